@@ -1,0 +1,456 @@
+"""The plugin contract, version 1.
+
+Every plugin is a class named by an entry point. Its ``spec`` declares, construction binds (once, at freeze), the call
+works. What a plugin may import from the kernel is this module, through ``from deedbook import …``; everything else may
+change. The groups: ``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks``, ``.policy_kinds``, ``.skill_loaders`` and
+``.packs``.
+"""
+
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, BinaryIO, Literal, Protocol, TypeAlias, TypeVar
+
+import attrs
+import pluggy
+
+from .errors import CODES
+
+Json: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
+Object: TypeAlias = Mapping[str, Any]
+Effects: TypeAlias = Literal["none", "read", "write", "irreversible"]
+Outcome: TypeAlias = Literal["allow", "transform", "ask", "deny"]
+
+S = TypeVar("S")
+Spec_co = TypeVar("Spec_co", covariant=True)
+Made_co = TypeVar("Made_co", covariant=True)
+
+hookspec = pluggy.HookspecMarker("deedbook")
+hookimpl = pluggy.HookimplMarker("deedbook")
+
+
+def _object() -> Object:
+    return {}
+
+
+def _any_object() -> Object:
+    return {"type": "object"}
+
+
+# --- what a plugin declares -------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class HandlerSpec:
+    """What a tool, a provider or a flow declares.
+
+    *settings*, *takes* and *gives* are JSON Schemas (draft 2020-12) for the ability's ``with:``, its arguments and its
+    result. YAML may narrow *takes* and *gives* and raise *effects*, never the reverse. *interruptible* makes
+    ``timeout_ms`` a limit; otherwise it only marks a late result. *reconciles*: the handler is a `Reconciler`, too.
+    """
+
+    settings: Object = attrs.field(factory=_object)
+    takes: Object = attrs.field(factory=_any_object)
+    gives: Object = attrs.field(factory=_any_object)
+    effects: Effects = "write"
+    interruptible: bool = False
+    reconciles: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class GateSpec:
+    """What a hook, a policy kind or a skill loader declares.
+
+    *settings* is the JSON Schema of its YAML settings. *reads* names facts beyond the call, such as ``session.calls``;
+    exactly these are given and recorded. *pure*: the same call and facts give the same answer, so that ``explain`` and
+    ``verify`` may ask again. *rewrites*: may answer ``transform``; all rewriters run before all other gates.
+    """
+
+    settings: Object = attrs.field(factory=_object)
+    reads: frozenset[str] = frozenset()
+    pure: bool = False
+    rewrites: bool = False
+
+
+# --- what passes the door ---------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Principal:
+    """On whose account something happens: an opaque id, how it came in, its roles, and for whom it acts."""
+
+    id: str
+    via: str
+    roles: frozenset[str] = frozenset()
+    on_behalf_of: str | None = None
+
+
+@attrs.frozen
+class Call:
+    """One use of an ability, as gates see it.
+
+    *now* is the recorded time (RFC 3339, UTC, milliseconds); a gate has no other clock. *digest* is the SHA-256 of the
+    canonical ``{ability, args, principal}``; an approval binds to it. *facts* holds what the gate's ``reads`` named.
+    """
+
+    ability: str
+    kind: str
+    args: Object
+    effects: Effects
+    tags: frozenset[str]
+    principal: Principal
+    role: str | None
+    skill: str | None
+    enforcement: str
+    session: str
+    now: str
+    digest: str
+    facts: Object
+
+
+@attrs.frozen
+class Decision:
+    """A gate's answer. *args* only with ``transform``; *signals* are structured hints for the caller."""
+
+    outcome: Outcome
+    reason: str = ""
+    args: Object | None = None
+    signals: Object = attrs.field(factory=_object)
+
+
+ALLOW = Decision("allow")
+
+
+def allow(reason: str = "") -> Decision:
+    """Return an allowing decision; without a reason it is the shared constant."""
+    return Decision("allow", reason) if reason else ALLOW
+
+
+def deny(reason: str) -> Decision:
+    """Return a denying decision."""
+    return Decision("deny", reason)
+
+
+def ask(reason: str) -> Decision:
+    """Return a decision that a person has to take."""
+    return Decision("ask", reason)
+
+
+def transform(args: Object, reason: str = "") -> Decision:
+    """Return a decision that goes on with *args* instead; only rewriters may."""
+    return Decision("transform", reason, args)
+
+
+class Failed(Exception):  # noqa: N818 - the field's word for a handler's own failure
+    """A handler's own failure: recorded as the call's error with *code*; any other exception is ``TOOL_ERROR``."""
+
+    def __init__(self, code: str, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retryable = retryable
+
+    @property
+    def known(self) -> bool:
+        """Whether the code is one of the kernel's."""
+        return self.code in CODES
+
+
+# --- what a plugin is given -------------------------------------------------------------------------------------------
+
+
+class Secret(Protocol):
+    """A secret that does not print."""
+
+    def reveal(self) -> str:
+        """Return the value; keep it out of results, errors and logs."""
+        ...
+
+
+@attrs.frozen
+class Entry:
+    """One directory entry: *path* is relative to the root, *size* in bytes (0 for a folder)."""
+
+    path: str
+    folder: bool
+    size: int
+
+
+class Host(Protocol):
+    """The kernel's side of binding: given once, when a plugin is constructed.
+
+    Paths are relative to the workspace's allowed roots. No link is followed and nothing outside is reached: a refused
+    path raises `Failed` with ``PATH_REFUSED``, an absent file ``FileNotFoundError``.
+    """
+
+    def secret(self, name: str) -> Secret:
+        """Return the secret declared under ``secrets:``; one that is not declared is a binding error."""
+        ...
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a regular file for reading."""
+        ...
+
+    def scan(self, path: str) -> Sequence[Entry]:
+        """List a folder, sorted by path; links and special files are left out."""
+        ...
+
+    def replace(self, path: str, data: bytes, *, expected: str) -> str:
+        """Write a whole file atomically and return the SHA-256 of *data*.
+
+        *expected* is the SHA-256 of the present content, ``""`` if the file must not exist; anything else on disk
+        raises `Failed` with ``WRITE_CONFLICT``. The workspace's ``.system``, ``.git``, ``.env`` and state are refused.
+        """
+        ...
+
+
+class Ctx(Protocol):
+    """The kernel's side of one call."""
+
+    principal: Principal
+    session: str
+    idempotency_key: str
+
+    def remaining(self) -> float:
+        """Return the seconds left; zero or less when late or cancelled; infinity without a limit."""
+        ...
+
+    def progress(self, delta: Json) -> None:
+        """Show *delta* to the caller; it never enters the ledger."""
+        ...
+
+    def call(self, ability: str, args: Object) -> Json:
+        """Use another ability through the same door, as a child of this call; raises `Failed`."""
+        ...
+
+    async def acall(self, ability: str, args: Object) -> Json:
+        """Do what `call` does, from a coroutine."""
+        ...
+
+
+class Handler(Protocol):
+    """What a tool, a provider or a flow makes: called with a private copy of the recorded arguments."""
+
+    def __call__(self, args: Any, ctx: Any, /) -> Json | Awaitable[Json]:
+        """Act, and return the result; raise `Failed` for a failure of its own."""
+        ...
+
+
+class Reconciler(Handler, Protocol):
+    """A handler that can find out what became of a call."""
+
+    def reconcile(self, args: Object, idempotency_key: str) -> Json | None:
+        """Return the result of a call whose outcome was lost, or ``None`` if it is still unknown."""
+        ...
+
+
+class Gate(Protocol):
+    """What a policy kind makes."""
+
+    def __call__(self, call: Call, /) -> Decision:
+        """Judge *call*; an exception, a late answer or anything but a `Decision` denies."""
+        ...
+
+
+# --- flows ------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Skill:
+    """Operational knowledge in Markdown. *allowed* names the abilities it may use; *source* is its file."""
+
+    name: str
+    description: str
+    body: str
+    allowed: frozenset[str] = frozenset()
+    triggers: tuple[str, ...] = ()
+    metadata: Object = attrs.field(factory=_object)
+    source: str = ""
+
+
+class Agent(Protocol):
+    """One role at work inside a flow; its principal is ``agent:<role>``, on behalf of who asked."""
+
+    role: str
+    instructions: str
+
+    def complete(self, request: Object) -> dict[str, Any]:
+        """Send a ``completion_request_v2`` to the role's model through the door; return the response.
+
+        *model*, *role*, *skill* and *schema_version* are filled in. Raises `Failed`.
+        """
+        ...
+
+    def use(self, tool_call: Object) -> Json:
+        """Perform one of the last response's ``tool_calls`` through the door, as its child; raises `Failed`."""
+        ...
+
+    def message(self, schema: str, response: Object) -> dict[str, Any]:
+        """Return the response's text as the JSON that *schema* demands.
+
+        Raises `Failed` with ``MALFORMED_AGENT_MESSAGE``, after recording the violation.
+        """
+        ...
+
+    def tools(self) -> list[dict[str, Any]]:
+        """Return the abilities in scope as tool definitions: ``name``, ``description``, ``schema_in``."""
+        ...
+
+
+class Context(Protocol):
+    """The session's typed state. Each method records one ``context.*`` event and returns ``None``.
+
+    CREATED → CLARIFIED → SCOPED → PLANNED → EXECUTING → VERIFYING → COMPLETED, or FAILED, HALTED, NEEDS_HUMAN; from
+    VERIFYING back to EXECUTING is rework. A move that the machine does not know raises `Failed` (``SCHEMA_VIOLATION``).
+    """
+
+    @property
+    def state(self) -> str:
+        """The present state's name."""
+        ...
+
+    def clarify(self, clarification: Object) -> None:
+        """Move to CLARIFIED with what is wanted."""
+        ...
+
+    def scope(self, scope: Object) -> None:
+        """Move to SCOPED with the limits of the work."""
+        ...
+
+    def plan(self, plan: Object) -> None:
+        """Move to PLANNED with the steps."""
+        ...
+
+    def execute(self) -> None:
+        """Move to EXECUTING, for the first time or again."""
+        ...
+
+    def verify(self, report: Object) -> None:
+        """Move to VERIFYING with the report of the work."""
+        ...
+
+    def complete(self, verification: Object) -> None:
+        """Move to COMPLETED with the verification that passed."""
+        ...
+
+    def fail(self, reason: str) -> None:
+        """Move to FAILED."""
+        ...
+
+    def halt(self, reason: str) -> None:
+        """Move to HALTED."""
+        ...
+
+    def need_human(self, reason: str) -> None:
+        """Move to NEEDS_HUMAN."""
+        ...
+
+    def note(self, event_type: str, data: Object) -> None:
+        """Add an entry to the execution log, without a move."""
+        ...
+
+
+class Run(Ctx, Protocol):
+    """What a flow is given: a `Ctx` that can also put roles to work and tell the session's story."""
+
+    context: Context
+    skill: Skill | None
+
+    def agent(self, role: str) -> Agent:
+        """Hand over to *role*: records ``agent.transition`` and returns the role at work."""
+        ...
+
+    def record(self, event_type: str, payload: Object) -> None:
+        """Record a ``worker.report`` or an ``x.<plugin>.<name>`` event that the charter declares."""
+        ...
+
+
+# --- skills, hooks, folds ---------------------------------------------------------------------------------------------
+
+
+class Skills(Protocol):
+    """What a skill loader makes."""
+
+    def __call__(self) -> Iterable[Skill | Failed]:
+        """Yield every skill; a bad one is yielded as `Failed`, never skipped in silence."""
+        ...
+
+
+class Lifecycle:
+    """The events that hooks answer; on a blocking event, ``None``, an exception or a late answer denies."""
+
+    @hookspec
+    def session_start(self, principal: Principal, session: str, now: str, facts: Object) -> Decision | None:
+        """SessionStart, blocking: may a session of *principal* begin? allow or deny."""
+
+    @hookspec
+    def user_prompt_submit(
+        self, prompt: str, principal: Principal, session: str, now: str, facts: Object
+    ) -> Decision | None:
+        """UserPromptSubmit, blocking: allow, deny, or transform with ``{"prompt": …}``, before it is recorded."""
+
+    @hookspec
+    def skill_start(self, skill: str, prompt: str, principal: Principal, session: str, now: str) -> Decision | None:
+        """SkillStart, blocking: may the skill be used for this prompt? allow or deny."""
+
+    @hookspec
+    def pre_tool_use(self, call: Call) -> Decision | None:
+        """PreToolUse, blocking: allow, deny, transform (rewriters) or ask, before the call's intent is recorded."""
+
+    @hookspec
+    def post_tool_use(self, call: Call, result: Json) -> Json:  # type: ignore[empty-body]
+        """PostToolUse, not blocking: return what the caller sees; observers return *result* as it is."""
+
+    @hookspec
+    def stop(self, session: str, ok: bool, now: str, facts: Object) -> Decision | None:
+        """Stop, blocking: allow means that the loop may go on, deny that it stops now."""
+
+    @hookspec
+    def session_stop(self, session: str, ok: bool, now: str, facts: Object) -> None:
+        """SessionStop, not blocking: the session is about to end."""
+
+
+class Plugin(Protocol[Spec_co, Made_co]):
+    """The one shape of every plugin class."""
+
+    @property
+    def spec(self) -> Spec_co:
+        """What the plugin declares; read without constructing it."""
+        ...
+
+    def __call__(self, settings: Object, host: Host, /) -> Made_co:
+        """Construct, once, when bound."""
+        ...
+
+
+Acting: TypeAlias = Plugin[HandlerSpec, Handler]
+"""``deedbook.tools``, ``.providers``, ``.flows``: three groups, one shape."""
+PolicyKind: TypeAlias = Plugin[GateSpec, Gate]
+"""``deedbook.policy_kinds``: the settings are the policy's YAML body."""
+Hook: TypeAlias = Plugin[GateSpec, object]
+"""``deedbook.hooks``: methods of `Lifecycle`, marked with `hookimpl`."""
+SkillLoader: TypeAlias = Plugin[GateSpec, Skills]
+"""``deedbook.skill_loaders``."""
+
+
+@attrs.frozen
+class Event:
+    """One line of a ledger, read."""
+
+    seq: int
+    type: str
+    actor: str
+    principal: str | None
+    span: str
+    parent: str | None
+    ts: str
+    payload: Object
+
+
+class Fold(Protocol[S]):
+    """State from events; every state in Deedbook is one."""
+
+    def start(self) -> S:
+        """Return the state before the first event."""
+        ...
+
+    def step(self, state: S, event: Event) -> S:
+        """Return the state after *event*."""
+        ...

@@ -1,0 +1,165 @@
+"""What can go wrong, and how it is said.
+
+A failure of the domain (a denial, a violation, a conflict) is a *value*: ``Err(DomainError)``.
+An exception means that the kernel cannot do what it was asked to do at all, and carries the same values::
+
+    DeedbookError              one or more DomainErrors
+    ├── IntakeError            a value that can never be recorded (NaN, a lone surrogate, 65 levels)
+    ├── FileRefused            a path that leads outside, through a link, or to no regular file
+    ├── SchemaError            an unknown schema id, or a schema that the lint refuses
+    ├── SourceError            a workspace file that is missing or wrong; has file, line, column
+    ├── BindingError           a plugin, hook, policy or ability that cannot be frozen
+    └── LedgerError            the record cannot be written, or is not what it should be
+
+Every code stands in `CODES`, with its kind and the exit status of the command line.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Generic, TypeAlias, TypeVar
+
+import attrs
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Code:
+    """One stable code: its kind, the exit status it leads to, and what it means."""
+
+    kind: str
+    exit: int
+    meaning: str
+
+
+CODES: Mapping[str, Code] = MappingProxyType(
+    {
+        # gate: the door refused
+        "TOOL_NOT_FOUND": Code("gate", 3, "no ability of that name is in the charter"),
+        "TOOL_NOT_ALLOWED": Code("gate", 3, "the ability is outside the caller's scope"),
+        "GATE_DENIED": Code("gate", 3, "a hook or a policy denied, failed, or answered late"),
+        "NEEDS_HUMAN": Code("gate", 3, "a person has to decide"),
+        "PROMPT_DENIED": Code("gate", 3, "a hook refused the prompt"),
+        "SESSION_DENIED": Code("gate", 3, "a hook refused the session"),
+        "SKILL_DENIED": Code("gate", 3, "a hook refused the skill"),
+        # schema: a value crossed a boundary in the wrong shape
+        "SCHEMA_VIOLATION": Code("schema", 1, "a value does not fit its schema"),
+        "SCHEMA_UNKNOWN": Code("schema", 1, "no schema has that id"),
+        "SCHEMA_REFUSED": Code("schema", 1, "a schema uses what the lint refuses"),
+        "MALFORMED_AGENT_MESSAGE": Code("schema", 1, "a role's message is not the JSON it has to be"),
+        "INTAKE_REFUSED": Code("schema", 1, "a value cannot be recorded exactly"),
+        # run: the effect was tried
+        "TOOL_ERROR": Code("run", 1, "a handler raised"),
+        "TOOL_TIMEOUT": Code("run", 1, "a handler passed its time limit"),
+        "CANCELLED": Code("run", 130, "the call was cancelled"),
+        "OUTCOME_UNKNOWN": Code("run", 1, "the call was begun and its outcome was lost"),
+        "PROVIDER_ERROR": Code("run", 1, "a model provider failed"),
+        "NO_RULE": Code("run", 1, "no rule of any skill fits the request"),
+        "WRITE_CONFLICT": Code("lock", 1, "the file is not what the writer expected"),
+        # source: a workspace file
+        "WORKSPACE_NOT_FOUND": Code("source", 2, "no folder with .system/ here or above"),
+        "SOURCE_INVALID": Code("source", 1, "a workspace file is not what its schema says"),
+        "PATH_REFUSED": Code("source", 1, "a path leads outside the allowed roots, or through a link"),
+        "STATE_IN_USE": Code("source", 1, "the state folder belongs to another workspace"),
+        # binding: sources and plugins do not fit together
+        "PLUGIN_MISSING": Code("binding", 1, "no installed plugin offers that name"),
+        "PLUGIN_BROKEN": Code("binding", 1, "a plugin does not load, or is not what its kind needs"),
+        "BINDING_INVALID": Code("binding", 1, "an ability, hook or policy cannot be bound"),
+        "NOT_AVAILABLE": Code("binding", 1, "declared by the design, not in this release"),
+        "SECRET_MISSING": Code("binding", 1, "a declared secret has no value"),
+        "CHARTER_CHANGED": Code("binding", 1, "the sources or plugins are not what the lock pins"),
+        # ledger: the record
+        "LEDGER_LOCKED": Code("ledger", 1, "another process writes this ledger"),
+        "LEDGER_BROKEN": Code("ledger", 1, "the ledger cannot be written; reopen and verify it"),
+        "LEDGER_UNSOUND": Code("ledger", 4, "the ledger is not what was written"),
+        "SESSION_NOT_FOUND": Code("ledger", 2, "no session has that id"),
+        "SESSION_ENDED": Code("ledger", 1, "the session has ended"),
+        # usage and accidents
+        "USAGE": Code("usage", 2, "the command was called wrongly"),
+        "PLATFORM_REFUSED": Code("usage", 1, "this platform cannot keep the promises"),
+    }
+)
+
+
+@attrs.frozen
+class DomainError:
+    """A failure as a value: *kind* groups it, *code* names it, *message* is for people.
+
+    *place* says where (``file:line:column``, a JSON path, a plugin and its distribution) and is part of `str`.
+    """
+
+    kind: str
+    code: str
+    message: str
+    retryable: bool = False
+    place: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" if self.place else self.message
+
+
+def fault(code: str, message: str, *, retryable: bool = False, place: str | None = None) -> DomainError:
+    """Return the `DomainError` for *code*, with its kind; an unknown code (a plugin's own) has the kind ``run``."""
+    known = CODES.get(code)
+    return DomainError(known.kind if known else "run", code, message, retryable, place)
+
+
+@attrs.frozen
+class Ok(Generic[T]):
+    """Success, with its value."""
+
+    value: T
+
+
+@attrs.frozen
+class Err:
+    """A failure of the domain, with what failed."""
+
+    error: DomainError
+
+
+Result: TypeAlias = Ok[T] | Err
+
+
+class DeedbookError(Exception):
+    """The kernel cannot go on; `errors` says why, one entry per fault, most important first."""
+
+    def __init__(self, *errors: DomainError) -> None:
+        super().__init__("\n".join(map(str, errors)))
+        self.errors = errors
+
+    @property
+    def error(self) -> DomainError:
+        """The first fault."""
+        return self.errors[0]
+
+
+class IntakeError(DeedbookError):
+    """A value that canonical JSON cannot carry exactly."""
+
+
+class FileRefused(DeedbookError):
+    """A path that must not be opened."""
+
+
+class SchemaError(DeedbookError):
+    """A schema that is unknown or refused."""
+
+
+class SourceError(DeedbookError):
+    """A workspace file that is missing or wrong."""
+
+
+class BindingError(DeedbookError):
+    """Sources and plugins that do not fit together."""
+
+
+class LedgerError(DeedbookError):
+    """A record that cannot be written or is damaged."""
+
+
+def raise_all(error: type[DeedbookError], faults: Iterable[DomainError]) -> None:
+    """Raise *error* with all *faults*, if there are any."""
+    found = tuple(faults)
+    if found:
+        raise error(*found)

@@ -1,0 +1,158 @@
+"""The format of the ledger: one event, one line; no I/O.
+
+A line is a fixed template (``docs/ledger-format.md``). Its header holds the causal fields and the hash of the payload;
+`seal_line` hashes the header's bytes and closes the line. Nothing here needs a JSON library: header strings are ASCII
+without quotes, backslashes or controls, and the payload comes as canonical bytes.
+"""
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from .errors import LedgerError, fault
+
+FORMAT: Final = "1.1"
+ACTORS: Final = frozenset({"runtime", "user", "agent", "tool", "policy", "system"})
+MAX_PAYLOAD: Final = 1024 * 1024
+
+SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+PRINCIPAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
+EVENT_TYPE: Final = re.compile(r"(?=.{3,64}\Z)[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+")
+TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+HEADER: Final = re.compile(
+    rb'\{"schema_version":"1\.1","session_id":"(?P<session_id>[A-Za-z0-9][A-Za-z0-9_-]{0,127})"'
+    rb',"trace_id":"(?P<trace_id>[0-9a-f]{32})","seq":(?P<seq>0|[1-9][0-9]{0,15})'
+    rb',"ts":"(?P<ts>[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z)"'
+    rb',"event_type":"(?P<event_type>[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+)"'
+    rb',"actor":"(?P<actor>runtime|user|agent|tool|policy|system)"'
+    rb',"principal":(?:null|"(?P<principal>[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127})")'
+    rb',"span_id":"(?P<span_id>[0-9a-f]{16})","parent_span_id":(?:null|"(?P<parent_span_id>[0-9a-f]{16})")'
+    rb',"payload_hash":"(?P<payload_hash>[0-9a-f]{64})","prev_envelope_hash":"(?P<prev_envelope_hash>[0-9a-f]{64})"'
+    rb',"envelope_hash":"(?P<envelope_hash>[0-9a-f]{64})","payload":(?=\{)'
+)
+"""The whole header of a line of format 1.1; the payload is what follows, up to the closing ``}``."""
+
+ALIASES: Final[Mapping[str, str]] = MappingProxyType({"tool.invoke": "tool.call", "session.close": "session.end"})
+"""Older names of event types: accepted when reading, never written."""
+
+AFTER_END: Final = ("event.amended", "payload.erased", "ledger.")
+"""What may follow ``session.end``: two types and one family."""
+
+OUTCOMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "tool.call": frozenset({"tool.result", "tool.error"}),
+        "llm.request": frozenset({"llm.response", "llm.error"}),
+        "flow.call": frozenset({"flow.result", "flow.error"}),
+    }
+)
+"""Each intent, and the outcomes that may close it; an outcome's parent is its intent."""
+
+CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        name: f"event_{name.replace('.', '_')}_v1"
+        for name in (
+            "session.start", "session.end", "user.message", "agent.reply", "agent.transition", "worker.report",
+            "tool.call", "tool.result", "tool.error", "tool.denied",
+            "llm.request", "llm.response", "llm.error",
+            "flow.call", "flow.result", "flow.error",
+            "hook.fired", "policy.check", "schema.violation",
+            "skill.invoke", "skill.complete",
+            "context.created", "context.clarified", "context.scoped", "context.planned", "context.executing",
+            "context.verifying", "context.completed", "context.failed", "context.halted", "context.needs_human",
+            "context.noted",
+            "ledger.created", "ledger.charter", "ledger.session", "ledger.recovered",
+            "system.clock_regressed",
+        )
+    }
+)  # fmt: skip
+"""Every event type that is written, and the id of its payload's schema."""
+
+
+class Entry(NamedTuple):
+    """An event to be written. *label* comes from `label`; *payload* is canonical JSON of an object."""
+
+    label: str
+    span: str
+    parent: str | None
+    payload: bytes
+    payload_hash: str | None = None
+
+
+@lru_cache(maxsize=4096)
+def label(event_type: str, actor: str, principal: str | None) -> str:
+    """Return the part of a header that says what happened and who did it; checks all three against the format."""
+    if not EVENT_TYPE.fullmatch(event_type) or actor not in ACTORS:
+        raise LedgerError(fault("LEDGER_BROKEN", f"event type {event_type!r} of actor {actor!r} is not in the format"))
+    if principal is not None and not PRINCIPAL.fullmatch(principal):
+        raise LedgerError(fault("LEDGER_BROKEN", f"principal {principal!r} is not in the format"))
+    who = "null" if principal is None else f'"{principal}"'
+    return f'"event_type":"{event_type}","actor":"{actor}","principal":{who},'
+
+
+def first_hash(session_id: str) -> str:
+    """Return the hash that a session's first line names as the one before it."""
+    return sha256(f"deedbook-session-1.1\n{session_id}".encode()).hexdigest()
+
+
+def first_workspace_hash(ledger_id: str) -> str:
+    """Return the hash that a workspace ledger's first line names as the one before it."""
+    return sha256(f"deedbook-workspace-1.1\n{ledger_id}".encode()).hexdigest()
+
+
+def line_prefix(session_id: str, trace_id: str) -> str:
+    """Return the part of the header that all lines of a ledger share."""
+    return f'{{"schema_version":"1.1","session_id":"{session_id}","trace_id":"{trace_id}","seq":'
+
+
+def seal_line(prefix: str, seq: int, ts: str, prev: str, entry: Entry) -> tuple[bytes, str]:
+    """Return the finished line with its newline, and its envelope hash."""
+    label_, span, parent, payload, payload_hash = entry
+    above = f'"{parent}"' if parent else "null"
+    payload_hash = payload_hash or sha256(payload).hexdigest()
+    header = (
+        f'{prefix}{seq},"ts":"{ts}",{label_}"span_id":"{span}","parent_span_id":{above},'
+        f'"payload_hash":"{payload_hash}","prev_envelope_hash":"{prev}"'
+    ).encode()
+    envelope_hash = sha256(header).hexdigest()
+    return b'%b,"envelope_hash":"%b","payload":%b}\n' % (header, envelope_hash.encode(), payload), envelope_hash
+
+
+def timestamp(seconds: float) -> str:
+    """Return *seconds* since the epoch as RFC 3339 in UTC with milliseconds."""
+    milliseconds = int(seconds * 1000)
+    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+class Spans:
+    """Random span ids (W3C Trace Context: 8 bytes, not all zero), cut from a pool that a fork drops."""
+
+    def __init__(self) -> None:
+        self._pool: list[str] = []
+        os.register_at_fork(after_in_child=self._pool.clear)
+
+    def __call__(self) -> str:
+        try:
+            return self._pool.pop()
+        except IndexError:
+            self._refill()
+            return self()
+
+    def _refill(self) -> None:
+        raw = os.urandom(2048).hex()
+        self._pool.extend(span for i in range(0, 4096, 16) if (span := raw[i : i + 16]) != "0" * 16)
+
+
+def new_id() -> str:
+    """Return a session id: 128 random bits as 32 hex digits."""
+    return os.urandom(16).hex()
