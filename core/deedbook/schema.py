@@ -1,0 +1,212 @@
+"""JSON Schema at every boundary: the kernel's own by id, and those from outside.
+
+The kernel's own documents are frozen, keep to the subset that fastjsonschema implements exactly (a test proves it) and
+are compiled by it when first asked for. A schema from a workspace, a plugin or a server is foreign text: it passes
+the lint and is interpreted by jsonschema-rs, so that it never becomes code. Validation never changes a value, and any
+exception inside a validator is a violation.
+"""
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NoReturn, Protocol
+
+import attrs
+import fastjsonschema
+import jsonschema_rs
+
+from . import canonical
+from .contracts import Object
+from .errors import IntakeError, SchemaError, SourceError, fault
+from .lint import Violation, pattern_options, problems, suggest, violation
+
+__all__ = ["MAX_BYTES", "Schemas", "Validator", "Violation", "data_folder", "foreign", "lint", "suggest"]
+
+MAX_BYTES: Final = 64 * 1024
+_MASK: Final = "the value"
+
+
+class Validator(Protocol):
+    """A compiled schema."""
+
+    def valid(self, value: Any) -> bool:
+        """Say whether *value* fits; the hot path."""
+        ...
+
+    def violations(self, value: Any) -> tuple[Violation, ...]:
+        """Return everything that is wrong with *value*; empty means that it fits. No message quotes the value."""
+        ...
+
+
+def lint(schema: Any) -> tuple[Violation, ...]:
+    """Return what speaks against compiling *schema*, which may be any value: empty means that `foreign` accepts it."""
+    try:
+        size = len(canonical.encode(schema))
+    except IntakeError as refused:
+        return (Violation("$", f"is not JSON: {refused}"),)
+    if size > MAX_BYTES:
+        return (Violation("$", f"{size} bytes; a schema has at most {MAX_BYTES}"),)
+    return tuple(problems(schema))
+
+
+def foreign(schema: Any, *, place: str) -> Validator:
+    """Compile a schema from outside: `lint`, then jsonschema-rs with draft 2020-12, formats asserted, nothing fetched.
+
+    *place* says where the schema stands, for messages. Raises `SchemaError` (``SCHEMA_REFUSED``) with every problem.
+    """
+    found = lint(schema)
+    if not found:
+        try:
+            return _Interpreted(_interpret(schema), schema)
+        except Exception as problem:  # noqa: BLE001 - whatever the library raises, the schema is refused
+            found = (Violation("$", str(problem).split("\n", 1)[0]),)
+    raise SchemaError(*(fault("SCHEMA_REFUSED", str(each), place=place) for each in found))
+
+
+class Schemas:
+    """The kernel's own schemas by id, compiled when first asked for."""
+
+    def __init__(self, documents: Mapping[str, Object]) -> None:
+        self._documents = dict(documents)
+        self._compiled: dict[str, Validator] = {}
+
+    @classmethod
+    def load(cls, folder: Path) -> "Schemas":
+        """Read every ``<id>.json`` in *folder*."""
+        return cls({path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))})
+
+    def ids(self) -> tuple[str, ...]:
+        """Return every id, sorted."""
+        return tuple(sorted(self._documents))
+
+    def document(self, schema_id: str) -> Object:
+        """Return the schema itself, not to be changed. Raises `SchemaError` (``SCHEMA_UNKNOWN``)."""
+        try:
+            return self._documents[schema_id]
+        except KeyError:
+            hint = suggest(schema_id, self._documents)
+            raise SchemaError(fault("SCHEMA_UNKNOWN", f'no schema has the id "{schema_id}"{hint}')) from None
+
+    def validator(self, schema_id: str) -> Validator:
+        """Return the compiled schema. Raises `SchemaError` (``SCHEMA_UNKNOWN``)."""
+        found = self._compiled.get(schema_id)
+        if found is None:
+            found = self._compiled.setdefault(schema_id, _Compiled(self.document(schema_id)))
+        return found
+
+
+def data_folder(name: str) -> Path:
+    """Return the folder of the kernel's own data: ``schemas`` or ``system``, beside the package or in the checkout."""
+    package = Path(__file__).parent
+    checkout = package.parent.parent
+    plain = name.removeprefix(".")
+    for folder in (package / "data" / plain, checkout / plain, checkout / f".{plain}"):
+        if folder.is_dir():
+            return folder
+    raise SourceError(
+        fault("SOURCE_INVALID", f'the data folder "{name}" is missing; reinstall deedbook', place=str(package))
+    )
+
+
+# --- validators -------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Interpreted:
+    """A foreign schema, run by jsonschema-rs."""
+
+    _check: jsonschema_rs.Draft202012Validator
+    _schema: Any
+
+    def valid(self, value: Any) -> bool:
+        try:
+            return self._check.is_valid(value)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001 - a panic in the library is no Exception, and is a violation
+            return False
+
+    def violations(self, value: Any) -> tuple[Violation, ...]:
+        try:
+            return tuple(each for error in self._check.iter_errors(value) for each in _explain(error, self._schema))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as problem:  # noqa: BLE001 - as above
+            return (Violation("$", f"cannot be validated: {type(problem).__name__}"),)
+
+
+class _Compiled:
+    """One of the kernel's own schemas: fastjsonschema decides, jsonschema-rs words what is wrong."""
+
+    def __init__(self, document: Object) -> None:
+        self._document = dict(document)
+        # the library rewrites $ref in what it is given, and fills in defaults unless it is told not to
+        self._run = fastjsonschema.compile(copy.deepcopy(self._document), handlers=_Nowhere(), use_default=False)
+        self._words: _Interpreted | None = None
+
+    def valid(self, value: Any) -> bool:
+        try:
+            self._run(value)
+        except Exception:  # noqa: BLE001 - whatever goes wrong inside is a violation
+            return False
+        return True
+
+    def violations(self, value: Any) -> tuple[Violation, ...]:
+        if self.valid(value):
+            return ()
+        if self._words is None:
+            self._words = _Interpreted(_interpret(self._document), self._document)
+        return self._words.violations(value) or (Violation("$", "does not fit its schema"),)
+
+
+class _Nowhere(dict[str, Any]):
+    """Handlers for every scheme there is, none of which fetches."""
+
+    def __contains__(self, scheme: object) -> bool:
+        return True
+
+    def __getitem__(self, scheme: str) -> Any:
+        return _no_retrieval
+
+
+def _no_retrieval(uri: str) -> NoReturn:
+    raise ValueError(f"{uri} leads out of the document")
+
+
+def _interpret(schema: Any) -> jsonschema_rs.Draft202012Validator:
+    # without $id, which could name one of the library's own documents, # means this one
+    local = {key: value for key, value in schema.items() if key != "$id"} if isinstance(schema, dict) else schema
+    return jsonschema_rs.Draft202012Validator(
+        local,
+        validate_formats=True,
+        ignore_unknown_formats=False,
+        retriever=_no_retrieval,
+        pattern_options=pattern_options(),
+        mask=_MASK,
+    )
+
+
+def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> Iterator[Violation]:
+    """Yield what is wrong, in words that say what was expected and never repeat the value."""
+    kind = error.kind
+    where = tuple(error.instance_path)
+    if kind.name in ("additionalProperties", "unevaluatedProperties"):
+        known = _beside(schema, error.schema_path).get("properties", {})
+        for key in kind.as_dict()["unexpected"]:
+            yield violation((*where, key), f"unknown key{suggest(key, known)}")
+    elif kind.name == "required":
+        yield violation(where, f'the key "{kind.as_dict()["property"]}" is missing')
+    elif kind.name == "enum":
+        options = [option for option in kind.as_dict()["options"] if isinstance(option, str)]
+        hint = suggest(error.instance, options) if isinstance(error.instance, str) else ""
+        yield violation(where, error.message.removeprefix(f"{_MASK} ") + hint)
+    else:
+        yield violation(where, error.message.removeprefix(f"{_MASK} "))
+
+
+def _beside(schema: Any, path: list[str | int]) -> dict[str, Any]:
+    """Return the schema in which the keyword at *path* stands."""
+    for step in path[:-1]:
+        schema = schema[step]
+    return schema if isinstance(schema, dict) else {}
