@@ -1,0 +1,401 @@
+"""Files beneath a root that is held by descriptor: no link is followed, nothing is half written.
+
+A path is looked up one component at a time, each relative to the descriptor of the folder above it, so that what was
+checked is what is used, however often somebody renames folders or plants links meanwhile. Only regular files with a
+single name are opened: a hard link may lead to a file outside, a FIFO may wait for ever, a device may do anything.
+"""
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple, Self
+from unicodedata import category
+
+from .errors import DeedbookError, FileRefused, fault
+
+MAX_PATH: Final = 4096
+"""The longest path, in bytes of UTF-8."""
+DRAFT: Final = ".deedbook-draft"
+"""What a file is called until it is whole. A folder has at most one, under the folder's lock; a killed writer leaves it
+behind, the next writer takes its place. No path may name it."""
+LOCK_SECONDS: Final = 10.0
+"""How long `Folder.replace` waits for another writer of the same folder."""
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_ATTEMPTS: Final = 64
+_PRIVATE: Final = 0o700
+_REASONS: Final = {
+    errno.ELOOP: "is a link; below its root nothing is reached through links",
+    errno.ENOTDIR: "leads through a link or a file where a folder is expected",
+    errno.EISDIR: "is a folder; expected a regular file",
+    errno.ENXIO: "is a socket or a device; expected a regular file",
+    errno.ENODEV: "is a device; expected a regular file",
+    errno.EOPNOTSUPP: "is a socket; expected a regular file",
+    errno.ENAMETOOLONG: "has a name that is longer than the file system allows",
+}
+
+
+class Conflict(DeedbookError):  # noqa: N818 - the field's word, as the code has it
+    """The file is not what the writer expected (``WRITE_CONFLICT``); nothing was written."""
+
+
+class Found(NamedTuple):
+    """One entry of a folder: its name, whether it is a folder, its size in bytes (0 for a folder)."""
+
+    name: str
+    folder: bool
+    size: int
+
+
+class Folder:
+    """A directory held by descriptor; every path given to it is relative to it and stays beneath it.
+
+    Paths have components separated by ``/``; empty ones, ``.``, ``..``, control characters and more than `MAX_PATH`
+    bytes are refused, and so is whatever is reached through a link or is no regular file with a single name:
+    `FileRefused` (``PATH_REFUSED``). What is absent raises `FileNotFoundError`; other failures stay `OSError`.
+    """
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self.path = path
+
+    @classmethod
+    def at(cls, path: str | Path, *, create: bool = False) -> "Folder":
+        """Open *path* as a root, which itself may be reached through links; with *create* make it (0700, synced)."""
+        shown = str(path)
+        try:
+            if create:
+                _make_root(Path(path))
+            return cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), shown)
+        except (NotADirectoryError, FileExistsError):
+            raise _refused(shown, "is no folder; name a folder") from None
+        except ValueError:
+            raise _refused(shown, "holds a NUL byte; name a folder") from None
+
+    def sub(self, path: str, *, create: bool = False) -> "Folder":
+        """Open the folder *path* as a root of its own; with *create* make what is missing (0700, synced)."""
+        with self._explained(path):
+            return Folder(self._descend(_parts(path), create=_PRIVATE if create else None), f"{self.path}/{path}")
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a regular file for reading."""
+        with self._explained(path), self._above(path) as (folder, name):
+            return os.fdopen(_open_file(folder, name, os.O_RDONLY), "rb")
+
+    def read(self, path: str, *, limit: int) -> bytes:
+        """Return a whole file of at most *limit* bytes; a longer one is `FileRefused` (``INTAKE_REFUSED``)."""
+        with self.open(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            raw = file.read(limit + 1) if size <= limit else b""
+        if size > limit or len(raw) > limit:
+            raise FileRefused(
+                fault("INTAKE_REFUSED", f"more than {limit} bytes; at most {limit} are read", place=self._place(path))
+            )
+        return raw
+
+    def append(self, path: str, *, create: bool) -> int:
+        """Return a descriptor that reads, and writes only at the end; the caller closes it.
+
+        With *create* the file must not exist yet (`FileExistsError`); it is made 0600 and its folder is synced.
+        """
+        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT | os.O_EXCL if create else 0)
+        with self._explained(path), self._above(path) as (folder, name):
+            fd = _open_file(folder, name, flags, 0o600)
+            try:
+                if create:
+                    os.fsync(folder)
+            except BaseException:
+                os.close(fd)
+                raise
+            return fd
+
+    def replace(self, path: str, data: bytes, *, expected: str | None = None, mode: int = 0o600) -> str:
+        """Put *data* in the place of a whole file and return its SHA-256: afterwards it is old or new, never between.
+
+        *expected* is the SHA-256 of the present content in hex, ``""`` for a file that must not exist, ``None`` for
+        whatever is there. Anything else on disk raises `Conflict`; of several writers with one expectation, one wins.
+        A new file gets *mode* (less the umask), and missing folders above it the same, passable; an old one keeps its
+        permissions.
+        """
+        create = None if expected else mode | (mode & 0o444) >> 2
+        try:
+            with self._explained(path), self._above(path, create=create) as (folder, name), _locked(folder, path):
+                keep = _expect(folder, name, expected)
+                _put(folder, name, data, mode, keep)
+        except FileNotFoundError:
+            if not expected:
+                raise
+            raise _conflict(self._place(path), "", expected) from None
+        except _Mismatch as found:
+            raise _conflict(self._place(path), str(found), expected or "") from None
+        return sha256(data).hexdigest()
+
+    def scan(self, path: str = "") -> list[Found]:
+        """List a folder, sorted by name, without links, special files, and names that no path may have."""
+        with self._explained(path), self._held(_parts(path) if path else ()) as folder, os.scandir(folder) as entries:
+            return sorted(found for entry in entries if (found := _found(entry)))
+
+    def exists(self, path: str) -> bool:
+        """Say whether anything has that name, a link included; a way that leads through a link is refused."""
+        try:
+            with self._explained(path), self._above(path) as (folder, name):
+                os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def make(self, path: str) -> None:
+        """Make a folder and those missing above it (0700), each synced into its parent; an existing one is fine."""
+        with self._explained(path), self._held(_parts(path), create=_PRIVATE):
+            pass
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a link itself, and sync its folder."""
+        with self._explained(path), self._above(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+            os.fsync(folder)
+
+    def sync(self) -> None:
+        """Make the names in this folder durable."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Give the descriptor back; closing twice is fine."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    # --- the walk -----------------------------------------------------------------------------------------------------
+
+    def _descend(self, parts: tuple[str, ...], *, create: int | None = None) -> int:
+        """Return a new descriptor of the folder at *parts*; with *create* as mode, make what is missing."""
+        fd = root = self._fd
+        for part in parts or (".",):
+            try:
+                deeper = _enter(fd, part, create)
+            finally:
+                if fd != root:
+                    os.close(fd)
+            fd = deeper
+        return fd
+
+    @contextmanager
+    def _held(self, parts: tuple[str, ...], *, create: int | None = None) -> Iterator[int]:
+        fd = self._descend(parts, create=create)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def _above(self, path: str, *, create: int | None = None) -> Iterator[tuple[int, str]]:
+        """Hold the folder that *path* lies in; give its descriptor and the last component."""
+        *above, name = _parts(path)
+        with self._held(tuple(above), create=create) as folder:
+            yield folder, name
+
+    def _place(self, path: str) -> str:
+        return f"{self.path}/{_shown(path)}"
+
+    @contextmanager
+    def _explained(self, path: str) -> Iterator[None]:
+        """Turn what the system says about links and special files into `FileRefused`, with the whole path."""
+        try:
+            yield
+        except OSError as problem:
+            reason = _REASONS.get(problem.errno or 0)
+            if reason:
+                raise _refused(self._place(path), reason) from None
+            raise OSError(problem.errno, problem.strerror, self._place(path)) from None
+        except _Irregular as found:
+            raise _refused(self._place(path), str(found)) from None
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    """Split a path that obeys the rules; raise `FileRefused` for one that does not."""
+    reason = _path_fault(path)
+    if reason:
+        raise _refused(_shown(path), reason)
+    return tuple(path.split("/"))
+
+
+def _path_fault(path: str) -> str | None:
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        return "is not Unicode text; name files in UTF-8"
+    if size > MAX_PATH:
+        return f"is {size} bytes long; at most {MAX_PATH} are accepted"
+    if not path.isprintable() and any(category(letter) == "Cc" for letter in path):
+        return "holds a control character; name a file without one"
+    if path.startswith("/"):
+        return "is absolute; name it relative to the root"
+    parts = path.split("/")
+    if "" in parts or "." in parts or ".." in parts:
+        return 'has a component that is empty, "." or ".."; name the file directly'
+    return "is the kernel's own name for a file being written; choose another" if DRAFT in parts else None
+
+
+def _shown(path: str) -> str:
+    short = path if len(path) <= 200 else f"{path[:200]}…"
+    return short if short and short.isprintable() else ascii(short)
+
+
+def _refused(place: str, reason: str) -> FileRefused:
+    return FileRefused(fault("PATH_REFUSED", reason, place=place))
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+class _Irregular(Exception):  # noqa: N818 - says what was found; never leaves this module
+    pass
+
+
+class _Mismatch(Exception):  # noqa: N818 - holds the digest that was found; never leaves this module
+    pass
+
+
+def _enter(folder: int, name: str, create: int | None) -> int:
+    if create is not None:
+        with suppress(FileExistsError):
+            os.mkdir(name, create, dir_fd=folder)
+            os.fsync(folder)
+    return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def _open_file(folder: int, name: str, flags: int, mode: int = 0) -> int:
+    """Open *name* and check what was opened, not what the name meant a moment ago."""
+    for _ in range(_ATTEMPTS):
+        fd = os.open(name, flags | _FILE, mode, dir_fd=folder)
+        found = os.fstat(fd)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            return fd
+        os.close(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            break
+        # replaced between open and fstat: what the name means now is another file
+    raise _Irregular(_file_fault(found))
+
+
+def _file_fault(found: os.stat_result) -> str:
+    if stat.S_ISREG(found.st_mode):
+        return f"has {found.st_nlink} names (hard links); expected one, since another may lie outside"
+    kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a link, FIFO, socket or device"
+    return f"is {kind}; expected a regular file"
+
+
+def _found(entry: os.DirEntry[str]) -> Found | None:
+    with suppress(FileNotFoundError):
+        seen = entry.stat(follow_symlinks=False)
+        folder = stat.S_ISDIR(seen.st_mode)
+        if (folder or (stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1)) and not _path_fault(entry.name):
+            return Found(entry.name, folder, 0 if folder else seen.st_size)
+    return None
+
+
+def _make_root(path: Path) -> None:
+    if path.is_dir():
+        return
+    _make_root(path.parent)
+    with suppress(FileExistsError):
+        path.mkdir(_PRIVATE)
+    with Folder.at(path.parent) as parent:
+        parent.sync()
+
+
+# --- replacing --------------------------------------------------------------------------------------------------------
+
+
+def _conflict(place: str, found: str, expected: str) -> Conflict:
+    is_there = f"holds {found}" if found else "does not exist"
+    wanted = expected or "no such file"
+    return Conflict(
+        fault("WRITE_CONFLICT", f"{is_there}; expected {wanted}. Read it again, then decide anew", place=place)
+    )
+
+
+@contextmanager
+def _locked(folder: int, path: str) -> Iterator[None]:
+    """Hold the folder's lock, which ends with its holder; wait for at most `LOCK_SECONDS`."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while not _try_lock(folder):
+        if time.monotonic() > deadline:
+            why = f"another writer has held this folder for {LOCK_SECONDS:g} s; try again when it is done"
+            raise Conflict(fault("WRITE_CONFLICT", why, retryable=True, place=_shown(path)))
+        time.sleep(0.002)
+    try:
+        yield
+    finally:
+        flock(folder, LOCK_UN)
+
+
+def _try_lock(folder: int) -> bool:
+    try:
+        flock(folder, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _expect(folder: int, name: str, expected: str | None) -> int | None:
+    """Check that the present content is the expected one; return its permissions, ``None`` where there is no file."""
+    try:
+        fd = _open_file(folder, name, os.O_RDONLY)
+    except FileNotFoundError:
+        if expected:
+            raise _Mismatch("") from None
+        return None
+    with os.fdopen(fd, "rb") as file:
+        if expected is not None:
+            found = file_digest(file, "sha256").hexdigest()
+            if found != expected:
+                raise _Mismatch(found)
+        return stat.S_IMODE(os.fstat(fd).st_mode) & 0o777
+
+
+def _put(folder: int, name: str, data: bytes, mode: int, keep: int | None) -> None:
+    """Write the draft, make it durable, and give it its name in one step."""
+    with suppress(FileNotFoundError):
+        os.unlink(DRAFT, dir_fd=folder)
+    fd = os.open(DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, keep or mode, dir_fd=folder)
+    try:
+        _write_whole(fd, data, keep)
+        os.rename(DRAFT, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(DRAFT, dir_fd=folder)
+        raise
+    os.fsync(folder)
+
+
+def _write_whole(fd: int, data: bytes, keep: int | None) -> None:
+    try:
+        if keep is not None:
+            os.fchmod(fd, keep)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
