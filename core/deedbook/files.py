@@ -89,7 +89,7 @@ class Folder:
     def open(self, path: str) -> BinaryIO:
         """Open a regular file for reading."""
         with self._explained(path), self._above(path) as (folder, name):
-            return os.fdopen(_open_file(folder, name, os.O_RDONLY), "rb")
+            return os.fdopen(_open_file(folder, name, os.O_RDONLY, self._place(path)), "rb")
 
     def read(self, path: str, *, limit: int) -> bytes:
         """Return a whole file of at most *limit* bytes; a longer one is `FileRefused` (``INTAKE_REFUSED``)."""
@@ -109,7 +109,7 @@ class Folder:
         """
         flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT | os.O_EXCL if create else 0)
         with self._explained(path), self._above(path) as (folder, name):
-            fd = _open_file(folder, name, flags, 0o600)
+            fd = _open_file(folder, name, flags, self._place(path))
             try:
                 if create:
                     os.fsync(folder)
@@ -126,17 +126,14 @@ class Folder:
         A new file gets *mode* (less the umask), and missing folders above it the same, passable; an old one keeps its
         permissions.
         """
-        create = None if expected else mode | (mode & 0o444) >> 2
+        place, create = self._place(path), None if expected else mode | (mode & 0o444) >> 2
         try:
-            with self._explained(path), self._above(path, create=create) as (folder, name), _locked(folder, path):
-                keep = _expect(folder, name, expected)
-                _put(folder, name, data, mode, keep)
+            with self._explained(path), self._above(path, create=create) as (folder, name), _locked(folder, place):
+                _put(folder, name, data, mode, _expect(folder, name, expected, place))
         except FileNotFoundError:
-            if not expected:
-                raise
-            raise _conflict(self._place(path), "", expected) from None
-        except _Mismatch as found:
-            raise _conflict(self._place(path), str(found), expected or "") from None
+            if expected:
+                raise _conflict(place, "", expected) from None
+            raise
         return sha256(data).hexdigest()
 
     def scan(self, path: str = "") -> list[Found]:
@@ -225,8 +222,6 @@ class Folder:
             if reason:
                 raise _refused(self._place(path), reason) from None
             raise OSError(problem.errno, problem.strerror, self._place(path)) from None
-        except _Irregular as found:
-            raise _refused(self._place(path), str(found)) from None
 
 
 # --- paths ------------------------------------------------------------------------------------------------------------
@@ -269,14 +264,6 @@ def _refused(place: str, reason: str) -> FileRefused:
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-class _Irregular(Exception):  # noqa: N818 - says what was found; never leaves this module
-    pass
-
-
-class _Mismatch(Exception):  # noqa: N818 - holds the digest that was found; never leaves this module
-    pass
-
-
 def _enter(folder: int, name: str, create: int | None) -> int:
     if create is not None:
         with suppress(FileExistsError):
@@ -285,10 +272,10 @@ def _enter(folder: int, name: str, create: int | None) -> int:
     return os.open(name, _FOLDER, dir_fd=folder)
 
 
-def _open_file(folder: int, name: str, flags: int, mode: int = 0) -> int:
+def _open_file(folder: int, name: str, flags: int, place: str) -> int:
     """Open *name* and check what was opened, not what the name meant a moment ago."""
     for _ in range(_ATTEMPTS):
-        fd = os.open(name, flags | _FILE, mode, dir_fd=folder)
+        fd = os.open(name, flags | _FILE, 0o600, dir_fd=folder)
         found = os.fstat(fd)
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
             return fd
@@ -296,7 +283,7 @@ def _open_file(folder: int, name: str, flags: int, mode: int = 0) -> int:
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             break
         # replaced between open and fstat: what the name means now is another file
-    raise _Irregular(_file_fault(found))
+    raise _refused(place, _file_fault(found))
 
 
 def _file_fault(found: os.stat_result) -> str:
@@ -337,13 +324,13 @@ def _conflict(place: str, found: str, expected: str) -> Conflict:
 
 
 @contextmanager
-def _locked(folder: int, path: str) -> Iterator[None]:
+def _locked(folder: int, place: str) -> Iterator[None]:
     """Hold the folder's lock, which ends with its holder; wait for at most `LOCK_SECONDS`."""
     deadline = time.monotonic() + LOCK_SECONDS
     while not _try_lock(folder):
         if time.monotonic() > deadline:
             why = f"another writer has held this folder for {LOCK_SECONDS:g} s; try again when it is done"
-            raise Conflict(fault("WRITE_CONFLICT", why, retryable=True, place=_shown(path)))
+            raise Conflict(fault("WRITE_CONFLICT", why, retryable=True, place=place))
         time.sleep(0.002)
     try:
         yield
@@ -359,19 +346,17 @@ def _try_lock(folder: int) -> bool:
     return True
 
 
-def _expect(folder: int, name: str, expected: str | None) -> int | None:
+def _expect(folder: int, name: str, expected: str | None, place: str) -> int | None:
     """Check that the present content is the expected one; return its permissions, ``None`` where there is no file."""
     try:
-        fd = _open_file(folder, name, os.O_RDONLY)
+        fd = _open_file(folder, name, os.O_RDONLY, place)
     except FileNotFoundError:
         if expected:
-            raise _Mismatch("") from None
+            raise _conflict(place, "", expected) from None
         return None
     with os.fdopen(fd, "rb") as file:
-        if expected is not None:
-            found = file_digest(file, "sha256").hexdigest()
-            if found != expected:
-                raise _Mismatch(found)
+        if expected is not None and (found := file_digest(file, "sha256").hexdigest()) != expected:
+            raise _conflict(place, found, expected)
         return stat.S_IMODE(os.fstat(fd).st_mode) & 0o777
 
 
