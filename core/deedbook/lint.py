@@ -178,7 +178,7 @@ def problems(schema: Any) -> Iterator[Violation]:
 
 
 def _count(value: Any) -> int:
-    nodes, level = 1, [value]
+    nodes, level = 0, [[value]]
     while level and nodes <= MAX_NODES:
         level = [item for part in level for item in (part.values() if isinstance(part, dict) else part)]
         nodes += len(level)
