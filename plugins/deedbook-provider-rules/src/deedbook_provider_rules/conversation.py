@@ -1,0 +1,86 @@
+"""What a role has been told and what it has done so far, read from a request's messages."""
+
+import json
+from typing import Any
+
+import attrs
+
+from deedbook.contracts import Failed, Json, Object
+
+
+@attrs.frozen
+class Done:
+    """A tool call that was answered: its id, the ability, and the *result* or the *error* ``{code, message}``."""
+
+    id: str
+    ability: str
+    result: Json = None
+    error: Object | None = None
+
+
+@attrs.frozen
+class Conversation:
+    """The *brief* (the last user message), what was *done* since, and how many calls there were before *in all*."""
+
+    brief: dict[str, Any]
+    done: tuple[Done, ...]
+    total: int
+
+    @classmethod
+    def of(cls, request: Object) -> "Conversation":
+        """Read *request*; messages that do not keep to the protocol raise `Failed` with ``PROVIDER_ERROR``."""
+        messages = request["messages"]
+        last = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=None)
+        if last is None:
+            raise Failed("PROVIDER_ERROR", "the messages hold no user message")
+        done = tuple(_done(messages[last + 1 :]))
+        earlier = sum(message["role"] == "tool" for message in messages[:last])
+        return cls(_brief(messages[last]["content"]), done, earlier + len(done))
+
+    @property
+    def request(self) -> str:
+        """The user's request."""
+        return str(self.brief["request"])
+
+    def part(self, name: str, field: str) -> dict[str, Any]:
+        """Return the hand-off *name*, which has to be an object with a list *field*."""
+        found = self.brief.get(name)
+        if not isinstance(found, dict) or not isinstance(found.get(field), list):
+            raise Failed("PROVIDER_ERROR", f"the user message holds no {name} with {field}")
+        return found
+
+
+def _brief(content: str) -> dict[str, Any]:
+    try:
+        brief = json.loads(content)
+    except ValueError:
+        brief = None
+    if not isinstance(brief, dict) or not isinstance(brief.get("request"), str):
+        raise Failed("PROVIDER_ERROR", 'the user message is not a JSON object with a text "request"')
+    return brief
+
+
+def _done(messages: list[Any]) -> list[Done]:
+    names = {call["id"]: call["name"] for message in messages for call in message.get("tool_calls", ())}
+    return [_answered(message, names) for message in messages if message["role"] == "tool"]
+
+
+def _answered(message: Object, names: dict[str, str]) -> Done:
+    call = message.get("tool_call_id")
+    if call not in names:
+        raise Failed("PROVIDER_ERROR", f"a tool message answers {call!r}, which was not called")
+    try:
+        told = json.loads(message["content"])
+    except ValueError:
+        raise Failed("PROVIDER_ERROR", f"the answer to {call} is not JSON") from None
+    if _is_error(told):
+        return Done(call, names[call], error=told["error"])
+    return Done(call, names[call], told)
+
+
+def _is_error(told: Json) -> bool:
+    """Say whether *told* is ``{"error": {"code", "message"}}`` and nothing else."""
+    if not isinstance(told, dict) or set(told) != {"error"}:
+        return False
+    error = told["error"]
+    return isinstance(error, dict) and {"code", "message"} <= set(error)

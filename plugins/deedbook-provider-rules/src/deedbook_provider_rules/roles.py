@@ -1,0 +1,120 @@
+"""How each role's message is filled from a rule: honestly, or not at all."""
+
+from typing import Any
+
+from deedbook.contracts import Failed, Json, Object
+
+from .completion import compact, response
+from .conversation import Conversation, Done
+from .rule import Fit, Rule, Step, fit
+from .template import references
+
+
+def lead(request: Object) -> dict[str, Any]:
+    """``lead_directive_v1``: the request is the intent; a rule has to fit it."""
+    told = Conversation.of(request)
+    fit(request.get("skill"), told.request)
+    return _message(request, {"intent": told.request.strip(), "constraints": [], "needs_advisor": False})
+
+
+def planner(request: Object) -> dict[str, Any]:
+    """``plan_v1``: the rule's steps as ``s1``, ``s2``, …; a step depends on those whose results it uses."""
+    found = fit(request.get("skill"), Conversation.of(request).request)
+    steps = [_planned(found, number, step) for number, step in enumerate(found.rule.steps, 1)]
+    return _message(request, {"steps": steps, "risks": _risks(found.rule), "needs_advisor": False})
+
+
+def worker(request: Object) -> dict[str, Any]:
+    """``worker_report_v1``, or the next tool call; after a tool's error, what was done until then."""
+    told = Conversation.of(request)
+    found = fit(request.get("skill"), told.request)
+    ids = _ids(told, found.rule)
+    failed = next((done for done in told.done if done.error is not None), None)
+    if failed:
+        return _partial(request, told, ids, failed)
+    at = len(told.done)
+    if at > len(ids):
+        raise Failed("PROVIDER_ERROR", f"{at} tool results for {len(ids)} steps")
+    results = [done.result for done in told.done]
+    if at == len(ids):
+        return _report(request, found.filling(results).text(found.rule.answer), ids, told.done)
+    call = _call(found, at + 1, results)
+    return response(request, tool_calls=[{"id": f"t{told.total + 1}", **call}])
+
+
+def reviewer(request: Object) -> dict[str, Any]:
+    """``review_result_v1``: every planned step reported as done, none invented, and an output that says something."""
+    told = Conversation.of(request)
+    plan = [step["id"] for step in told.part("plan", "steps")["steps"]]
+    report = told.part("report", "steps_completed")
+    faults = _faults(plan, report["steps_completed"], str(report.get("output", "")))
+    feedback = " ".join(faults) or f"All {len(plan)} planned steps are reported as completed, and there is an output."
+    return _message(request, {"verdict": "fail" if faults else "pass", "feedback": feedback})
+
+
+def advisor(request: Object) -> dict[str, Any]:
+    """``advice_v1``: that rules have no view of their own."""
+    advice = "None: the model in use is a set of rules, which has no view of its own. Ask a person or another model."
+    return _message(request, {"advice": advice, "considerations": []})
+
+
+def scaffolder(request: Object) -> dict[str, Any]:
+    """``scaffold_v1``: that nothing was prepared."""
+    summary = "Nothing was prepared; the steps of a rule need nothing beforehand."
+    return _message(request, {"summary": summary, "created": [], "tool_calls_made": []})
+
+
+def _message(request: Object, body: dict[str, Any]) -> dict[str, Any]:
+    return response(request, text=compact({**body, "schema_version": "v1"}))
+
+
+def _planned(found: Fit, number: int, step: Step) -> dict[str, Any]:
+    needs = sorted({reference.step for reference in references(step.args) if reference.step})
+    description = found.filling(step=number).text(step.description)
+    return {"id": f"s{number}", "description": description, "depends_on": [f"s{need}" for need in needs]}
+
+
+def _risks(rule: Rule) -> list[str]:
+    return [
+        f"s{number} cannot run if the result of s{reference.step} has nothing at {reference.pointer}"
+        for number, step in enumerate(rule.steps, 1)
+        for reference in dict.fromkeys(references(step.args))
+        if reference.pointer
+    ]
+
+
+def _ids(told: Conversation, rule: Rule) -> list[str]:
+    """Return the plan's step ids; a plan of another length is not the plan of *rule*."""
+    ids = [step["id"] for step in told.part("plan", "steps")["steps"]]
+    if len(ids) != len(rule.steps):
+        raise Failed("NO_RULE", f"the plan has {len(ids)} steps, but {rule.place} has {len(rule.steps)}")
+    return ids
+
+
+def _call(found: Fit, number: int, results: list[Json]) -> dict[str, Any]:
+    step = found.rule.steps[number - 1]
+    return {"name": step.ability, "args": found.filling(results, number).fill(step.args)}
+
+
+def _partial(request: Object, told: Conversation, ids: list[str], failed: Done) -> dict[str, Any]:
+    at = told.done.index(failed)
+    error = failed.error or {}
+    completed = ", ".join(ids[:at]) or "none"
+    output = f"Step {ids[at]} ({failed.ability}) failed with {error['code']}: {error['message']}"
+    return _report(request, f"{output}\nSteps completed before it: {completed}.", ids[:at], told.done)
+
+
+def _report(request: Object, output: str, completed: list[str], done: tuple[Done, ...]) -> dict[str, Any]:
+    made = [f"{call.ability}:{call.id}" for call in done]
+    return _message(request, {"output": output, "steps_completed": completed, "tool_calls_made": made})
+
+
+def _faults(plan: list[str], completed: list[Any], output: str) -> list[str]:
+    faults = []
+    if missing := [step for step in plan if step not in completed]:
+        faults.append(f"Not completed: {', '.join(missing)}.")
+    if invented := [str(step) for step in completed if step not in plan]:
+        faults.append(f"Reported, but not planned: {', '.join(invented)}.")
+    if not output.strip():
+        faults.append("The output is empty.")
+    return [*faults, f"The worker says: {output.strip()[:500]}"] if missing and output.strip() else faults

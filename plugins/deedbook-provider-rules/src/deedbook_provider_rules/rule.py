@@ -1,0 +1,149 @@
+"""Rules of a skill: read from ``metadata.deedbook.rules`` of its front matter, checked, and matched to a request.
+
+Skills may come from anybody, so patterns are RE2: linear time, no backreferences, no look-around.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+import attrs
+import re2
+
+from deedbook.contracts import Failed, Json, Object
+
+from .template import Filling, Reference, references
+
+MAX_RULES: Final = 100
+MAX_STEPS: Final = 50
+MAX_PATTERN: Final = 1000
+
+
+@attrs.frozen
+class Step:
+    """One call of an ability; *args* and *description* are templates."""
+
+    ability: str
+    args: dict[str, Json]
+    description: str
+
+
+@attrs.frozen
+class Rule:
+    """What is done when a request fits *pattern*. *place* names rule and skill, for messages."""
+
+    place: str
+    pattern: Any
+    steps: tuple[Step, ...]
+    answer: str
+
+    def match(self, request: str) -> "Fit | None":
+        """Return how *request* fits, or ``None``."""
+        found = self.pattern.search(request)
+        return Fit(self, found.groupdict()) if found else None
+
+
+@attrs.frozen
+class Fit:
+    """A rule that fits a request, with what its named *groups* matched."""
+
+    rule: Rule
+    groups: Mapping[str, str | None]
+
+    def filling(self, results: list[Json] | None = None, step: int | None = None) -> Filling:
+        """Return what fills the rule's templates; *step* (from 1) only names the place."""
+        place = self.rule.place if step is None else f"{self.rule.place}: step s{step}"
+        return Filling(place, self.groups, results or [])
+
+
+def fit(skill: Object | None, request: str) -> Fit:
+    """Return the first rule of *skill* that fits *request*.
+
+    Raises `Failed`: ``NO_RULE`` where none does, ``SOURCE_INVALID`` where any of its rules is wrong.
+    """
+    rules = rules_of(skill)
+    found = next((fitting for fitting in (rule.match(request) for rule in rules) if fitting), None)
+    if found:
+        return found
+    if skill is None:
+        raise Failed("NO_RULE", "no skill was chosen for the request, so no rule can fit it; name a skill's trigger")
+    patterns = "; ".join(rule.pattern.pattern for rule in rules) or "none (metadata.deedbook.rules)"
+    raise Failed("NO_RULE", f"no rule of skill {skill['name']} fits the request; its patterns: {patterns}")
+
+
+def rules_of(skill: Object | None) -> tuple[Rule, ...]:
+    """Return the rules of *skill*, all checked; none where it has none."""
+    if skill is None:
+        return ()
+    ours = skill["metadata"].get("deedbook", {})
+    listed = ours.get("rules", []) if isinstance(ours, dict) else None
+    place = f"metadata.deedbook.rules of skill {skill['name']}"
+    if not isinstance(listed, list) or len(listed) > MAX_RULES:
+        raise _wrong(place, f"a list of at most {MAX_RULES} rules is needed")
+    return tuple(_rule(item, f"rule {number} of skill {skill['name']}") for number, item in enumerate(listed, 1))
+
+
+def _rule(body: object, place: str) -> Rule:
+    told = _fields(body, place, {"pattern": str, "steps": list, "answer": str}, {})
+    pattern = _pattern(told["pattern"], place)
+    if not 1 <= len(told["steps"]) <= MAX_STEPS:
+        raise _wrong(place, f"1 to {MAX_STEPS} steps are needed")
+    steps = tuple(_step(item, f"{place}: step s{number}") for number, item in enumerate(told["steps"], 1))
+    rule = Rule(place, pattern, steps, told["answer"])
+    _check_references(rule)
+    return rule
+
+
+def _step(body: object, place: str) -> Step:
+    told = _fields(body, place, {"ability": str}, {"args": dict, "description": str})
+    return Step(told["ability"], told.get("args", {}), told.get("description", f"Use {told['ability']}"))
+
+
+def _fields(body: object, place: str, needed: Mapping[str, type], more: Mapping[str, type]) -> dict[str, Any]:
+    known = {**needed, **more}
+    if not isinstance(body, dict):
+        raise _wrong(place, f"a mapping with {', '.join(known)} is needed")
+    for key, value in body.items():
+        if key not in known:
+            raise _wrong(place, f"{key!r} is not known; known are {', '.join(known)}")
+        if not isinstance(value, known[key]):
+            raise _wrong(place, f"{key} has to be a {_YAML_NAMES[known[key]]}")
+    if absent := [key for key in needed if key not in body]:
+        raise _wrong(place, f"{', '.join(absent)} is missing")
+    return cast("dict[str, Any]", body)
+
+
+_YAML_NAMES: Final[Mapping[type, str]] = {str: "text", list: "list", dict: "mapping"}
+
+
+def _pattern(text: str, place: str) -> Any:
+    if not 1 <= len(text) <= MAX_PATTERN:
+        raise _wrong(place, f"a pattern has 1 to {MAX_PATTERN} characters")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)
+    except re2.error as problem:
+        reason = problem.args[0].decode(errors="replace") if problem.args else "unknown"
+        raise _wrong(place, f"pattern is not RE2 (https://github.com/google/re2/wiki/Syntax): {reason}") from None
+
+
+def _check_references(rule: Rule) -> None:
+    """Refuse what can never have a value: a group the pattern has not, a step that is not earlier."""
+    for number, step in enumerate(rule.steps, 1):
+        place = f"{rule.place}: step s{number}"
+        _check(references(step.args), rule, number, place)
+        _check(references(step.description), rule, 1, f"{place}: description")
+    _check(references(rule.answer), rule, len(rule.steps) + 1, f"{rule.place}: answer")
+
+
+def _check(found: Iterator[Reference], rule: Rule, before: int, place: str) -> None:
+    for reference in found:
+        if reference.step >= before:
+            raise _wrong(place, f"${{{reference.name}}} is not the result of an earlier step")
+        if not reference.step and reference.name not in rule.pattern.groupindex:
+            groups = ", ".join(rule.pattern.groupindex) or "none"
+            raise _wrong(place, f"${{{reference.name}}} is no group of the pattern; its groups: {groups}")
+
+
+def _wrong(place: str, why: str) -> Failed:
+    return Failed("SOURCE_INVALID", f"{place}: {why}")
