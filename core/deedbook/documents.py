@@ -1,0 +1,335 @@
+"""Text to plain values, strictly, and every value to its place in the text: YAML, and the front matter of Markdown.
+
+The YAML here is the part of YAML 1.2 that is JSON with comments: one document of mappings, sequences, strings, numbers,
+booleans and null. What other readers take otherwise is refused instead of guessed: anchors, aliases, tags, merge keys,
+directives, dates, ``.nan``, ``0777``, keys that are no strings, keys that appear twice. The budgets are 64 KiB, 16
+levels and 5,000 nodes. All faults of a file are reported together, each with ``file:line:column``.
+
+The events of ruamel's parser (in C where there is one) are read once and never composed, so that an alias costs nothing
+and a file is refused where it breaks a budget, not after it was expanded.
+"""
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from .canonical import MAX_INTEGER, encode
+from .contracts import Json
+from .errors import DomainError, IntakeError, SourceError, fault
+
+MAX_BYTES: Final = 64 * 1024
+MAX_DEPTH: Final = 16
+MAX_NODES: Final = 5_000
+
+_FENCE: Final = "---"
+_WORDS: Final[Mapping[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+# Plain scalars that some YAML reader takes for a number or a date, and another one for a string or a different number.
+_UNCLEAR: Final = re.compile(
+    r"""[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)
+    | [-+]?0[xob][0-9a-fA-F_]+
+    | [-+]?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?
+    | [-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
+    | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?""",
+    re.VERBOSE | re.DOTALL,
+)
+# Characters on which YAML 1.1 and 1.2 readers disagree (they end a line in one of them), or that YAML does not admit.
+_UNPRINTABLE: Final = re.compile(
+    r"[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+
+
+@attrs.frozen
+class Position:
+    """Where something stands in a text: *line* and *column* from 1, columns in characters."""
+
+    line: int
+    column: int
+
+
+@attrs.frozen
+class Document:
+    """One file, read: its *value*, its *path* as messages show it, and the SHA-256 of its bytes.
+
+    Treat *value* as immutable. Places are computed on the first question, from *text*.
+    """
+
+    path: str
+    value: Json
+    digest: str
+    text: str = attrs.field(repr=False)
+
+    def place(self, *tokens: str | int, key: bool = False) -> str:
+        """Return ``file:line:column`` of the value that *tokens* lead to, or of its *key*.
+
+        Where they lead nowhere, the place is that of the nearest thing above.
+        """
+        at = self._position(tokens, key=key)
+        return f"{self.path}:{at.line}:{at.column}"
+
+    def line(self, *tokens: str | int) -> str:
+        """Return ``file:line`` of the key, or of the item of a sequence, that *tokens* lead to."""
+        return f"{self.path}:{self._position(tokens, key=True).line}"
+
+    def _position(self, tokens: Sequence[str | int], *, key: bool) -> Position:
+        for length in range(len(tokens), -1, -1):
+            found = self._positions.get(tuple(tokens[:length]))
+            if found:
+                return found[0] if key and length == len(tokens) else found[1]
+        return Position(1, 1)
+
+    @functools.cached_property
+    def _positions(self) -> Mapping[tuple[str | int, ...], tuple[Position, Position]]:
+        return dict(_located(YAML(typ="safe").parse(self.text)))
+
+
+def parse_yaml(raw: bytes, path: str) -> Document:
+    """Read YAML from *raw*; *path* is for messages. Raises `SourceError` with every fault."""
+    text = _text(raw, path)
+    return Document(path, _Builder(path, text).document(), hashlib.sha256(raw).hexdigest(), text)
+
+
+def parse_front_matter(raw: bytes, path: str) -> tuple[Document, str]:
+    """Read Markdown from *raw*: its front matter (a mapping, empty if there is none) and the text after it.
+
+    The front matter is YAML between a first line ``---`` and the next line ``---``. Raises `SourceError`.
+    """
+    text = _text(raw, path)
+    digest = hashlib.sha256(raw).hexdigest()
+    lines = text.splitlines(keepends=True)
+    if not lines or lines[0].rstrip() != _FENCE:
+        return Document(path, {}, digest, ""), text
+    end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() == _FENCE), None)
+    if end is None:
+        raise SourceError(_invalid("the front matter has no end; close it with a line ---", path, Position(1, 1)))
+    # An empty line stands for the fence, so that places count from the top of the file.
+    yaml = "\n" + "".join(lines[1:end])
+    value = _Builder(path, yaml).document() if yaml.strip() else {}
+    if not isinstance(value, dict):
+        raise SourceError(_invalid("the front matter is not a mapping (key: value)", path, Position(2, 1)))
+    return Document(path, value, digest, yaml), "".join(lines[end + 1 :])
+
+
+# --- from events to values --------------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Builds the value of one document and collects what is wrong with it."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.events: Iterator[Any] = YAML(typ="safe").parse(text)
+        self.faults: list[DomainError] = []
+        self.nodes = 0
+
+    def document(self) -> Json:
+        """Return the only document's value, or raise `SourceError` with every fault."""
+        try:
+            values: list[Json] = [self._node(event, 0) for event in self._contents()]
+        except YAMLError as problem:
+            self._report(_reason(problem), _mark(problem))
+        except (ValueError, RecursionError) as problem:
+            self._report(str(problem) or "nested too deeply", None)
+        else:
+            if not values:
+                self._report("the file is empty", None)
+        if self.faults:
+            raise SourceError(*self.faults)
+        return values[0]
+
+    def _contents(self) -> Iterator[Any]:
+        documents = 0
+        for event in self.events:
+            if type(event) is DocumentStartEvent:
+                documents += 1
+                if event.version or event.tags:
+                    self._report("a % directive; workspace files are plain YAML 1.2, leave it out", event)
+                if documents > 1:
+                    self._halt("a second document; one file holds one", event)
+            elif isinstance(event, ScalarEvent | MappingStartEvent | SequenceStartEvent | AliasEvent):
+                yield event
+
+    def _node(self, event: Any, depth: int) -> Any:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            self._halt(f"more than {MAX_NODES} values; split the file", event)
+        kind = type(event)
+        if kind is AliasEvent:
+            self._report(f"an alias (*{event.anchor}); write the value out", event)
+            return None
+        if event.anchor is not None or event.tag is not None:
+            self._adorned(event)
+        if kind is ScalarEvent:
+            return self._scalar(event)
+        if depth == MAX_DEPTH:
+            self._halt(f"more than {MAX_DEPTH} levels", event)
+        return self._mapping(depth) if kind is MappingStartEvent else self._sequence(depth)
+
+    def _adorned(self, event: Any) -> None:
+        if event.anchor is not None:
+            self._report(f"an anchor (&{event.anchor}); write the value out where it is needed", event)
+        if event.tag is not None:
+            self._report(f"a tag ({event.tag}); workspace files hold JSON types only", event)
+
+    def _sequence(self, depth: int) -> list[Any]:
+        made = []
+        for event in self.events:
+            if type(event) is SequenceEndEvent:
+                break
+            made.append(self._node(event, depth + 1))
+        return made
+
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for event in self.events:
+            if type(event) is MappingEndEvent:
+                break
+            key = self._key(event, depth)
+            if key in made:
+                self._report(f"key {key!r} appears twice", event)
+            made[key] = self._node(next(self.events), depth + 1)
+        return made
+
+    def _key(self, event: Any, depth: int) -> str:
+        key = self._node(event, depth + 1)
+        if type(event) is ScalarEvent:
+            if event.value == "<<" and event.implicit[0]:
+                self._report("a merge key (<<); write the keys out", event)
+            elif type(key) is not str:
+                self._report(f"key {event.value!r} is not a string; quote it", event)
+            return str(event.value)
+        self._report("a key that is not a string", event)
+        return ""
+
+    def _scalar(self, event: Any) -> Json:
+        text: str = event.value
+        if not text.isascii() and _has_surrogate(text):
+            self._report("a lone surrogate; write the character itself", event)
+        if not event.implicit[0]:
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        if text[0] not in "+-.0123456789":
+            return text
+        return self._number(text, event)
+
+    def _number(self, text: str, event: Any) -> Json:
+        if not _NUMBER.fullmatch(text):
+            if _UNCLEAR.fullmatch(text):
+                self._report(f"{text[:40]} means different things to different readers; quote it", event)
+            return text
+        if len(text) > len(str(MAX_INTEGER)) and _INTEGER.fullmatch(text):
+            return self._unrecordable(text, event)
+        number = int(text) if _INTEGER.fullmatch(text) else float(text)
+        try:
+            encode(number)
+        except IntakeError:
+            return self._unrecordable(text, event)
+        return number
+
+    def _unrecordable(self, text: str, event: Any) -> str:
+        self._report(f"{text[:40]} is beyond what JSON carries exactly; quote it", event)
+        return text
+
+    def _report(self, message: str, at: Any) -> None:
+        mark = getattr(at, "start_mark", at)
+        self.faults.append(_invalid(message, self.path, _position(mark) if mark else Position(1, 1)))
+
+    def _halt(self, message: str, event: Any) -> None:
+        self._report(message, event)
+        raise SourceError(*self.faults)
+
+
+def _located(
+    events: Iterator[Any],
+) -> Iterator[tuple[tuple[str | int, ...], tuple[Position, Position]]]:
+    """Yield for every value how to reach it, and the positions of its key and of itself."""
+    for event in events:
+        if isinstance(event, ScalarEvent | MappingStartEvent | SequenceStartEvent):
+            yield from _located_node(events, event, event, ())
+
+
+def _located_node(
+    events: Iterator[Any], key: Any, event: Any, tokens: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], tuple[Position, Position]]]:
+    yield tokens, (_position(key.start_mark), _position(event.start_mark))
+    if type(event) is MappingStartEvent:
+        for inner in events:
+            if type(inner) is MappingEndEvent:
+                return
+            yield from _located_node(events, inner, next(events), (*tokens, inner.value))
+    elif type(event) is SequenceStartEvent:
+        for index, inner in enumerate(events):
+            if type(inner) is SequenceEndEvent:
+                return
+            yield from _located_node(events, inner, inner, (*tokens, index))
+
+
+# --- text and faults --------------------------------------------------------------------------------------------------
+
+
+def _text(raw: bytes, path: str) -> str:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        before = raw[: problem.start].decode("utf-8")
+        raise SourceError(_invalid("not UTF-8 text", path, _end(before))) from None
+    if len(raw) > MAX_BYTES:
+        raise SourceError(_invalid(f"{len(raw)} bytes; at most {MAX_BYTES} are read", path, Position(1, 1)))
+    odd = _UNPRINTABLE.search(text)
+    if odd:
+        raise SourceError(_invalid(_odd(odd[0]), path, _end(text[: odd.start()])))
+    return text
+
+
+def _odd(character: str) -> str:
+    if character == "\ufeff":
+        return "a byte order mark (U+FEFF); save the file as UTF-8 without it"
+    return f"the character U+{ord(character):04X}; write it as an escape in double quotes"
+
+
+def _end(text: str) -> Position:
+    lines = re.split(r"\r\n|\r|\n", text)
+    return Position(len(lines), len(lines[-1]) + 1)
+
+
+def _reason(problem: YAMLError) -> str:
+    if isinstance(problem, MarkedYAMLError) and problem.problem:
+        return f"not YAML: {problem.problem}" + (f" {problem.context}" if problem.context else "")
+    return f"not YAML: {str(problem).splitlines()[0]}"
+
+
+def _mark(problem: YAMLError) -> StringMark | None:
+    return problem.problem_mark if isinstance(problem, MarkedYAMLError) else None
+
+
+def _position(mark: Any) -> Position:
+    return Position(mark.line + 1, mark.column + 1)
+
+
+def _invalid(message: str, path: str, at: Position) -> DomainError:
+    return fault("SOURCE_INVALID", message, place=f"{path}:{at.line}:{at.column}")
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
