@@ -1,0 +1,32 @@
+"""List a folder."""
+
+from deedbook.contracts import Ctx, HandlerSpec, Json, Object
+
+from .reach import FileTool, reaching
+from .shapes import COUNT, FOLDER, PATH, TRUNCATED, listed, strict
+
+MAX_ENTRIES = 5_000
+
+
+class FileList(FileTool):
+    """List a folder, not those below it: ``{path?}`` to ``{entries: [{path, folder, size}], truncated}``, sorted."""
+
+    spec = HandlerSpec(
+        settings=strict({}),
+        takes=strict({"path": FOLDER}, optional=frozenset({"path"})),
+        gives=strict(
+            {
+                "entries": listed(strict({"path": PATH, "folder": {"type": "boolean"}, "size": COUNT})),
+                "truncated": TRUNCATED,
+            }
+        ),
+        effects="read",
+    )
+
+    def __call__(self, args: Object, _ctx: Ctx, /) -> Json:
+        """List; ``NO_SUCH_FILE``."""
+        path = args.get("path", "")
+        with reaching(path):
+            entries = self.host.scan(path)
+        shown = [{"path": found.path, "folder": found.folder, "size": found.size} for found in entries[:MAX_ENTRIES]]
+        return {"entries": shown, "truncated": len(entries) > MAX_ENTRIES}
