@@ -1,0 +1,166 @@
+"""From front matter to a `Skill`: the open Agent Skills form, with what a runtime needs beyond it.
+
+``name``, ``description``, ``license``, ``compatibility``, ``allowed-tools`` and ``metadata`` are the open form's keys
+(https://agentskills.io/specification). ``triggers``, ``plugin``, ``version`` and ``schema_version`` may stand at top
+level or under ``metadata``, where portable skills have them.
+"""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Final
+
+from deedbook.contracts import Json, Skill
+
+from .frontmatter import Front
+
+MAX_DESCRIPTION: Final = 1024
+MAX_ITEMS: Final = 100
+MAX_TRIGGER: Final = 100
+MAX_CAPABILITIES: Final = 10
+
+_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_ABILITY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
+_KEPT: Final = ("license", "compatibility", "plugin", "version", "schema_version")
+_KNOWN: Final = frozenset({"name", "description", "allowed-tools", "metadata", "triggers", *_KEPT})
+_CARD: Final[Mapping[str, str]] = MappingProxyType(
+    {"identity": "name", "domain": "description", "capabilities": "allowed-tools"}
+)
+_CARD_KEPT: Final = ("state", "budget")
+
+
+def skill(front: Front, body: str, folder: str) -> Skill:
+    """Return the skill that a SKILL.md in *folder* declares. Raises `Failed` with file, line and reason."""
+    _known(front, _KNOWN)
+    return _skill(front, body, folder)
+
+
+def card(front: Front, body: str, folder: str) -> Skill:
+    """Return what an ``.agent`` card in *folder* declares, with ``metadata.card: agent``.
+
+    It has a skill's keys, or ``identity``, ``domain``, ``capabilities`` (at most ten), ``state`` and ``budget``.
+    """
+    _known(front, _KNOWN | set(_CARD) | set(_CARD_KEPT))
+    capabilities = front.values.get("capabilities", [])
+    if isinstance(capabilities, list) and len(capabilities) > MAX_CAPABILITIES:
+        raise front.wrong("capabilities", f"more than {MAX_CAPABILITIES}; a card is for one specialist")
+    for key, name in _CARD.items():
+        if {key, name} <= set(front.values):
+            raise front.wrong(key, f"means the same as {name}; keep one")
+    values = {_CARD.get(key, key): value for key, value in front.values.items()}
+    lines = {_CARD.get(key, key): line for key, line in front.lines.items()}
+    return _skill(Front(front.path, values, lines), body, folder, {"card": "agent"}, (*_KEPT, *_CARD_KEPT))
+
+
+def _skill(
+    front: Front, body: str, folder: str, more: Mapping[str, Json] | None = None, kept: tuple[str, ...] = _KEPT
+) -> Skill:
+    _check_version(front)
+    return Skill(
+        name=_name(front, folder),
+        description=_description(front),
+        body=body,
+        allowed=_allowed(front),
+        triggers=_triggers(front),
+        metadata={**_metadata(front, kept), **(more or {})},
+        source=front.path,
+    )
+
+
+def _known(front: Front, known: frozenset[str]) -> None:
+    for key in front.values:
+        if key not in known:
+            near = get_close_matches(key, sorted(known), 1)
+            hint = f"did you mean {near[0]}?" if near else "own settings belong under metadata"
+            raise front.wrong(key, f"not a key of a skill; {hint}")
+
+
+def _name(front: Front, folder: str) -> str:
+    name = _text(front, "name", 64)
+    if not _NAME.fullmatch(name):
+        raise front.wrong("name", f"{name!r} is not lower-case letters and digits, in words joined by single hyphens")
+    if name != folder:
+        raise front.wrong("name", f"{name} stands in the folder {folder}; they have to be equal")
+    return name
+
+
+def _description(front: Front) -> str:
+    return _text(front, "description", MAX_DESCRIPTION)
+
+
+def _text(front: Front, key: str, limit: int) -> str:
+    value = front.values.get(key)
+    if not isinstance(value, str) or not value.strip() or len(value) > limit:
+        raise front.wrong(key, f"a text of 1 to {limit} characters is needed")
+    return value
+
+
+def _check_version(front: Front) -> None:
+    if front.values.get("schema_version", "v1") != "v1":
+        raise front.wrong("schema_version", "only v1 is known")
+    if not isinstance(front.values.get("version", ""), str | int):
+        raise front.wrong("version", "a whole number or a text is needed")
+    for key in ("license", "compatibility", "plugin"):
+        if not isinstance(front.values.get(key, ""), str):
+            raise front.wrong(key, "a text is needed")
+
+
+def _allowed(front: Front) -> frozenset[str]:
+    """Return ``allowed-tools``, a list or a text with spaces; without the key it is empty: nothing is allowed."""
+    if "allowed-tools" not in front.values:
+        return frozenset()
+    listed = _items(front, "allowed-tools", front.values["allowed-tools"], None)
+    for name in listed:
+        if not _ABILITY.fullmatch(name):
+            raise front.wrong("allowed-tools", f"{name[:80]!r} is not the name of an ability; patterns are not taken")
+    return frozenset(listed)
+
+
+def _triggers(front: Front) -> tuple[str, ...]:
+    """Return ``triggers``, a list, or under ``metadata`` a list or a text with commas."""
+    metadata = _mapping(front)
+    if "triggers" in front.values and "triggers" in metadata:
+        raise front.wrong("triggers", "stands here and under metadata; keep one")
+    if "triggers" in front.values:
+        return _checked(front, "triggers", _items(front, "triggers", front.values["triggers"], "list"))
+    if "triggers" in metadata:
+        return _checked(front, "metadata", _items(front, "metadata", metadata["triggers"], ","))
+    return ()
+
+
+def _checked(front: Front, key: str, triggers: list[str]) -> tuple[str, ...]:
+    for trigger in triggers:
+        if "*" in trigger or not any(map(str.isalnum, trigger)):
+            raise front.wrong(key, f"trigger {trigger[:80]!r} would fit anything; use a word of the request")
+        if len(trigger) > MAX_TRIGGER or not trigger.isprintable():
+            raise front.wrong(key, f"trigger {trigger[:80]!r} is not 1 to {MAX_TRIGGER} printable characters")
+    return tuple(dict.fromkeys(triggers))
+
+
+def _items(front: Front, key: str, value: Json, separator: str | None) -> list[str]:
+    """Return a list of texts; a text is split at *separator* (``None``: white space, ``list``: never)."""
+    if isinstance(value, str) and separator != "list":
+        value = value.split() if separator is None else [item.strip() for item in value.split(separator)]
+        value = value or [""]
+    if not isinstance(value, list) or len(value) > MAX_ITEMS:
+        raise front.wrong(key, f"a list of at most {MAX_ITEMS} texts is needed")
+    for item in value:
+        if not isinstance(item, str) or not item.strip():
+            raise front.wrong(key, f"{item!r} is not a text that says something")
+    return [item.strip() for item in value]
+
+
+def _mapping(front: Front) -> dict[str, Any]:
+    metadata = front.values.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise front.wrong("metadata", "a mapping is needed")
+    return metadata
+
+
+def _metadata(front: Front, kept: tuple[str, ...]) -> dict[str, Any]:
+    metadata = _mapping(front)
+    for key in kept:
+        if key in front.values and metadata.get(key, front.values[key]) != front.values[key]:
+            raise front.wrong(key, "stands here and, otherwise, under metadata; keep one")
+    return {**metadata, **{key: front.values[key] for key in kept if key in front.values}}
