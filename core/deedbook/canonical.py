@@ -1,13 +1,13 @@
 """Values to canonical bytes and back: RFC 8785 (JCS) JSON, the intake gate, SHA-256.
 
-The law, for whatever intake accepts: ``encode(decode(encode(x))) == encode(x)``. orjson is the fast path where its bytes
-are provably those of RFC 8785; floats outside that range are spelled here, since orjson's spelling of them has changed
-between releases.
+The law, for whatever intake accepts: ``encode(decode(encode(x))) == encode(x)``. orjson is the fast path where its
+bytes are provably those of RFC 8785; floats outside that range are spelled here, since orjson's spelling of them has
+changed between releases.
 """
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from hashlib import sha256
 from itertools import islice
 from typing import Any, Final, Literal
@@ -22,6 +22,8 @@ MAX_NODES: Final = 100_000
 MAX_INTEGER: Final = 2**53 - 1
 SEALED_KEY: Final = "$sealed"
 
+_PLAIN: Final = 1e21  # from here on ECMAScript writes an exponent
+_SCALARS: Final = frozenset({str, int, bool, type(None)})
 _ASTRAL_LEADS: Final = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
 _STRICT: Final = (
     orjson.OPT_SORT_KEYS
@@ -50,16 +52,17 @@ def encode(value: Any) -> bytes:
     """
     plain = _walk(value)
     try:
-        raw = _dumps(value, option=_STRICT)
+        exact = value if plain else _respell(value)
+        raw = _dumps(exact, option=_STRICT)
     except (TypeError, ValueError, RecursionError) as problem:
         raise _refusal(value, str(problem)) from None
-    if plain and (raw.isascii() or not _needs_utf16_order(raw)):
+    if raw.isascii() or not _needs_utf16_order(raw):
         return raw
-    return _dumps(_exact(value))
+    return _dumps(_reorder(exact))
 
 
 def admit(value: Any) -> bytes:
-    """Return the canonical bytes of a value from outside: `encode`, at most 16 MiB, no object with a key ``$sealed``."""
+    """Return the canonical bytes of a value from outside: `encode`, at most 16 MiB, and no key ``$sealed``."""
     raw = encode(value)
     if len(raw) > MAX_BYTES:
         raise IntakeError(fault("INTAKE_REFUSED", f"{len(raw)} bytes; at most {MAX_BYTES} are accepted"))
@@ -101,32 +104,33 @@ def check_bindings() -> bool:
 # --- the walk ---------------------------------------------------------------------------------------------------------
 
 
-def _walk(value: Any) -> bool:
+def _walk(value: Any) -> bool:  # noqa: C901 - the hot loop; a call for each value would double its cost
     """Check types, depth and size level by level; say whether orjson spells every number as RFC 8785 does."""
     plain = True
-    level = [[value]]
-    nodes = depth = 0
-    while level:
-        depth += 1
-        deeper: list[Any] = []
-        for container in level:
-            nodes += len(container)
-            for item in container.values() if type(container) is dict else container:
+    level: list[Collection[Any]] = [(value,)]
+    nodes = 0
+    for _ in range(MAX_DEPTH + 2):  # the value itself, its levels, and the end
+        if not level:
+            return plain
+        deeper: list[Collection[Any]] = []
+        for items in level:
+            nodes += len(items)
+            if nodes > MAX_NODES:
+                raise _refusal(value, f"more than {MAX_NODES} nodes")
+            for item in items:
                 kind = type(item)
-                if kind is str or kind is int or kind is bool or item is None:
+                if kind in _SCALARS:
                     continue
-                if kind is dict or kind is list:
+                if kind is dict:
+                    deeper.append(item.values())
+                elif kind is list:
                     deeper.append(item)
                 elif kind is not float:
                     raise _refusal(value, f"{kind.__name__} is not a JSON type")
-                elif not (1e-4 <= abs(item) < 1e16 and item % 1):
+                elif not ((1e-4 <= item < 1e16 or -1e16 < item <= -1e-4) and item % 1.0):
                     plain = False
-        if deeper and (depth > MAX_DEPTH or nodes > MAX_NODES):
-            raise _refusal(value, f"more than {MAX_DEPTH} levels or {MAX_NODES} nodes")
         level = deeper
-    if nodes > MAX_NODES + 1:
-        raise _refusal(value, f"more than {MAX_NODES} nodes")
-    return plain
+    raise _refusal(value, f"more than {MAX_DEPTH} levels")
 
 
 def _needs_utf16_order(raw: bytes) -> bool:
@@ -134,30 +138,33 @@ def _needs_utf16_order(raw: bytes) -> bool:
     return (b"\xee" in raw or b"\xef" in raw) and any(lead in raw for lead in _ASTRAL_LEADS)
 
 
-def _exact(value: Any) -> Any:
-    """Rebuild *value* with keys in UTF-16 order and with floats as RFC 8785 spells them."""
+def _respell(value: Any) -> Any:
+    """Rebuild *value* with floats as RFC 8785 spells them."""
     if type(value) is dict:
-        return {key: _exact(value[key]) for key in sorted(value, key=_utf16)}
+        return {key: item if type(item) in _SCALARS else _respell(item) for key, item in value.items()}
     if type(value) is list:
-        return [_exact(item) for item in value]
-    if type(value) is float:
-        return _number(value)
-    return value
+        return [item if type(item) in _SCALARS else _respell(item) for item in value]
+    return _number(value) if type(value) is float else value
+
+
+def _reorder(value: Any) -> Any:
+    """Rebuild *value* with keys in UTF-16 order."""
+    if type(value) is dict:
+        return {key: _reorder(value[key]) for key in sorted(value, key=_utf16)}
+    return [_reorder(item) for item in value] if type(value) is list else value
 
 
 def _utf16(key: str) -> bytes:
     return key.encode("utf-16-be")
 
 
-def _number(value: float) -> int | orjson.Fragment:
-    """Return *value* as ECMAScript's ``Number::toString`` spells it (ECMA-262, 6.1.6.1.20)."""
-    if not math.isfinite(value):
-        raise IntakeError(fault("INTAKE_REFUSED", f"{value} is not a JSON number"))
-    if value % 1 == 0 and abs(value) < 1e21:  # noqa: PLR2004 - ECMAScript's limit for plain integers
-        if abs(value) > MAX_INTEGER:
-            raise IntakeError(fault("INTAKE_REFUSED", f"{value!r} is an integer beyond 2^53-1; send it as a string"))
-        return int(value)
-    return orjson.Fragment(_spell(value))
+def _number(value: float) -> int | float | orjson.Fragment:
+    """Return what orjson writes as ECMAScript's ``Number::toString`` spells *value* (ECMA-262, 6.1.6.1.20)."""
+    if value % 1.0 and 1e-4 <= abs(value) < 1e16:
+        return value
+    for why in _float_faults(value):
+        raise ValueError(why)
+    return int(value) if value % 1.0 == 0 and abs(value) < _PLAIN else orjson.Fragment(_spell(value))
 
 
 def _spell(value: float) -> str:
@@ -166,7 +173,7 @@ def _spell(value: float) -> str:
         return repr(value)
     sign, digits = ("-", mantissa[1:]) if mantissa.startswith("-") else ("", mantissa)
     power = -int(exponent)
-    if power <= 6:  # noqa: PLR2004 - ECMAScript's limit for leading zeros
+    if power <= 6:  # ECMAScript's limit for leading zeros
         return f"{sign}0.{'0' * (power - 1)}{digits.replace('.', '')}"
     return f"{mantissa}e-{power}"
 
@@ -175,39 +182,58 @@ def _spell(value: float) -> str:
 
 
 def _refusal(value: Any, reason: str) -> IntakeError:
-    found = next(_faults(value), None)
-    place, why = found or (None, reason)
-    return IntakeError(fault("INTAKE_REFUSED", why, place=place))
+    """Return the error with the first place that explains it; *reason* stands for what no single place explains."""
+    for path, item, depth in islice(_nodes(value), MAX_NODES + 1):
+        for why in _faults(item, depth):
+            return IntakeError(fault("INTAKE_REFUSED", why, place=path[:200]))
+    return IntakeError(fault("INTAKE_REFUSED", reason))
 
 
-def _faults(value: Any, path: str = "$", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield place and reason of what cannot be recorded; only asked when something is known to be wrong."""
-    if depth > MAX_DEPTH:
-        yield path[:200], f"more than {MAX_DEPTH} levels"
-    elif type(value) is dict:
-        for key, item in islice(value.items(), MAX_NODES):
-            if type(key) is not str:
-                yield path, f"key {key!r} is not a string"
-            elif not _is_unicode(key):
-                yield path, "a key holds a lone surrogate"
-            else:
-                yield from _faults(item, f"{path}.{key}", depth + 1)
+def _nodes(value: Any, path: str = "$", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
+    """Yield each value with its path and the number of containers around it, lazily, in the order of the document."""
+    yield path, value, depth
+    if depth >= MAX_DEPTH:
+        return
+    if type(value) is dict:
+        for key, item in value.items():
+            yield from _nodes(item, f"{path}.{key[:80]}", depth + 1)
     elif type(value) is list:
-        for index, item in enumerate(islice(value, MAX_NODES)):
-            yield from _faults(item, f"{path}[{index}]", depth + 1)
-    else:
-        yield from ((path, why) for why in _leaf_faults(value))
+        for index, item in enumerate(value):
+            yield from _nodes(item, f"{path}[{index}]", depth + 1)
 
 
-def _leaf_faults(value: Any) -> Iterator[str]:
-    if type(value) is str:
+def _faults(value: Any, depth: int) -> Iterator[str]:
+    """Yield why *value* itself cannot be recorded; what it contains is asked apart."""
+    kind = type(value)
+    if kind is dict or kind is list:
+        if depth >= MAX_DEPTH:
+            yield f"more than {MAX_DEPTH} levels"
+        elif kind is dict:
+            yield from (why for key in value for why in _key_faults(key))
+    elif kind is str:
         if not _is_unicode(value):
             yield "a string holds a lone surrogate"
-    elif type(value) is int:
+    elif kind is int:
         if abs(value) > MAX_INTEGER:
             yield "an integer beyond 2^53-1; send it as a string"
-    elif value is not None and type(value) not in (bool, float):
-        yield f"{type(value).__name__} is not a JSON type"
+    elif kind is float:
+        yield from _float_faults(value)
+    elif kind not in _SCALARS:
+        yield f"{kind.__name__} is not a JSON type"
+
+
+def _key_faults(key: Any) -> Iterator[str]:
+    if type(key) is not str:
+        yield f"a key is {type(key).__name__}, not a string"
+    elif not _is_unicode(key):
+        yield "a key holds a lone surrogate"
+
+
+def _float_faults(value: float) -> Iterator[str]:
+    if not math.isfinite(value):
+        yield f"{value} is not a JSON number"
+    elif MAX_INTEGER < abs(value) < _PLAIN:
+        yield f"{value!r} is an integer beyond 2^53-1; send it as a string"
 
 
 def _is_unicode(text: str) -> bool:
@@ -218,15 +244,10 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _refuse_sealed(value: Any, path: str = "$") -> None:
-    if type(value) is dict:
-        if SEALED_KEY in value:
-            raise IntakeError(fault("INTAKE_REFUSED", f'a key "{SEALED_KEY}" is the ledger\'s own', place=path))
-        for key, item in value.items():
-            _refuse_sealed(item, f"{path}.{key}")
-    elif type(value) is list:
-        for index, item in enumerate(value):
-            _refuse_sealed(item, f"{path}[{index}]")
+def _refuse_sealed(value: Any) -> None:
+    for path, item, _ in _nodes(value):
+        if type(item) is dict and SEALED_KEY in item:
+            raise IntakeError(fault("INTAKE_REFUSED", f'a key "{SEALED_KEY}" is the ledger\'s own', place=path[:200]))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -239,7 +260,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _small_integer(digits: str) -> int:
-    if len(digits) > 17 or abs(int(digits)) > MAX_INTEGER:  # noqa: PLR2004 - sign and sixteen digits
+    if len(digits) > 17 or abs(int(digits)) > MAX_INTEGER:
         raise ValueError(f"integer {digits[:40]} is beyond 2^53-1; send it as a string")
     return int(digits)
 
