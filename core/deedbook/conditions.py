@@ -1,0 +1,253 @@
+"""Conditions on single values: equality, globs, paths beneath folders, ranges; and where a value stands.
+
+Text that comes with a call may be long and hostile, so that every test is linear in it. Paths are judged lexically, as
+POSIX text: no condition on a path holds for one that is absolute, leads out, or could be read in another way.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import jsonschema_rs
+
+ValueTest: TypeAlias = Callable[[Any], bool]
+Lookup: TypeAlias = Callable[[Mapping[str, Any]], Any]
+
+POINTER: Final = "^(/([^~/]|~[01])*)+$"
+"""The JSON pointers (RFC 6901) that lead to an argument; the empty one, which is all of them, does not."""
+
+SCALAR: Final = ["null", "boolean", "number", "string"]
+
+
+def some(description: str, **more: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a string or a non-empty list of strings."""
+    one = {"type": "string", "minLength": 1}
+    schema = {"description": description, "type": ["string", "array"], "minLength": 1, "minItems": 1, "items": one}
+    return {**schema, **more}
+
+
+CONDITION: Final[dict[str, Any]] = {
+    "description": "A value that the argument equals, a list of such values, or conditions that must all hold",
+    "type": [*SCALAR, "array", "object"],
+    "minItems": 1,
+    "items": {"type": SCALAR},
+    "minProperties": 1,
+    "properties": {
+        "equals": {"description": "The value, of the same JSON type; true is not 1", "type": SCALAR},
+        "in": {"description": "One of these values", "type": "array", "minItems": 1, "items": {"type": SCALAR}},
+        "under": some("A relative path to or below one of these folders; . is the root"),
+        "like": some("Text that fits one of these globs, whole"),
+        "min": {"description": "A number, at least this", "type": "number"},
+        "max": {"description": "A number, at most this", "type": "number"},
+        "present": {"description": "Whether the argument is there at all", "type": "boolean"},
+    },
+    "additionalProperties": False,
+}
+"""The JSON Schema of a condition, draft 2020-12."""
+
+_INFINITY: Final = float("inf")
+_GLOB_BYTES: Final = 1024 * 1024
+
+
+class _Absent:
+    """What a pointer finds where there is nothing."""
+
+
+ABSENT: Final = _Absent()
+"""What a `lookup` returns where there is nothing; no value test holds for it."""
+
+
+# --- where a value stands ---------------------------------------------------------------------------------------------
+
+
+def lookup(pointer: str) -> Lookup:
+    """Return what finds the value at *pointer*, a `POINTER`, in the arguments of a call, or `ABSENT`."""
+    names = [token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/")]
+    if len(names) == 1:
+        only = names[0]
+        return lambda args: args.get(only, ABSENT)
+
+    def walk(args: Mapping[str, Any]) -> Any:
+        here: Any = args
+        for name in names:
+            here = _step(here, name)
+        return here
+
+    return walk
+
+
+def _step(here: Any, name: str) -> Any:
+    if isinstance(here, Mapping):
+        return here.get(name, ABSENT)
+    if type(here) is list and _INDEX(name) and int(name) < len(here):
+        return here[int(name)]
+    return ABSENT
+
+
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}").fullmatch
+
+
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+
+def listed(value: Any) -> Sequence[Any]:
+    """Return *value* if it is a list, else a sequence of it alone."""
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def conjunction(tests: Sequence[Callable[[Any], bool]]) -> Callable[[Any], bool] | None:
+    """Return the test that all *tests* hold, or ``None`` if there are none."""
+    if len(tests) < 2:  # short ones are spelled out, since they are asked at every call
+        return tests[0] if tests else None
+    if len(tests) == 2:
+        first, second = tests
+        return lambda subject: first(subject) and second(subject)
+    return lambda subject: all(test(subject) for test in tests)
+
+
+def condition_tests(condition: Any, *, allows: bool) -> Iterator[ValueTest]:
+    """Yield what a value must pass under *condition*, a `CONDITION`; only ``present`` yields nothing."""
+    if not isinstance(condition, dict):
+        yield _equal_test(listed(condition))
+        return
+    if "equals" in condition:
+        yield _equal_test([condition["equals"]])
+    if "in" in condition:
+        yield _equal_test(condition["in"])
+    if "under" in condition:
+        yield _under_test([normal_path(folder) for folder in listed(condition["under"])])
+    if "like" in condition:
+        yield _like_test(glob_test(listed(condition["like"])), allows=allows)
+    if "min" in condition or "max" in condition:
+        yield _range_test(condition.get("min", -_INFINITY), condition.get("max", _INFINITY))
+
+
+def impossible(condition: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why nothing could ever meet *condition*, which has the shape of a `CONDITION`."""
+    if condition.get("present") is False and len(condition) > 1:
+        yield "an argument that is not present meets no other condition; write present: false alone"
+    if condition.get("min", -_INFINITY) > condition.get("max", _INFINITY):
+        yield "min is above max, so that no number fits"
+    for folder in listed(condition.get("under", ())):
+        if normal_path(folder) is None or "*" in folder:
+            yield f'under takes relative folders such as "src", no globs; found "{folder}"'
+    if too_large(listed(condition.get("like", ()))):
+        yield "the globs are too large together; write fewer or shorter ones"
+
+
+def _equal_test(values: Sequence[Any]) -> ValueTest:
+    """Equality as in JSON: numbers by value, but true is not 1."""
+    accepted: dict[type, frozenset[Any]] = {}
+    for kinds in ((str,), (bool,), (type(None),), (int, float)):
+        accepted.update(dict.fromkeys(kinds, frozenset(value for value in values if type(value) in kinds)))
+    # the empty tuple, since what is no scalar may have no hash
+    return lambda value: value in accepted.get(type(value), ())
+
+
+def _under_test(folders: Sequence[str | None]) -> ValueTest:
+    if "" in folders:
+        return lambda value: normal_path(value) is not None
+    exact = frozenset(folders)
+    below = tuple(f"{folder}/" for folder in folders)
+
+    def under(value: Any) -> bool:
+        path = normal_path(value)
+        return path is not None and (path.startswith(below) or path in exact)
+
+    return under
+
+
+def _like_test(fits: ValueTest, *, allows: bool) -> ValueTest:
+    """Return the test of a glob on text as it stands, which a path with ``..`` must neither slip through nor evade."""
+    if allows:
+        return lambda value: fits(value) and not _DOTTED(value)
+
+    def like(value: Any) -> bool:
+        return fits(value) or ((path := normal_path(value)) is not None and fits(path))
+
+    return like
+
+
+_DOTTED: Final = re.compile(r"(?:\A|/)\.\.?(?:/|\Z)").search
+
+
+def _range_test(low: float, high: float) -> ValueTest:
+    return lambda value: type(value) in (int, float) and low <= value <= high
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+
+def normal_path(path: Any) -> str | None:
+    """Return *path* as POSIX text without ``.``, ``..`` and doubled slashes; ``""`` is the root itself.
+
+    ``None`` for what no path condition holds for: anything but a string, the empty string, an absolute path, one that
+    leads out, and what another program may read otherwise (a leading ``~``, drive or URL scheme, a backslash, a
+    control character or lone surrogate, space at either end). Lexical: links are not looked at.
+    """
+    if type(path) is not str or not _CLEAR(path):
+        return None
+    if path[0] != "." and path[-1] != "/" and "/." not in path and "//" not in path:
+        return path
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            if not parts:
+                return None
+            parts.pop()
+        elif part and part != ".":
+            parts.append(part)
+    return "/".join(parts)
+
+
+_CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\\\\"
+_CLEAR: Final = re.compile(
+    rf"(?![A-Za-z][A-Za-z0-9+.-]*:)[^/~\s{_CONTROL}](?:[^{_CONTROL}]*[^\s{_CONTROL}])?"
+).fullmatch
+
+
+# --- globs ------------------------------------------------------------------------------------------------------------
+
+
+def glob_test(globs: Sequence[str]) -> ValueTest:
+    """Return the test for text that fits one of *globs*, whole; anything but a string fits none.
+
+    ``*`` stands for any text without ``/``, ``**`` for any text, ``**/`` at the start of a segment for any folders or
+    none; every other character for itself. Raises `ValueError` for globs that are `too_large`.
+    """
+    if not any("*" in glob for glob in globs):
+        exact = frozenset(globs)
+        return lambda value: type(value) is str and value in exact
+    is_valid = _automaton(f"^({'|'.join(map(_glob_pattern, globs))})$").is_valid
+    return lambda value: type(value) is str and is_valid(value)
+
+
+def too_large(globs: Sequence[str]) -> bool:
+    """Say whether *globs* together need an automaton of more than 1 MiB."""
+    try:
+        glob_test(globs)
+    except jsonschema_rs.ValidationError:
+        return True
+    return False
+
+
+def _automaton(pattern: str) -> jsonschema_rs.Draft202012Validator:
+    # jsonschema-rs runs in linear time, where `re` would let a long text and three stars stop the call
+    options = jsonschema_rs.RegexOptions(size_limit=_GLOB_BYTES)
+    return jsonschema_rs.Draft202012Validator({"type": "string", "pattern": pattern}, pattern_options=options)
+
+
+def _glob_pattern(glob: str) -> str:
+    return "".join(map(_glob_part, _GLOB_PARTS(glob)))
+
+
+_GLOB_PARTS: Final = re.compile(r"(?:(?<=/)|\A)\*\*/|\*+|[^*]+").findall
+_SPECIAL: Final = re.compile(r"[\\^$.|?+()\[\]{}]")
+
+
+def _glob_part(part: str) -> str:
+    if part == "**/":
+        return r"([\s\S]*/)?"
+    if part[0] == "*":
+        return "[^/]*" if part == "*" else r"[\s\S]*"
+    return _SPECIAL.sub(r"\\\g<0>", part)
