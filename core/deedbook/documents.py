@@ -12,8 +12,8 @@ and a file is refused where it breaks a budget, not after it was expanded.
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 import attrs
 from ruamel.yaml import YAML
@@ -37,6 +37,7 @@ MAX_DEPTH: Final = 16
 MAX_NODES: Final = 5_000
 
 _FENCE: Final = "---"
+_NODES: Final = (ScalarEvent, MappingStartEvent, SequenceStartEvent, AliasEvent)
 _WORDS: Final[Mapping[str, bool | None]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -67,46 +68,59 @@ class Position:
     column: int
 
 
+Located: TypeAlias = Mapping[str, tuple[Position, Position]]
+"""By JSON pointer: the position of the key (in a sequence: of the item) and that of the value."""
+
+
 @attrs.frozen
 class Document:
     """One file, read: its *value*, its *path* as messages show it, and the SHA-256 of its bytes.
 
-    Treat *value* as immutable. Places are computed on the first question, from *text*.
+    Treat *value* as immutable. It begins at *start*; other places are looked up in *text* on the first question.
     """
 
     path: str
     value: Json
     digest: str
-    text: str = attrs.field(repr=False)
+    start: Position = Position(1, 1)
+    text: str = attrs.field(default="", repr=False)
 
-    def place(self, *tokens: str | int, key: bool = False) -> str:
-        """Return ``file:line:column`` of the value that *tokens* lead to, or of its *key*.
+    def place(self, at: str = "", *, key: bool = False) -> str:
+        """Return ``file:line:column`` of the value at the JSON pointer *at*, or of its *key*.
 
-        Where they lead nowhere, the place is that of the nearest thing above.
+        Where the pointer leads nowhere, the place is that of the nearest value above.
         """
-        at = self._position(tokens, key=key)
-        return f"{self.path}:{at.line}:{at.column}"
+        found = self._position(at, key=key)
+        return f"{self.path}:{found.line}:{found.column}"
 
-    def line(self, *tokens: str | int) -> str:
-        """Return ``file:line`` of the key, or of the item of a sequence, that *tokens* lead to."""
-        return f"{self.path}:{self._position(tokens, key=True).line}"
+    def line(self, at: str = "") -> str:
+        """Return ``file:line`` of the key, or of the item of a sequence, at the JSON pointer *at*."""
+        return f"{self.path}:{self._position(at, key=True).line}"
 
-    def _position(self, tokens: Sequence[str | int], *, key: bool) -> Position:
-        for length in range(len(tokens), -1, -1):
-            found = self._positions.get(tuple(tokens[:length]))
-            if found:
-                return found[0] if key and length == len(tokens) else found[1]
-        return Position(1, 1)
+    def _position(self, at: str, *, key: bool) -> Position:
+        if not at:
+            return self.start
+        found = self._located.get(at)
+        if found:
+            return found[0] if key else found[1]
+        return self._position(at.rpartition("/")[0], key=False)
 
     @functools.cached_property
-    def _positions(self) -> Mapping[tuple[str | int, ...], tuple[Position, Position]]:
-        return dict(_located(YAML(typ="safe").parse(self.text)))
+    def _located(self) -> Located:
+        return dict(_locate(YAML(typ="safe").parse(self.text)))
+
+
+def pointer(*tokens: str | int) -> str:
+    """Return the JSON pointer (RFC 6901) that leads through *tokens*: keys and indices."""
+    return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens)
 
 
 def parse_yaml(raw: bytes, path: str) -> Document:
     """Read YAML from *raw*; *path* is for messages. Raises `SourceError` with every fault."""
     text = _text(raw, path)
-    return Document(path, _Builder(path, text).document(), hashlib.sha256(raw).hexdigest(), text)
+    builder = _Builder(path, text)
+    value = builder.document()
+    return Document(path, value, hashlib.sha256(raw).hexdigest(), builder.start, text)
 
 
 def parse_front_matter(raw: bytes, path: str) -> tuple[Document, str]:
@@ -118,7 +132,7 @@ def parse_front_matter(raw: bytes, path: str) -> tuple[Document, str]:
     digest = hashlib.sha256(raw).hexdigest()
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].rstrip() != _FENCE:
-        return Document(path, {}, digest, ""), text
+        return Document(path, {}, digest), text
     end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() == _FENCE), None)
     if end is None:
         raise SourceError(_invalid("the front matter has no end; close it with a line ---", path, Position(1, 1)))
@@ -127,7 +141,7 @@ def parse_front_matter(raw: bytes, path: str) -> tuple[Document, str]:
     value = _Builder(path, yaml).document() if yaml.strip() else {}
     if not isinstance(value, dict):
         raise SourceError(_invalid("the front matter is not a mapping (key: value)", path, Position(2, 1)))
-    return Document(path, value, digest, yaml), "".join(lines[end + 1 :])
+    return Document(path, value, digest, text=yaml), "".join(lines[end + 1 :])
 
 
 # --- from events to values --------------------------------------------------------------------------------------------
@@ -141,6 +155,7 @@ class _Builder:
         self.events: Iterator[Any] = YAML(typ="safe").parse(text)
         self.faults: list[DomainError] = []
         self.nodes = 0
+        self.start = Position(1, 1)
 
     def document(self) -> Json:
         """Return the only document's value, or raise `SourceError` with every fault."""
@@ -166,7 +181,8 @@ class _Builder:
                     self._report("a % directive; workspace files are plain YAML 1.2, leave it out", event)
                 if documents > 1:
                     self._halt("a second document; one file holds one", event)
-            elif isinstance(event, ScalarEvent | MappingStartEvent | SequenceStartEvent | AliasEvent):
+            elif isinstance(event, _NODES):
+                self.start = _position(event.start_mark)
                 yield event
 
     def _node(self, event: Any, depth: int) -> Any:
@@ -260,29 +276,26 @@ class _Builder:
         raise SourceError(*self.faults)
 
 
-def _located(
-    events: Iterator[Any],
-) -> Iterator[tuple[tuple[str | int, ...], tuple[Position, Position]]]:
-    """Yield for every value how to reach it, and the positions of its key and of itself."""
+def _locate(events: Iterator[Any]) -> Iterator[tuple[str, tuple[Position, Position]]]:
     for event in events:
-        if isinstance(event, ScalarEvent | MappingStartEvent | SequenceStartEvent):
-            yield from _located_node(events, event, event, ())
+        if isinstance(event, _NODES):
+            yield from _locate_node(events, event, event, "")
 
 
-def _located_node(
-    events: Iterator[Any], key: Any, event: Any, tokens: tuple[str | int, ...]
-) -> Iterator[tuple[tuple[str | int, ...], tuple[Position, Position]]]:
-    yield tokens, (_position(key.start_mark), _position(event.start_mark))
+def _locate_node(
+    events: Iterator[Any], key: Any, event: Any, at: str
+) -> Iterator[tuple[str, tuple[Position, Position]]]:
+    yield at, (_position(key.start_mark), _position(event.start_mark))
     if type(event) is MappingStartEvent:
         for inner in events:
             if type(inner) is MappingEndEvent:
                 return
-            yield from _located_node(events, inner, next(events), (*tokens, inner.value))
+            yield from _locate_node(events, inner, next(events), at + pointer(inner.value))
     elif type(event) is SequenceStartEvent:
         for index, inner in enumerate(events):
             if type(inner) is SequenceEndEvent:
                 return
-            yield from _located_node(events, inner, inner, (*tokens, index))
+            yield from _locate_node(events, inner, inner, f"{at}/{index}")
 
 
 # --- text and faults --------------------------------------------------------------------------------------------------

@@ -1,15 +1,22 @@
 """The files of a workspace: where it is, and its YAML and Markdown, read strictly and without following links."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
-from .errors import FileRefused, SourceError, fault
-from .files import Folder
+from .errors import DomainError, FileRefused, SourceError, fault
+from .files import Folder, Found
 
 SYSTEM: Final = ".system"
+"""The folder that makes a folder a workspace."""
+
+_OTHER_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    ".yaml": (".yml", ".yaml", ".json"),
+    ".md": (".md", ".markdown"),
+}
 
 
 def find_workspace(start: Path) -> Path:
@@ -46,10 +53,61 @@ def read(folder: Folder, path: str) -> bytes:
     try:
         return folder.read(path, limit=MAX_BYTES)
     except FileRefused as problem:
-        raise SourceError(*(attrs.evolve(error, place=path) for error in problem.errors)) from None
+        raise _replaced(problem, path) from None
     except OSError as problem:
-        reason = problem.strerror or type(problem).__name__
-        raise SourceError(fault("SOURCE_INVALID", f"cannot be read: {reason}", place=path)) from None
+        raise _unreadable(problem, path) from None
+
+
+def entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
+    """List a folder of the workspace, without hidden names; an absent one is empty.
+
+    What stands there and can never be read (a link, a special file, a file with several names) is returned as a fault:
+    a policy must not disappear because somebody put a link in its place.
+    """
+    try:
+        found = folder.scan(path)
+        names = [name.name for name in Path(folder.path, path).iterdir()]
+    except FileNotFoundError:
+        return [], []
+    except FileRefused as problem:
+        return [], list(_replaced(problem, path).errors)
+    except OSError as problem:
+        return [], list(_unreadable(problem, path).errors)
+    readable = {entry.name for entry in found}
+    why = "is a link, a special file or has several names; put a regular file in its place"
+    left_out = sorted(name for name in names if name not in readable and not name.startswith("."))
+    return (
+        [entry for entry in found if not entry.name.startswith(".")],
+        [fault("PATH_REFUSED", why, place=f"{path}/{name}") for name in left_out],
+    )
+
+
+def files(folder: Folder, path: str, suffix: str) -> tuple[list[str], list[DomainError]]:
+    """Return the paths of the files in a folder that end in *suffix*, and faults for what looks as if it were one."""
+    found, faults = entries(folder, path)
+    paths = []
+    for entry in found:
+        where = f"{path}/{entry.name}"
+        stem, extension = Path(entry.name).stem, Path(entry.name).suffix
+        if entry.folder:
+            if suffix == ".yaml":
+                faults.append(fault("SOURCE_INVALID", "is a folder, which is not read; move its files up", place=where))
+        elif extension == suffix:
+            paths.append(where)
+        elif extension.lower() in _OTHER_SPELLINGS[suffix]:
+            why = f'is not read; rename it to "{stem}{suffix}"'
+            faults.append(fault("SOURCE_INVALID", why, place=where))
+    return paths, faults
+
+
+def _replaced(problem: FileRefused, path: str) -> SourceError:
+    """Say where by the path within the workspace, as all messages about sources do."""
+    return SourceError(*(attrs.evolve(error, place=path) for error in problem.errors))
+
+
+def _unreadable(problem: OSError, path: str) -> SourceError:
+    reason = problem.strerror or type(problem).__name__
+    return SourceError(fault("SOURCE_INVALID", f"cannot be read: {reason}", place=path))
 
 
 def _is_folder(path: Path) -> bool:
