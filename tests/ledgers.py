@@ -1,0 +1,237 @@
+"""Ledgers as docs/ledger-format.md describes them, written with hashlib and json alone: an oracle for the real writer.
+
+Nothing here imports the kernel. `Book` writes one ledger; `run`, `call` and `workspace` are whole honest ones; `forge`
+makes hashes and chain right again after somebody changed lines.
+"""
+
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+HASH = "0123456789abcdef" * 4
+ENDING = re.compile(rb'"payload_hash":"([0-9a-f]{64})","prev_envelope_hash":"([0-9a-f]{64})"$')
+
+
+def canonical(value: Any) -> bytes:
+    """Spell *value* as RFC 8785 does; floats are left to the writers whose business they are."""
+    return json.dumps(_ordered(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _ordered(value[key]) for key in sorted(value, key=lambda key: key.encode("utf-16-be"))}
+    if isinstance(value, list):
+        return [_ordered(item) for item in value]
+    assert not isinstance(value, float)
+    return value
+
+
+def digest(raw: bytes) -> str:
+    return sha256(raw).hexdigest()
+
+
+class Book:
+    """One ledger in the making. Spans count from 1, time goes on by a millisecond a line."""
+
+    def __init__(self, session_id: str = "5e" * 16, trace_id: str = "7a" * 16, *, genesis: str = "session") -> None:
+        self.session_id = session_id
+        self.trace_id = trace_id
+        self.prev = digest(f"deedbook-{genesis}-1.1\n{session_id}".encode())
+        self.lines: list[bytes] = []
+
+    def add(
+        self,
+        event_type: str,
+        payload: Any,
+        *,
+        parent: str | None = None,
+        actor: str = "runtime",
+        principal: str | None = None,
+        **header: Any,
+    ) -> str:
+        """Add an event and return its span; *header* overrides any field, *payload* may be bytes to be taken as is."""
+        seq = len(self.lines)
+        raw = payload if isinstance(payload, bytes) else canonical(payload)
+        span = header.get("span_id", f"{seq + 1:016x}")
+        fields = {
+            "schema_version": "1.1",
+            "session_id": self.session_id,
+            "trace_id": self.trace_id,
+            "seq": seq,
+            "ts": f"2026-11-21T22:{seq // 60000 % 60:02d}:{seq // 1000 % 60:02d}.{seq % 1000:03d}Z",
+            "event_type": event_type,
+            "actor": actor,
+            "principal": principal,
+            "span_id": span,
+            "parent_span_id": parent,
+            "payload_hash": digest(raw),
+            "prev_envelope_hash": self.prev,
+        } | header
+        head = json.dumps(fields, separators=(",", ":")).encode()[:-1]
+        self.prev = digest(head)
+        self.lines.append(head + b',"envelope_hash":"' + self.prev.encode() + b'","payload":' + raw + b"}\n")
+        return span
+
+    def bytes(self) -> bytes:
+        return b"".join(self.lines)
+
+    def write(self, folder: Path) -> Path:
+        path = folder / ".events.jsonl"
+        path.write_bytes(self.bytes())
+        return path
+
+
+def forge(lines: list[bytes], *, genesis: str = "session") -> list[bytes]:
+    """Return *lines* with every hash and the chain computed anew, as whoever can write the file may do."""
+    forged = []
+    found = re.search(rb'"session_id":"([^"]*)"', lines[0])
+    prev = digest(f"deedbook-{genesis}-1.1\n".encode() + (found[1] if found else b""))
+    for line in lines:
+        head, _, rest = line.partition(b',"envelope_hash":"')
+        payload = rest[64 + len(b'","payload":') : -2]
+        hashes = f'"payload_hash":"{digest(payload)}","prev_envelope_hash":"{prev}"'.encode()
+        head = ENDING.sub(hashes, head)
+        prev = digest(head)
+        forged.append(head + b',"envelope_hash":"' + prev.encode() + rest[64:])
+    return forged
+
+
+def error(**member: str) -> dict[str, Any]:
+    return {**member, "code": "TOOL_ERROR", "message": "it broke", "outcome": "failed", "retryable": False}
+
+
+def start(book: Book, purpose: str = "run") -> str:
+    principal = {"id": "local", "via": "cli", "roles": [], "on_behalf_of": None}
+    return book.add(
+        "session.start",
+        {
+            "kernel": "0.1.0",
+            "enforcement": "enforce",
+            "charter": HASH,
+            "profile": "default",
+            "durability": "boundary",
+            "principal": principal,
+            "purpose": purpose,
+        },
+    )
+
+
+def fired(event: str, **more: Any) -> dict[str, Any]:
+    return {
+        "event": event,
+        "asked": [{"hook": "allow", "digest": HASH, "decision": "allow"}],
+        "decision": "allow",
+    } | more
+
+
+def run() -> Book:
+    """Write a run of the review loop that holds every type of event that a session can hold."""
+    book = Book()
+    root = start(book)
+    book.add("hook.fired", fired("SessionStart"), parent=root, actor="policy")
+    message = book.add(
+        "user.message", {"text": "Grüße an Ada \U0001f600\u2028!"}, parent=root, actor="user", principal="local"
+    )
+    skill = book.add(
+        "skill.invoke",
+        {
+            "skill": "greet",
+            "digest": HASH,
+            "source": ".system/skills/greet/SKILL.md",
+            "allowed": ["echo"],
+            "candidates": [{"skill": "greet", "score": 1, "reason": "trigger"}],
+        },
+        parent=message,
+    )
+    flow = book.add("flow.call", {"flow": "flow/review", "args": {"prompt": "x"}}, parent=skill, principal="local")
+    context(book, flow)
+    calls = worker(book, flow)
+    book.add("flow.result", {"flow": "flow/review", "result": {"output": "Hello, Ada"}}, parent=flow)
+    book.add("skill.complete", {"skill": "greet", "ok": True, "reason": "passed"}, parent=skill)
+    book.add("agent.reply", {"reply": "Hello, Ada", "tool_calls": calls}, parent=message, actor="agent")
+    book.add(
+        "system.clock_regressed", {"from": "2026-11-21T22:00:00.000Z", "to": "2026-11-21T21:00:00.000Z"}, parent=root
+    )
+    book.add("session.end", {"ok": True, "reason": "done"}, parent=root)
+    book.add("ledger.recovered", {"offset": 1, "bytes": 2, "sha256": HASH, "kept": ".torn-1-0123"}, parent=root)
+    return book
+
+
+def context(book: Book, flow: str) -> None:
+    book.add("context.created", {"task": "say hello", "source": "user"}, parent=flow)
+    for kind, payload in {
+        "clarified": {"clarification": {}},
+        "scoped": {"scope": {"abilities": ["echo"]}},
+        "planned": {"plan": {"steps": []}},
+        "executing": {"attempt": 1},
+        "verifying": {"report": {}},
+        "completed": {"verification": {}},
+        "failed": {"reason": "x"},
+        "halted": {"reason": "x"},
+        "needs_human": {"reason": "x"},
+        "noted": {"event_type": "x", "data": {}},
+    }.items():
+        book.add(f"context.{kind}", payload, parent=flow)
+
+
+def worker(book: Book, flow: str) -> list[dict[str, Any]]:
+    agent = {"actor": "agent", "principal": "agent:worker"}
+    role = book.add("agent.transition", {"from": None, "to": "worker"}, parent=flow)
+    book.add(
+        "flow.error",
+        error(flow="flow/inner"),
+        parent=book.add("flow.call", {"flow": "flow/inner", "args": {}}, parent=flow),
+    )
+    asked = book.add("llm.request", {"ability": "model/worker", "request": {"messages": []}}, parent=role, **agent)
+    usage = {"usage": {"input_tokens": 7, "output_tokens": 5}}
+    said = book.add("llm.response", {"ability": "model/worker", "response": usage}, parent=asked)
+    broken = book.add("llm.request", {"ability": "model/worker", "request": {}}, parent=role, **agent)
+    book.add("llm.error", error(ability="model/worker"), parent=broken)
+    book.add(
+        "hook.fired", fired("PreToolUse", ability="echo", facts={}, input={}, output={}), parent=said, actor="policy"
+    )
+    judged = {"policy": "baseline", "digest": HASH, "decision": "allow", "rule": 0, "reason": "greeting"}
+    check = {"ability": "echo", "asked": [judged], "decision": "allow", "enforcement": "enforce"}
+    book.add("policy.check", check, parent=said, actor="policy")
+    args = {"text": "Hello, Ada", "token": {"$sealed": HASH, "size": 9}}
+    first = book.add("tool.call", {"args": args, "tool_name": "echo"}, parent=said, **agent)
+    inner = book.add("tool.call", {"args": {}, "tool_name": "count"}, parent=first, **agent)
+    book.add("tool.error", error(tool_name="count"), parent=inner, actor="tool")
+    book.add("tool.result", {"result": {"text": "Hello, Ada"}, "tool_name": "echo"}, parent=first, actor="tool")
+    fault = {"errors": [{"path": "$", "message": "no"}], "name": "rm", "schema": "takes", "subject": "arguments"}
+    book.add("schema.violation", fault, parent=said)
+    denied = {
+        "kind": "tool",
+        "name": "rm",
+        "code": "GATE_DENIED",
+        "reason": "no",
+        "args": {},
+        "by": {"hook": "deny-rm"},
+    }
+    book.add("tool.denied", denied, parent=said, actor="policy")
+    report = {"output": "Hello, Ada", "steps_completed": ["s1"], "schema_version": "v1"}
+    book.add("worker.report", report, parent=flow, **agent)
+    return [{"tool_name": "echo", "args": args, "span": first}]
+
+
+def call() -> Book:
+    """Write a session of a single call, as `deedbook call` makes it: without a message and a reply."""
+    book = Book("ca" * 16)
+    root = start(book, "call")
+    asked = book.add("tool.call", {"args": {"text": "hi"}, "tool_name": "echo"}, parent=root, principal="local")
+    book.add("tool.result", {"result": {"text": "hi"}, "tool_name": "echo"}, parent=asked, actor="tool")
+    book.add("session.end", {"ok": True, "reason": "done"}, parent=root)
+    return book
+
+
+def workspace() -> Book:
+    """Write a workspace ledger."""
+    book = Book("ws-" + "0d" * 16, genesis="workspace")
+    root = book.add("ledger.created", {"format": "1.1", "kernel": "0.1.0", "workspace": "w"})
+    book.add(
+        "ledger.charter", {"digest": HASH, "previous": None, "looser": [], "tighter": ["echo: a policy"]}, parent=root
+    )
+    book.add("ledger.session", {"session_id": "5e" * 16, "events": 3, "head": HASH, "state": "ended"}, parent=root)
+    return book
