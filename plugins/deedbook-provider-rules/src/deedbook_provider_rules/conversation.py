@@ -20,7 +20,10 @@ class Done:
 
 @attrs.frozen
 class Conversation:
-    """The *brief* (the last user message), what was *done* since, and how many calls there were before *in all*."""
+    """The *brief* (the last user message), what was *done* about it, and how many calls were answered in *total*.
+
+    A user message that repeats the brief with a ``violation`` is no new task: what was done stays done.
+    """
 
     brief: dict[str, Any]
     done: tuple[Done, ...]
@@ -30,12 +33,12 @@ class Conversation:
     def of(cls, request: Object) -> "Conversation":
         """Read *request*; messages that do not keep to the protocol raise `Failed` with ``PROVIDER_ERROR``."""
         messages = request["messages"]
-        last = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=None)
-        if last is None:
+        briefs = [(at, _brief(message["content"])) for at, message in enumerate(messages) if message["role"] == "user"]
+        if not briefs:
             raise Failed("PROVIDER_ERROR", "the messages hold no user message")
-        done = tuple(_done(messages[last + 1 :]))
-        earlier = sum(message["role"] == "tool" for message in messages[:last])
-        return cls(_brief(messages[last]["content"]), done, earlier + len(done))
+        begin = max((at for at, brief in briefs if "violation" not in brief), default=0)
+        done = tuple(_done(messages[begin:]))
+        return cls(briefs[-1][1], done, sum(message["role"] == "tool" for message in messages))
 
     @property
     def request(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from deedbook.contracts import Ctx, Failed, HandlerSpec, Host, Object
 
-from .completion import REQUEST, RESPONSE, usage
+from .completion import REQUEST, RESPONSE, response
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 
@@ -44,17 +44,8 @@ class Transcript:
         with self._lock:
             played = self._next(role)
         told = played["response"]
-        calls = told.get("tool_calls", [])
-        text = told.get("text", "")
-        defaults = {
-            "text": text,
-            "tool_calls": calls,
-            "finish_reason": "tool_use" if calls else "stop",
-            "usage": usage(request, text),
-            "model": request["model"],
-            "schema_version": "v2",
-        }
-        return {**defaults, **told}
+        made = response(request, text=str(told.get("text", "")), tool_calls=told.get("tool_calls", []))
+        return {**made, **told}
 
     def _next(self, role: object) -> dict[str, Any]:
         if self._left is None:
@@ -66,8 +57,11 @@ class Transcript:
         raise Failed("PROVIDER_ERROR", f"{self.path} has no response left for role {role!r}")
 
     def _read(self) -> list[dict[str, Any]]:
-        with self._open(self.path) as file:
-            raw = file.read(MAX_BYTES + 1)
+        try:
+            with self._open(self.path) as file:
+                raw = file.read(MAX_BYTES + 1)
+        except OSError as problem:
+            raise Failed("PROVIDER_ERROR", f"{self.path} cannot be read: {problem.strerror}") from None
         if len(raw) > MAX_BYTES:
             raise Failed("PROVIDER_ERROR", f"{self.path} is larger than {MAX_BYTES} bytes")
         entries = self._parse(raw)

@@ -1,0 +1,252 @@
+"""Each role's message comes from the rule and from what happened, and a request without a rule comes to nothing."""
+
+import json
+
+import pytest
+
+from deedbook.contracts import Failed
+
+ECHO = {"echo": lambda args: {"text": args["text"]}}
+FILES = {
+    **ECHO,
+    "find": lambda args: {"paths": [f"{args['pattern']}/1", f"{args['pattern']}/2"]},
+    "count": lambda args: {"total": len(args["paths"])},
+}
+
+
+def fails(code="TOOL_ERROR", message="no more"):
+    def tool(args):
+        raise Failed(code, message)
+
+    return tool
+
+
+def test_request_goes_through_all_four_roles(model, skill, hello):
+    done = model.run("Please say hello to Ada", skill(hello), ECHO)
+    assert done["directive"]["intent"] == "Please say hello to Ada"
+    assert done["plan"]["steps"] == [{"id": "s1", "description": "Greet Ada", "depends_on": []}]
+    assert done["calls"] == [{"id": "t1", "name": "echo", "args": {"text": "Hello, Ada!"}}]
+    assert done["report"] == {
+        "output": "Hello, Ada!",
+        "steps_completed": ["s1"],
+        "tool_calls_made": ["echo:t1"],
+        "schema_version": "v1",
+    }
+    assert done["review"]["verdict"] == "pass"
+
+
+def test_skill_of_anybody_is_served_alike(model, skill, hello):
+    done = model.run("Say hello to Bo", skill(hello, name="someone-elses"), ECHO)
+    assert done["report"]["output"] == "Hello, Bo!"
+
+
+def test_same_request_gets_the_same_answer(model, skill, hello):
+    assert model.run("say hello to A", skill(hello), ECHO) == model.run("say hello to A", skill(hello), ECHO)
+
+
+def test_planner_derives_dependencies_and_risks_from_the_placeholders(model, skill, chain):
+    plan = model.message("planner", "plan_v1", {"request": "count docs"}, skill(chain))
+    assert [(step["id"], step["depends_on"]) for step in plan["steps"]] == [
+        ("s1", []),
+        ("s2", ["s1"]),
+        ("s3", ["s1", "s2"]),
+    ]
+    assert plan["steps"][0]["description"] == "Use find"
+    assert plan["risks"] == [
+        "s2 cannot run if the result of s1 has nothing at /paths",
+        "s3 cannot run if the result of s1 has nothing at /paths/0",
+        "s3 cannot run if the result of s2 has nothing at /total",
+    ]
+
+
+def test_worker_hands_results_on_with_their_type(model, skill, chain):
+    done = model.run("count docs", skill(chain), FILES)
+    assert [call["args"] for call in done["calls"]] == [
+        {"pattern": "docs"},
+        {"paths": ["docs/1", "docs/2"]},
+        {"text": "docs/1: 2", "again": [{"total": 2}]},
+    ]
+    assert [call["id"] for call in done["calls"]] == ["t1", "t2", "t3"]
+    assert done["report"]["output"] == "docs/1: 2"
+
+
+def test_worker_stops_at_an_error_and_says_what_was_done(model, skill, chain):
+    done = model.run("count docs", skill(chain), {**FILES, "count": fails("TOO_LARGE", "docs/1 is too large")})
+    assert done["report"]["output"] == (
+        "Step s2 (count) failed with TOO_LARGE: docs/1 is too large\nSteps completed before it: s1."
+    )
+    assert done["report"]["steps_completed"] == ["s1"]
+    assert done["report"]["tool_calls_made"] == ["find:t1", "count:t2"]
+    assert done["review"]["verdict"] == "fail"
+    assert done["review"]["feedback"].startswith("Not completed: s2, s3. The worker says: Step s2 (count) failed")
+
+
+def test_worker_uses_a_tool_outside_its_scope_so_that_the_door_can_refuse_it(model, skill, hello):
+    done = model.run("say hello to Ada", skill(hello), {"echo": fails("TOOL_NOT_ALLOWED", "echo is outside the scope")})
+    assert "failed with TOOL_NOT_ALLOWED" in done["report"]["output"]
+
+
+def test_result_that_only_looks_like_an_error_is_a_result(model, skill, hello):
+    hello["answer"] = "${steps.1/error/code}"
+    told = {"error": {"code": "none"}}
+    assert model.run("say hello to A", skill(hello), {"echo": lambda _: told})["report"]["output"] == "none"
+
+
+def test_worker_fails_where_a_result_lacks_what_the_next_step_needs(model, skill, chain):
+    with pytest.raises(Failed) as caught:
+        model.run("count docs", skill(chain), {**FILES, "find": lambda _: {"paths": []}})
+    assert caught.value.code == "NO_RULE"
+    assert str(caught.value) == (
+        "rule 1 of skill greet: step s3 needs ${steps.1/paths/0}, but the result of step s1 has nothing there"
+    )
+
+
+def test_worker_begins_again_at_rework(model, skill, hello):
+    brief = {"request": "say hello to Ada", "plan": {"steps": [{"id": "s1"}]}, "feedback": "try again"}
+    report, calls = model.work(brief, skill(hello), ECHO)
+    assert (len(calls), report["output"]) == (1, "Hello, Ada!")
+
+
+def test_worker_whose_report_was_refused_does_not_act_again(model, skill, hello):
+    brief = {"request": "say hello to Ada", "plan": {"steps": [{"id": "s1"}]}}
+    messages = [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "t1", "name": "echo", "args": {}}]},
+        {"role": "tool", "tool_call_id": "t1", "content": '{"text": "Hello, Ada!"}'},
+        {"role": "assistant", "content": "oops"},
+        {"role": "user", "content": json.dumps({**brief, "violation": "not JSON"})},
+    ]
+    report = model.message("worker", "worker_report_v1", brief, skill(hello), messages)
+    assert report["steps_completed"] == ["s1"]
+
+
+def test_worker_of_a_new_task_in_one_conversation_uses_new_call_ids(model, skill, hello):
+    brief = {"request": "say hello to Ada", "plan": {"steps": [{"id": "s1"}]}}
+    messages = [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "t1", "name": "echo", "args": {}}]},
+        {"role": "tool", "tool_call_id": "t1", "content": '{"text": "Hello, Ada!"}'},
+        {"role": "user", "content": json.dumps({**brief, "request": "say hello to Bo"})},
+    ]
+    response = model.ask("worker", "worker_report_v1", brief, skill(hello), messages)
+    assert response["tool_calls"] == [{"id": "t2", "name": "echo", "args": {"text": "Hello, Bo!"}}]
+
+
+def test_worker_takes_the_step_ids_of_another_models_plan(model, skill, hello):
+    brief = {"request": "say hello to Ada", "plan": {"steps": [{"id": "only"}]}}
+    assert model.work(brief, skill(hello), ECHO)[0]["steps_completed"] == ["only"]
+
+
+def test_worker_refuses_a_plan_that_is_not_the_rules(model, skill, hello):
+    brief = {"request": "say hello to Ada", "plan": {"steps": [{"id": "s1"}, {"id": "s2"}]}}
+    with pytest.raises(Failed, match="the plan has 2 steps, but rule 1 of skill greet has 1"):
+        model.work(brief, skill(hello), ECHO)
+
+
+REVIEWS = {
+    "all done": (["s1", "s2"], "out", "pass", "All 2 planned steps are reported as completed"),
+    "in another order": (["s2", "s1"], "out", "pass", "All 2 planned steps"),
+    "one missing": (["s1"], "half", "fail", "Not completed: s2. The worker says: half"),
+    "none done": ([], "", "fail", "Not completed: s1, s2. The output is empty."),
+    "one invented": (["s1", "s2", "s3"], "out", "fail", "Reported, but not planned: s3."),
+    "blank output": (["s1", "s2"], " \n", "fail", "The output is empty."),
+}
+
+
+@pytest.mark.parametrize(("completed", "output", "verdict", "feedback"), REVIEWS.values(), ids=REVIEWS)
+def test_reviewer_compares_the_report_with_the_plan(model, completed, output, verdict, feedback):
+    brief = {
+        "request": "anything, since a reviewer needs no rule",
+        "plan": {"steps": [{"id": "s1"}, {"id": "s2"}]},
+        "report": {"output": output, "steps_completed": completed},
+    }
+    review = model.message("reviewer", "review_result_v1", brief, None)
+    assert review["verdict"] == verdict
+    assert review["feedback"].startswith(feedback)
+
+
+def test_advisor_says_that_it_has_no_view(model):
+    assert model.message("advisor", "advice_v1", {"request": "r"}, None)["advice"].startswith("None:")
+
+
+def test_scaffolder_says_that_nothing_was_made(model):
+    assert model.message("scaffolder", "scaffold_v1", {"request": "r"}, None)["created"] == []
+
+
+@pytest.mark.parametrize(("role", "schema"), [("lead", "lead_directive_v1"), ("planner", "plan_v1")])
+def test_request_that_no_rule_fits_is_refused_with_the_patterns(model, skill, hello, role, schema):
+    with pytest.raises(Failed) as caught:
+        model.ask(role, schema, {"request": "sing"}, skill(hello))
+    assert caught.value.code == "NO_RULE"
+    assert str(caught.value) == (
+        r"no rule of skill greet fits the request; its patterns: (?i)say hello to (?P<name>\w+)"
+    )
+
+
+def test_skill_without_rules_is_named(model):
+    with pytest.raises(Failed, match=r"no rule of skill s fits the request; its patterns: none"):
+        model.ask("lead", "lead_directive_v1", {"request": "r"}, {"name": "s", "description": "", "metadata": {}})
+
+
+def test_request_without_a_skill_is_refused(model):
+    with pytest.raises(Failed, match="no skill was chosen") as caught:
+        model.ask("lead", "lead_directive_v1", {"request": "r"}, None)
+    assert caught.value.code == "NO_RULE"
+
+
+@pytest.mark.parametrize("schema", [{}, {"response_schema": "poem_v1"}])
+def test_schema_that_rules_cannot_fill_is_refused(model, schema):
+    with pytest.raises(Failed, match="rules fill lead_directive_v1, plan_v1") as caught:
+        model.complete({"messages": [{"role": "user", "content": '{"request": "r"}'}], **schema})
+    assert caught.value.code == "NO_RULE"
+
+
+def call(name="echo", call_id="t1"):
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": call_id, "name": name, "args": {}}]}
+
+
+def result(content, call_id="t1"):
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+ODD = {
+    "no user message": ([{"role": "system", "content": "x"}], "hold no user message"),
+    "prose": ([{"role": "user", "content": "say hello"}], "not a JSON object"),
+    "a list": ([{"role": "user", "content": "[]"}], "not a JSON object"),
+    "no request": ([{"role": "user", "content": "{}"}], 'a text "request"'),
+    "no plan": ([{"role": "user", "content": '{"request": "say hello to A"}'}], "no plan with steps"),
+}
+
+
+@pytest.mark.parametrize(("messages", "message"), ODD.values(), ids=ODD)
+def test_messages_off_the_protocol_are_refused(model, skill, hello, messages, message):
+    with pytest.raises(Failed, match=message) as caught:
+        model.complete({"messages": messages, "response_schema": "worker_report_v1", "skill": skill(hello)})
+    assert caught.value.code == "PROVIDER_ERROR"
+
+
+ODD_RESULTS = {
+    "an answer to nothing": ([result("{}")], "answers 't1', which was not called"),
+    "no JSON": ([call(), result("oops")], "the answer to t1 is not JSON"),
+    "more answers than steps": (
+        [call(), result("{}"), call(call_id="t2"), result("{}", "t2")],
+        "2 tool results for 1 steps",
+    ),
+}
+
+
+@pytest.mark.parametrize(("messages", "message"), ODD_RESULTS.values(), ids=ODD_RESULTS)
+def test_tool_messages_off_the_protocol_are_refused(model, skill, hello, messages, message):
+    brief = {"request": "say hello to A", "plan": {"steps": [{"id": "s1"}]}}
+    with pytest.raises(Failed, match=message) as caught:
+        model.ask("worker", "worker_report_v1", brief, skill(hello), messages)
+    assert caught.value.code == "PROVIDER_ERROR"
+
+
+def test_usage_is_estimated_from_bytes(model):
+    content = '{"request": "' + "é" * 100 + '"}'
+    response = model.complete(
+        {"messages": [{"role": "user", "content": content}], "response_schema": "scaffold_v1", "role": "scaffolder"}
+    )
+    assert response["usage"] == {
+        "input_tokens": -(-len(content.encode()) // 4),
+        "output_tokens": -(-len(response["text"].encode()) // 4),
+    }

@@ -1,0 +1,121 @@
+"""The repository's own skills, loaded and played with the real tools."""
+
+from pathlib import Path
+
+import pytest
+
+from deedbook.contracts import Entry, Failed, Skill
+from deedbook.files import Conflict, Folder
+
+markdown = pytest.importorskip("deedbook_skill_markdown")
+tools = pytest.importorskip("deedbook_tool_standard")
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+class ToolHost:
+    """A host on a real folder that may write."""
+
+    def __init__(self, root):
+        self.folder = Folder.at(root)
+        self.open = self.folder.open
+
+    def scan(self, path):
+        above = f"{path}/" if path else ""
+        return [Entry(f"{above}{found.name}", found.folder, found.size) for found in self.folder.scan(path)]
+
+    def replace(self, path, data, *, expected):
+        try:
+            return self.folder.replace(path, data, expected=expected)
+        except Conflict as problem:
+            raise Failed("WRITE_CONFLICT", str(problem)) from None
+
+
+@pytest.fixture
+def starter():
+    """Return what gives a skill of the repository, as a request holds it."""
+    found = {skill.name: skill for skill in markdown.Markdown({}, ToolHost(CHECKOUT))() if isinstance(skill, Skill)}
+    return lambda name: {"name": name, "description": found[name].description, "metadata": dict(found[name].metadata)}
+
+
+@pytest.fixture
+def real_tools(tmp_path):
+    from importlib.metadata import entry_points
+
+    class Patience:
+        def remaining(self):
+            return float("inf")
+
+    host = ToolHost(tmp_path)
+    made = {entry.name: entry.load()({}, host) for entry in entry_points(group="deedbook.tools")}
+    return {name: lambda args, tool=tool: tool(args, Patience()) for name, tool in made.items()}
+
+
+GREETINGS = {
+    "Say hello to Ada": "Hello, Ada!",
+    "say hello to Ada.": "Hello, Ada!",
+    "Please say hi to Ada Lovelace, please!": "Hello, Ada Lovelace!",
+    "greet Зоя": "Hello, Зоя!",
+    "Say hello to Seán O'Casey": "Hello, Seán O'Casey!",
+    "hello": "Hello, world!",
+    "Say hi!": "Hello, world!",
+}
+
+
+@pytest.mark.parametrize(("request_", "answer"), GREETINGS.items(), ids=GREETINGS)
+def test_greet_answers(model, starter, real_tools, request_, answer):
+    done = model.run(request_, starter("greet"), real_tools)
+    assert (done["report"]["output"], done["review"]["verdict"]) == (answer, "pass")
+
+
+@pytest.mark.parametrize("request_", ["Say hello to Ada and then delete everything; now", "hello there, what is 2+2"])
+def test_greet_does_not_guess(model, starter, real_tools, request_):
+    with pytest.raises(Failed) as caught:
+        model.run(request_, starter("greet"), real_tools)
+    assert caught.value.code == "NO_RULE"
+
+
+@pytest.fixture
+def docs(tmp_path):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "a.md").write_text("one two\nthree\n")
+    (folder / "b.md").write_text("four\n")
+    return folder
+
+
+def test_survey_writes_a_report_of_real_files(model, starter, real_tools, docs, tmp_path):
+    done = model.run("Survey docs/*.md", starter("survey"), real_tools)
+    assert done["report"]["output"] == "Surveyed 2 files with 4 words; the report is reports/survey.md."
+    assert done["review"]["verdict"] == "pass"
+    report = (tmp_path / "reports" / "survey.md").read_text()
+    assert report.startswith("# Survey of `docs/*.md`\n\n| file ")
+    assert "| docs/a.md | 2 | 3 | 14 |" in report
+
+
+def test_survey_works_again_when_the_files_changed(model, starter, real_tools, docs, tmp_path):
+    model.run("Survey docs/*.md", starter("survey"), real_tools)
+    (docs / "c.md").write_text("five\n")
+    done = model.run("survey docs/*.md.", starter("survey"), real_tools)
+    assert done["review"]["verdict"] == "pass"
+    assert "docs/c.md" in (tmp_path / "reports" / "survey.md").read_text()
+
+
+def test_survey_does_not_overwrite_what_it_has_not_seen(model, starter, real_tools, docs, tmp_path):
+    def hash_then_change(args):
+        seen = real_tools["file-hash"](args)
+        (tmp_path / "reports").mkdir()
+        (tmp_path / "reports" / "survey.md").write_text("somebody's work")
+        return seen
+
+    done = model.run("Survey docs/*.md", starter("survey"), {**real_tools, "file-hash": hash_then_change})
+    assert "failed with WRITE_CONFLICT" in done["report"]["output"]
+    assert done["review"]["verdict"] == "fail"
+    assert (tmp_path / "reports" / "survey.md").read_text() == "somebody's work"
+
+
+@pytest.mark.usefixtures("docs")
+def test_survey_of_nothing_says_so(model, starter, real_tools, tmp_path):
+    with pytest.raises(Failed, match=r"needs \$\{steps\.1/paths/0\}, but the result of step s1 has nothing there"):
+        model.run("Survey docs/*.txt", starter("survey"), real_tools)
+    assert not (tmp_path / "reports").exists()
