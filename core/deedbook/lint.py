@@ -8,7 +8,7 @@ format, a ``$ref`` that leads out of the document, a keyword whose value has the
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import attrs
@@ -31,7 +31,9 @@ FORMATS: Final = frozenset(
 
 TYPES: Final = frozenset({"null", "boolean", "object", "array", "number", "integer", "string"})
 
-Path = tuple[str | int, ...]
+_LONGEST: Final = 80
+
+Path: TypeAlias = tuple[str | int, ...]
 
 
 @attrs.frozen
@@ -57,7 +59,8 @@ def violation(path: Iterable[str | int], message: str) -> Violation:
 def _step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
-    return f".{step}" if step.replace("-", "_").replace("$", "_").isidentifier() else f"[{step[:200]!r}]"
+    shown = step if len(step) <= _LONGEST else f"{step[:_LONGEST]}…"
+    return f".{shown}" if step.replace("-", "_").replace("$", "_").isidentifier() else f"[{shown!r}]"
 
 
 def suggest(name: str, names: Iterable[str]) -> str:

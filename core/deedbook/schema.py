@@ -8,8 +8,10 @@ exception inside a validator is a violation.
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NoReturn, Protocol
 
 import attrs
@@ -24,18 +26,34 @@ from .lint import Violation, pattern_options, problems, suggest, violation
 __all__ = ["MAX_BYTES", "Schemas", "Validator", "Violation", "data_folder", "foreign", "lint", "suggest"]
 
 MAX_BYTES: Final = 64 * 1024
+MAX_VIOLATIONS: Final = 50
 _MASK: Final = "the value"
+_LONGEST: Final = 400
+_PHRASES: Final = MappingProxyType(
+    {
+        "anyOf": "fits none of the alternatives",
+        "oneOf": "fits none of the alternatives",
+        "not": "fits what is excluded",
+        "contains": "has not the items that it must contain",
+        "falseSchema": "nothing is allowed here",
+    }
+)
+_TYPE_NAMES: Final = MappingProxyType({bool: "boolean", str: "string", list: "array", dict: "object"})
 
 
 class Validator(Protocol):
-    """A compiled schema."""
+    """A compiled schema.
+
+    A value has passed the intake (`canonical.admit`) before it comes here: what is deeper or larger, shared or circular
+    can bring a library down, with its process.
+    """
 
     def valid(self, value: Any) -> bool:
         """Say whether *value* fits; the hot path."""
         ...
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
-        """Return everything that is wrong with *value*; empty means that it fits. No message quotes the value."""
+        """Return what is wrong with *value*, at most 50 things; empty means that it fits. No message quotes a value."""
         ...
 
 
@@ -44,9 +62,9 @@ def lint(schema: Any) -> tuple[Violation, ...]:
     try:
         size = len(canonical.encode(schema))
     except IntakeError as refused:
-        return (Violation("$", f"is not JSON: {refused}"),)
+        return (violation((), f"is not JSON: {refused}"),)
     if size > MAX_BYTES:
-        return (Violation("$", f"{size} bytes; a schema has at most {MAX_BYTES}"),)
+        return (violation((), f"{size} bytes; a schema has at most {MAX_BYTES}"),)
     return tuple(problems(schema))
 
 
@@ -58,9 +76,10 @@ def foreign(schema: Any, *, place: str) -> Validator:
     found = lint(schema)
     if not found:
         try:
-            return _Interpreted(_interpret(schema), schema)
+            own = canonical.decode(canonical.encode(schema))
+            return _Interpreted(_interpret(own), own)
         except Exception as problem:  # noqa: BLE001 - whatever the library raises, the schema is refused
-            found = (Violation("$", str(problem).split("\n", 1)[0]),)
+            found = (violation((), str(problem).split("\n", 1)[0][:_LONGEST]),)
     raise SchemaError(*(fault("SCHEMA_REFUSED", str(each), place=place) for each in found))
 
 
@@ -129,7 +148,8 @@ class _Interpreted:
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
         try:
-            return tuple(each for error in self._check.iter_errors(value) for each in _explain(error, self._schema))
+            found = (each for error in self._check.iter_errors(value) for each in _explain(error, self._schema))
+            return tuple(islice(found, MAX_VIOLATIONS))
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as problem:  # noqa: BLE001 - as above
@@ -187,22 +207,55 @@ def _interpret(schema: Any) -> jsonschema_rs.Draft202012Validator:
     )
 
 
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
 def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> Iterator[Violation]:
     """Yield what is wrong, in words that say what was expected and never repeat the value."""
-    kind = error.kind
-    where = tuple(error.instance_path)
-    if kind.name in ("additionalProperties", "unevaluatedProperties"):
-        known = _beside(schema, error.schema_path).get("properties", {})
-        for key in kind.as_dict()["unexpected"]:
-            yield violation((*where, key), f"unknown key{suggest(key, known)}")
-    elif kind.name == "required":
-        yield violation(where, f'the key "{kind.as_dict()["property"]}" is missing')
-    elif kind.name == "enum":
-        options = [option for option in kind.as_dict()["options"] if isinstance(option, str)]
-        hint = suggest(error.instance, options) if isinstance(error.instance, str) else ""
-        yield violation(where, error.message.removeprefix(f"{_MASK} ") + hint)
-    else:
-        yield violation(where, error.message.removeprefix(f"{_MASK} "))
+    where, kind = error.instance_path, error.kind
+    fields = kind.as_dict()
+    match kind.name:
+        case "additionalProperties" | "unevaluatedProperties":
+            known = _beside(schema, error.schema_path).get("properties", {})
+            for key in fields["unexpected"]:
+                yield violation([*where, key], f"unknown key{suggest(key, known)}")
+        case "anyOf" | "oneOf" if branch := _meant(fields.get("context", ()), where):
+            for inner in branch:
+                yield from _explain(inner, schema)
+        case _:
+            yield violation(where, _words(error)[:_LONGEST])
+
+
+def _words(error: jsonschema_rs.ValidationError) -> str:
+    name, fields = error.kind.name, error.kind.as_dict()
+    if name == "required":
+        return f'the key "{fields["property"]}" is missing'
+    if name == "type":
+        return f"expected {' or '.join(fields['types'])}, found {_type_name(error.instance)}"
+    if name == "enum":
+        return error.message.removeprefix(f"{_MASK} ") + _nearest_option(error.instance, fields["options"])
+    if name == "oneOf" and "more than one" in error.message:
+        return "fits more than one of the alternatives"
+    return _PHRASES.get(name) or error.message.removeprefix(f"{_MASK} ")
+
+
+def _nearest_option(value: Any, options: list[Any]) -> str:
+    return suggest(value, [option for option in options if isinstance(option, str)]) if isinstance(value, str) else ""
+
+
+def _meant(branches: Sequence[Sequence[Any]], where: list[str | int]) -> Sequence[Any]:
+    """Return the errors of the one alternative that the value is close to: its type and its constants fit."""
+    near = [branch for branch in branches if not any(_is_foreign_to(error, where) for error in branch)]
+    return near[0] if len(near) == 1 else ()
+
+
+def _is_foreign_to(error: jsonschema_rs.ValidationError, where: list[str | int]) -> bool:
+    below = len(error.instance_path) - len(where)
+    return (below == 0 and error.kind.name == "type") or (below <= 1 and error.kind.name in ("const", "enum"))
+
+
+def _type_name(value: Any) -> str:
+    return "null" if value is None else _TYPE_NAMES.get(type(value), "number")
 
 
 def _beside(schema: Any, path: list[str | int]) -> dict[str, Any]:
