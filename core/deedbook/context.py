@@ -103,7 +103,8 @@ class RunContext:
 
     def as_json(self) -> dict[str, Any]:
         """Return the whole state as a JSON object that shares nothing with it."""
-        return attrs.asdict(self)
+        whole = attrs.asdict(self)
+        return {**whole, "log": list(whole["log"])}
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -271,7 +272,8 @@ def save(context: RunContext, head: str, path: Path) -> None:
     """Write a bundle to *path*, atomically: *context*, and *head*, the ledger's envelope hash at that moment.
 
     Give it what folding the ledger gives: the state that a `Recorder` holds has sealed values open, which would leave
-    them in the bundle for good, and `load` would refuse it.
+    them in the bundle for good, and `load` would refuse it. A context of more than canonical JSON carries (64 levels,
+    100,000 nodes) raises `IntakeError`.
     """
     with Folder.at(path.parent) as folder:
         folder.replace(path.name, _bundle(context, head))
