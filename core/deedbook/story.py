@@ -1,0 +1,159 @@
+"""One event in one line for people, safe for a terminal."""
+
+import json
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from .canonical import SEALED_KEY
+from .contracts import Event, Object
+from .terminal import plain, short
+
+WIDTH: Final = 200
+_QUIET: Final = frozenset({"allow", None})
+
+
+def summary(event: Event) -> str:
+    """Return what *event* says, in one plain line without its type; of long data only the beginning."""
+    say = _SAY.get(event.type)
+    return plain(short(say(event.payload) if say else show(dict(event.payload)), WIDTH))
+
+
+def tell(event: Event) -> str | None:
+    """Return *event* as a line of a transcript: time, who, what; ``None`` for one that changed nothing.
+
+    What people and agents said is given in full, data only in its beginning.
+    """
+    who = _WHO.get(event.type, event.type)
+    if event.type in _SILENT or (event.type in _GATES and event.payload.get("decision") in _QUIET):
+        return None
+    if event.type in _SPOKEN:
+        return plain(f"{event.ts[11:23]} {who}: {_SAY[event.type](event.payload)}")
+    return plain(f"{event.ts[11:23]} {who}: {summary(event)}")
+
+
+def show(value: Any) -> str:
+    """Return a JSON value as text: a string as it is, a sealed value by its size, anything else compact."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and SEALED_KEY in value:
+        return f"[sealed, {value.get('size')} bytes]"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _text(member: str) -> Callable[[Object], str]:
+    return lambda payload: show(payload.get(member, ""))
+
+
+def _handed(payload: Object) -> str:
+    return f"{show(payload.get('from') or 'nobody')} → {show(payload.get('to'))}"
+
+
+def _intent(name: str, data: str) -> Callable[[Object], str]:
+    return lambda payload: f"{show(payload.get(name))} {show(payload.get(data))}"
+
+
+def _outcome(name: str, data: str) -> Callable[[Object], str]:
+    return lambda payload: (
+        f"{show(payload.get(name))}{' (late)' if payload.get('late') else ''} = {_answer(payload, data)}"
+    )
+
+
+def _answer(payload: Object, data: str) -> str:
+    """Return what came back; of a model's answer its text and the tools that it asks for."""
+    value = payload.get(data)
+    if not isinstance(value, dict) or "text" not in value or data != "response":
+        return show(value)
+    calls = value.get("tool_calls")
+    names = [show(call.get("name")) for call in _objects(calls)]
+    return f"{show(value['text'])} → {', '.join(names)}" if names else show(value["text"])
+
+
+def _error(name: str) -> Callable[[Object], str]:
+    return lambda payload: (
+        f"{show(payload.get(name))}: {show(payload.get('code'))}: {show(payload.get('message'))}"
+        f" ({show(payload.get('outcome'))})"
+    )
+
+
+def _denied(payload: Object) -> str:
+    by = payload.get("by")
+    who = ", ".join(f"{key} {show(value)}" for key, value in by.items()) if isinstance(by, dict) else ""
+    said = f"{show(payload.get('name'))}: {show(payload.get('code'))}: {show(payload.get('reason'))}"
+    return f"{said} ({who})" if who else said
+
+
+def _fired(payload: Object) -> str:
+    about = " ".join(show(payload[key]) for key in ("event", "ability") if key in payload)
+    return f"{about}: {_decided(payload, 'hook')}"
+
+
+def _checked(payload: Object) -> str:
+    return f"{show(payload.get('ability'))}: {_decided(payload, 'policy')}"
+
+
+def _decided(payload: Object, who: str) -> str:
+    answers = [_answered(each, who) for each in _objects(payload.get("asked"))]
+    return show(payload.get("decision")) + (f" [{', '.join(answers)}]" if answers else "")
+
+
+def _answered(answer: Object, who: str) -> str:
+    reason = answer.get("reason")
+    said = f"{show(answer.get(who))} {show(answer.get('decision'))}"
+    return f"{said} ({show(reason)})" if reason else said
+
+
+def _violated(payload: Object) -> str:
+    faults = [f"{show(each.get('path'))} {show(each.get('message'))}" for each in _objects(payload.get("errors"))]
+    return f"{show(payload.get('subject'))} of {show(payload.get('name'))}: {'; '.join(faults)}"
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list; a sealed list has none that can be shown."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _begun(payload: Object) -> str:
+    principal = payload.get("principal")
+    who = show(principal.get("id")) if isinstance(principal, dict) and "id" in principal else show(principal)
+    charter = show(payload.get("charter"))[:12]
+    return f"{show(payload.get('purpose'))} for {who}, {show(payload.get('enforcement'))}, charter {charter}"
+
+
+def _ended(payload: Object) -> str:
+    return f"{'ok' if payload.get('ok') is True else 'not ok'}: {show(payload.get('reason'))}"
+
+
+def _completed(payload: Object) -> str:
+    return f"{show(payload.get('skill'))} {_ended(payload)}"
+
+
+_GATES: Final = frozenset({"hook.fired", "policy.check"})
+_SILENT: Final = frozenset({"context.noted"})
+_SPOKEN: Final = frozenset({"user.message", "agent.reply"})
+_WHO: Final[Mapping[str, str]] = MappingProxyType({"user.message": "user", "agent.reply": "agent"})
+_SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
+    {
+        "session.start": _begun,
+        "session.end": _ended,
+        "user.message": _text("text"),
+        "agent.reply": _text("reply"),
+        "agent.transition": _handed,
+        "worker.report": _text("output"),
+        "tool.call": _intent("tool_name", "args"),
+        "tool.result": _outcome("tool_name", "result"),
+        "tool.error": _error("tool_name"),
+        "tool.denied": _denied,
+        "llm.request": _text("ability"),
+        "llm.response": _outcome("ability", "response"),
+        "llm.error": _error("ability"),
+        "flow.call": _intent("flow", "args"),
+        "flow.result": _outcome("flow", "result"),
+        "flow.error": _error("flow"),
+        "hook.fired": _fired,
+        "policy.check": _checked,
+        "schema.violation": _violated,
+        "skill.invoke": _text("skill"),
+        "skill.complete": _completed,
+    }
+)
