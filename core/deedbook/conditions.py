@@ -197,10 +197,11 @@ def normal_path(path: Any) -> str | None:
             parts.pop()
         elif part and part != ".":
             parts.append(part)
-    return "/".join(parts)
+    normal = "/".join(parts)
+    return normal if not normal or _CLEAR(normal) else None
 
 
-_CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\\\\"
+_CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\\"
 _CLEAR: Final = re.compile(
     rf"(?![A-Za-z][A-Za-z0-9+.-]*:)[^/~\s{_CONTROL}](?:[^{_CONTROL}]*[^\s{_CONTROL}])?"
 ).fullmatch

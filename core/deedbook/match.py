@@ -9,6 +9,7 @@ two ways, a match that *allows* wants all of it to fit; every other match guards
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -41,6 +42,7 @@ Steps: TypeAlias = tuple[str | int, ...]
 KINDS: Final = ("tool", "flow", "model", "memory")
 DEFAULT_KINDS: Final = ("tool", "flow")
 EFFECTS: Final = ("none", "read", "write", "irreversible")
+_CHOICES: Final = MappingProxyType({"kind": KINDS, "effects": EFFECTS})
 PATHS: Final = ("/path", "/file_path", "/paths")
 """Where an ability's path arguments stand, unless it says so itself."""
 
@@ -207,7 +209,7 @@ def _problems(body: Any, at: Steps) -> Iterator[Violation]:
     try:
         canonical.encode(body)
     except IntakeError as refused:
-        yield violation(at, f"is not JSON: {refused}")
+        yield violation(at, f"is not JSON: {refused.error.message}")
         return
     shape = [each for error in _SHAPE.iter_errors(body) for each in _explain(error, at)]
     yield from shape or _contradictions(body, at)
@@ -225,7 +227,7 @@ def _explain(error: jsonschema_rs.ValidationError, at: Steps) -> Iterator[Violat
     elif "propertyNames" in error.schema_path:
         yield violation(where, f'{error.message}; an argument is named by a JSON pointer such as "/path"')
     else:
-        names = {"kind": KINDS, "effects": EFFECTS}.get(str(error.schema_path[1]), ())
+        names = [name for key in error.instance_path[:1] for name in _CHOICES.get(str(key), ())]
         hint = suggest(error.instance, names) if isinstance(error.instance, str) else ""
         yield violation(where, f"{error.message}{hint}")
 
