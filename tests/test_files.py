@@ -231,6 +231,28 @@ def test_make_is_fine_with_what_exists(root, folder):
     assert folder.scan("a") == [Found("b", True, 0)]
 
 
+@pytest.mark.parametrize(
+    ("act", "synced"),
+    [
+        (lambda root: Folder.at(root / "x/y", create=True), ["", "x"]),
+        (lambda root: Folder.at(root).make("x/y"), ["", "x"]),
+        (lambda root: Folder.at(root).sub("x/y", create=True), ["", "x"]),
+        (lambda root: Folder.at(root).replace("x/y/a", b""), ["", "x", "x/y"]),
+        (lambda root: os.close(Folder.at(root).append("log", create=True)), [""]),
+        (lambda root: Folder.at(root).remove("old"), [""]),
+        (lambda root: Folder.at(root).sync(), [""]),
+    ],
+    ids=["at", "make", "sub", "replace", "append", "remove", "sync"],
+)
+def test_every_folder_with_a_changed_name_is_synced(root, monkeypatch, act, synced):
+    (root / "old").touch()
+    fsync, numbers = os.fsync, []
+    monkeypatch.setattr(os, "fsync", lambda fd: numbers.append(os.fstat(fd).st_ino) or fsync(fd))
+    act(root)
+    folders = {path.stat().st_ino: path for path in [root, *root.rglob("*")] if path.is_dir()}
+    assert [folders[number] for number in numbers if number in folders] == [root / path for path in synced]
+
+
 def test_closed_folder_reaches_nothing(folder):
     folder.close()
     folder.close()
@@ -680,8 +702,10 @@ def test_reader_sees_whole_files_and_no_refusal_while_a_writer_replaces(root, fo
 
     with ThreadPoolExecutor(1) as writer:
         writing = writer.submit(write)
-        seen = {folder.read("a", limit=10_000) for _ in range(1500)}
-        stop.set()
+        try:
+            seen = {folder.read("a", limit=10_000) for _ in range(1500)}
+        finally:
+            stop.set()
         writing.result()
     assert seen <= set(whole)
 
