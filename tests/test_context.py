@@ -1,6 +1,5 @@
 """RunContext: its state machine, and one truth for its writer and its readers."""
 
-import json
 import threading
 import time
 
@@ -53,7 +52,7 @@ class Book:
         self.recorder = Recorder(self.append)
 
     def append(self, event_type, payload):
-        self.events.append((event_type, json.loads(json.dumps(payload))))
+        self.events.append((event_type, payload))
 
     def use(self, verb, thing=None):
         """Use one verb of the recorder, with an artifact where it takes one."""

@@ -163,6 +163,15 @@ def test_every_changed_byte_of_the_ledger_refuses_the_bundle(tmp_path, book):
         assert refusal(tmp_path)
 
 
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_ledger_that_lost_a_line_refuses_the_bundle(tmp_path, book, at):
+    save(book.reach("PLANNED").fold(), book.ledger(tmp_path), tmp_path / "run.json")
+    ledger = tmp_path / ".events.jsonl"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join(lines[:at] + lines[at + 1 :]))
+    assert refusal(tmp_path).startswith("the line's hashes do not fit")
+
+
 @pytest.mark.parametrize("cut", [1, 200])
 def test_ledger_that_lost_its_tail_refuses_the_bundle(tmp_path, book, cut):
     save(book.reach("PLANNED").fold(), book.ledger(tmp_path), tmp_path / "run.json")

@@ -178,6 +178,11 @@ def test_calls_of_an_earlier_attempt_are_not_made_again_by_claiming_them(stage, 
     assert run.fails(max_malformed=0).code == MALFORMED
 
 
+def test_calls_are_a_matter_of_the_roles_that_act(stage, lines):
+    run = stage(lead=[{**lines.directive, "tool_calls_made": 7}])
+    assert run.play(max_malformed=0)["state"] == "COMPLETED"
+
+
 def test_scaffold_that_invents_a_call_is_malformed(stage, lines):
     run = stage(
         planner=[{**lines.plan, "needs_scaffolder": True}],

@@ -185,8 +185,6 @@ class Loop:
         return {"advice": self._ask("advisor", told).answer("advice_v1")}
 
     def _refuse_self_review(self, reviewer: Conversation) -> None:
-        worker, judge = self._worker and self._worker.agent, reviewer.agent
-        if worker and (judge is worker or judge.role == worker.role):
-            raise Failed(
-                "BINDING_INVALID", f"the {judge.role} would review its own output; the reviewer has to be another"
-            )
+        role = reviewer.agent.role
+        if self._worker and self._worker.agent.role == role:
+            raise Failed("BINDING_INVALID", f"the {role} would review its own output; the reviewer has to be another")
