@@ -28,9 +28,14 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
+try:
+    from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined] # its stub keeps the name to itself
+except ImportError:  # no libyaml for this interpreter: the same events, ten times slower
+    CParser = None
+
 from .canonical import MAX_INTEGER, encode
 from .contracts import Json
-from .errors import DomainError, IntakeError, SourceError, fault
+from .errors import DomainError, IntakeError, SourceError, fault, raise_all
 
 MAX_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 16
@@ -43,14 +48,15 @@ _WORDS: Final[Mapping[str, bool | None]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+_LONGEST: Final = len(f"-{MAX_INTEGER}")
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 # Plain scalars that some YAML reader takes for a number or a date, and another one for a string or a different number.
 _UNCLEAR: Final = re.compile(
-    r"""[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)
+    r"""= | [-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)
     | [-+]?0[xob][0-9a-fA-F_]+
-    | [-+]?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?
-    | [-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
+    | [-+]?[0-9_]+(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?
+    | [-+]?\.[0-9_]+(?:[eE][-+]?[0-9]+)?
     | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?""",
     re.VERBOSE | re.DOTALL,
 )
@@ -107,7 +113,7 @@ class Document:
 
     @functools.cached_property
     def _located(self) -> Located:
-        return dict(_locate(YAML(typ="safe").parse(self.text)))
+        return dict(_locate(_events(self.text)))
 
 
 def pointer(*tokens: str | int) -> str:
@@ -119,8 +125,10 @@ def parse_yaml(raw: bytes, path: str) -> Document:
     """Read YAML from *raw*; *path* is for messages. Raises `SourceError` with every fault."""
     text = _text(raw, path)
     builder = _Builder(path, text)
-    value = builder.document()
-    return Document(path, value, hashlib.sha256(raw).hexdigest(), builder.start, text)
+    values = builder.documents()
+    if not values:
+        raise SourceError(_invalid("the file is empty", path, Position(1, 1)))
+    return Document(path, values[0], hashlib.sha256(raw).hexdigest(), builder.start, text)
 
 
 def parse_front_matter(raw: bytes, path: str) -> tuple[Document, str]:
@@ -138,7 +146,7 @@ def parse_front_matter(raw: bytes, path: str) -> tuple[Document, str]:
         raise SourceError(_invalid("the front matter has no end; close it with a line ---", path, Position(1, 1)))
     # An empty line stands for the fence, so that places count from the top of the file.
     yaml = "\n" + "".join(lines[1:end])
-    value = _Builder(path, yaml).document() if yaml.strip() else {}
+    value = next(iter(_Builder(path, yaml).documents()), {})
     if not isinstance(value, dict):
         raise SourceError(_invalid("the front matter is not a mapping (key: value)", path, Position(2, 1)))
     return Document(path, value, digest, text=yaml), "".join(lines[end + 1 :])
@@ -152,25 +160,22 @@ class _Builder:
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
-        self.events: Iterator[Any] = YAML(typ="safe").parse(text)
+        self.events = _events(text)
         self.faults: list[DomainError] = []
         self.nodes = 0
         self.start = Position(1, 1)
 
-    def document(self) -> Json:
-        """Return the only document's value, or raise `SourceError` with every fault."""
+    def documents(self) -> list[Json]:
+        """Return the value of the only document, nothing if there is none, or raise `SourceError` with every fault."""
+        values: list[Json] = []
         try:
-            values: list[Json] = [self._node(event, 0) for event in self._contents()]
+            values += [self._node(event, 0) for event in self._contents()]
         except YAMLError as problem:
             self._report(_reason(problem), _mark(problem))
         except (ValueError, RecursionError) as problem:
             self._report(str(problem) or "nested too deeply", None)
-        else:
-            if not values:
-                self._report("the file is empty", None)
-        if self.faults:
-            raise SourceError(*self.faults)
-        return values[0]
+        raise_all(SourceError, self.faults)
+        return values
 
     def _contents(self) -> Iterator[Any]:
         documents = 0
@@ -229,9 +234,7 @@ class _Builder:
     def _key(self, event: Any, depth: int) -> str:
         key = self._node(event, depth + 1)
         if type(event) is ScalarEvent:
-            if event.value == "<<" and event.implicit[0]:
-                self._report("a merge key (<<); write the keys out", event)
-            elif type(key) is not str:
+            if type(key) is not str:
                 self._report(f"key {event.value!r} is not a string; quote it", event)
             return str(event.value)
         self._report("a key that is not a string", event)
@@ -245,7 +248,9 @@ class _Builder:
             return text
         if text in _WORDS:
             return _WORDS[text]
-        if text[0] not in "+-.0123456789":
+        if text == "<<":
+            self._report("a merge key (<<); write the keys out, or quote it", event)
+        if text[0] not in "+-.0123456789=":
             return text
         return self._number(text, event)
 
@@ -254,7 +259,7 @@ class _Builder:
             if _UNCLEAR.fullmatch(text):
                 self._report(f"{text[:40]} means different things to different readers; quote it", event)
             return text
-        if len(text) > len(str(MAX_INTEGER)) and _INTEGER.fullmatch(text):
+        if len(text) > _LONGEST and _INTEGER.fullmatch(text):
             return self._unrecordable(text, event)
         number = int(text) if _INTEGER.fullmatch(text) else float(text)
         try:
@@ -274,6 +279,10 @@ class _Builder:
     def _halt(self, message: str, event: Any) -> None:
         self._report(message, event)
         raise SourceError(*self.faults)
+
+
+def _events(text: str) -> Iterator[Any]:
+    return iter(CParser(text).get_event, None) if CParser else YAML(typ="safe", pure=True).parse(text)
 
 
 def _locate(events: Iterator[Any]) -> Iterator[tuple[str, tuple[Position, Position]]]:
