@@ -139,7 +139,6 @@ class Structure:
                 self._findings.add(header.line, "payload", f"what {kind} must hold", str(violation))
 
     def _find(self, kind: str) -> Validator | None:
-        kind = events.ALIASES.get(kind, kind)
         return self._schemas.validator(events.CATALOGUE[kind]) if kind in events.CATALOGUE else None
 
 

@@ -214,7 +214,7 @@ class Reading:
     def _type(self, number: int, kind: bytes) -> str:
         text = kind.decode()
         if events.EVENT_TYPE.fullmatch(text):
-            self._types[kind] = text
+            self._types[kind] = text = events.ALIASES.get(text, text)
         else:
             self._findings.add(number, "event_type", "at most 64 characters", kind)
         return text
