@@ -712,10 +712,10 @@ def test_reader_sees_whole_files_and_no_refusal_while_a_writer_replaces(root, fo
 
 def test_open_looks_again_when_a_file_was_replaced_between_open_and_check(root, folder, monkeypatch):
     (root / "a").write_text("old")
-    fstat, looked = os.fstat, []
+    fstat, looked, first = os.fstat, [], (root / "a").stat().st_ino
 
     def replaced_meanwhile(fd):
-        if not looked:
+        if not looked and fstat(fd).st_ino == first:
             looked.append(fd)
             (root / "b").write_text("new")
             os.rename(root / "b", root / "a")
@@ -724,6 +724,7 @@ def test_open_looks_again_when_a_file_was_replaced_between_open_and_check(root, 
     monkeypatch.setattr(os, "fstat", replaced_meanwhile)
     with folder.open("a") as file:
         assert file.read() == b"new"
+    assert looked
 
 
 @pytest.mark.parametrize("act", ["read", "replace", "append", "remove"])
