@@ -463,6 +463,14 @@ def test_replace_that_fails_leaves_the_old_file_and_no_draft(root, folder, monke
     assert os.listdir(root) == ["a"]
 
 
+def test_replace_tells_when_the_new_name_could_not_be_made_durable(root, folder, monkeypatch):
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: failing() if stat.S_ISDIR(os.fstat(fd).st_mode) else fsync(fd))
+    with pytest.raises(OSError, match="Input/output"):
+        folder.replace("a", b"new")
+    assert os.listdir(root) == ["a"]
+
+
 def test_replace_completes_short_writes(root, folder, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))

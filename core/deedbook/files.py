@@ -123,6 +123,7 @@ class Folder:
 
         *expected* is the SHA-256 of the present content in hex, ``""`` for a file that must not exist, ``None`` for
         whatever is there. Anything else on disk raises `Conflict`; of several writers with one expectation, one wins.
+        (The folder's lock holds off every writer that comes through here, not an editor that writes by itself.)
         A new file gets *mode* (less the umask), and missing folders above it the same, passable; an old one keeps its
         permissions.
         """
