@@ -20,6 +20,8 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 100_000
 MAX_INTEGER: Final = 2**53 - 1
+MAX_DIGIT_BITS: Final = 4096
+"""Longer integers are refused even where big ones are read as digits: spelling them out takes quadratic time."""
 SEALED_KEY: Final = "$sealed"
 
 _PLAIN: Final = 1e21  # from here on ECMAScript writes an exponent
@@ -92,6 +94,15 @@ def parse(text: bytes | str, *, big_integers: Literal["refuse", "string"] = "ref
     return value
 
 
+def without_big_integers(value: Any) -> Any:
+    """Return *value* with each integer beyond ±(2^53-1) as its decimal digits, for abilities that take them so.
+
+    Raises `IntakeError` where the value is no JSON, or too large.
+    """
+    _walk(value)
+    return _with_digits(value)
+
+
 def check_bindings() -> bool:
     """Say whether this module's own references still compute what they should (a plugin may have patched a library)."""
     golden = b'{"a":[1,1.5,"\xc3\xa9"],"b":null}'
@@ -131,6 +142,16 @@ def _walk(value: Any) -> bool:  # noqa: C901 - the hot loop; a call for each val
                     plain = False
         level = deeper
     raise _refusal(value, f"more than {MAX_DEPTH} levels")
+
+
+def _with_digits(value: Any) -> Any:
+    if type(value) is int:
+        return str(value) if MAX_INTEGER < abs(value) and value.bit_length() < MAX_DIGIT_BITS else value
+    if type(value) is list:
+        return [_with_digits(item) for item in value]
+    if type(value) is dict:
+        return {key: _with_digits(item) for key, item in value.items()}
+    return value
 
 
 def _needs_utf16_order(raw: bytes) -> bool:

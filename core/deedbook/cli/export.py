@@ -1,0 +1,23 @@
+"""``deedbook export``: a session in another form."""
+
+import sys
+
+import click
+
+from ..export import seed_002
+from ..reader import read
+from .ledgers import session_file
+
+FORMS = ("seed-002",)
+
+
+@click.command("export")
+@click.argument("session")
+@click.option("--as", "form", type=click.Choice(FORMS), required=True, help="The form to write.")
+@click.pass_obj
+def command(workspace: str, session: str, form: str) -> int:  # noqa: ARG001 - one form so far
+    """Write SESSION (an id, or a file) to standard output as envelope 1.0, one event a line."""
+    place = session_file(workspace, session)
+    for line in seed_002(read(place)):
+        sys.stdout.buffer.write(line)
+    return 0

@@ -1,0 +1,46 @@
+"""Finding ledgers for the commands that read them; imports no plugin."""
+
+from pathlib import Path
+
+from ..declarations import Workspace
+from ..errors import LedgerError, fault
+from ..events import SESSION_ID
+from ..kernel import read_workspace
+from ..schema import suggest
+
+FILE = ".events.jsonl"
+
+
+def session_file(workspace: str, name: str) -> Path:
+    """Return the ledger of the session that *name* names, by its id or the beginning of it; or the file *name*.
+
+    Raises `LedgerError` (``SESSION_NOT_FOUND``).
+    """
+    if not SESSION_ID.fullmatch(name):
+        place = Path(name)
+        if place.is_dir():
+            place /= FILE
+        if place.exists():
+            return place
+        raise LedgerError(fault("SESSION_NOT_FOUND", f"{name!r} is no session id, and no file of that name exists"))
+    return _by_id(read_workspace(workspace), name)
+
+
+def all_files(workspace: Workspace) -> list[Path]:
+    """Return the workspace ledger and the ledgers of all sessions, in order of their ids."""
+    own = workspace.state / "workspace" / FILE
+    return [*([own] if own.exists() else []), *sorted((workspace.state / "sessions").glob(f"*/{FILE}"))]
+
+
+def _by_id(workspace: Workspace, name: str) -> Path:
+    known = {place.parent.name: place for place in (workspace.state / "sessions").glob(f"*/{FILE}")}
+    if name == "workspace":
+        return workspace.state / "workspace" / FILE
+    found = [place for identity, place in sorted(known.items()) if identity.startswith(name)]
+    if name in known or len(found) == 1:
+        return known.get(name) or found[0]
+    if not found:
+        why = f"there is no session {name!r}{suggest(name, known)}; `deedbook sessions` lists them"
+    else:
+        why = f"{len(found)} sessions begin with {name!r}; give more of the id"
+    raise LedgerError(fault("SESSION_NOT_FOUND", why))

@@ -1,0 +1,173 @@
+"""The kernel: a workspace, opened. Nothing is global; two kernels in one process know nothing of each other."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import attrs
+
+from . import canonical
+from .bindings import Bindings, freeze
+from .contracts import Json, Object, Principal
+from .errors import BindingError, DeedbookError, Err, Ok, Result, fault
+from .events import Entry, label, new_id
+from .files import Folder
+from .host import WorkspaceHost
+from .ledger import Ledger, WorkspaceLedger
+from .workspace import load_workspace
+from .locks import Opened, Store, open_charter
+from .plugins import Catalogue, discover
+from .schema import Schemas, data_folder, suggest
+from .sealed import Rules, Sealer
+from .session import Session
+from .sources import find_workspace
+from .declarations import Workspace
+
+VERSION: Final = "0.1.0"
+LOCAL: Final = Principal("local", "cli")
+"""Who the command line acts for where it names nobody; counted as a person."""
+
+
+@attrs.frozen(eq=False)
+class Kernel:
+    """A workspace under one charter; makes sessions. Get one with `open_kernel`, and use it as a context manager."""
+
+    workspace: Workspace
+    opened: Opened
+    bindings: Bindings
+    schemas: Schemas
+    state: Folder
+    ledger: WorkspaceLedger
+    sealer: Sealer
+
+    def session(
+        self, purpose: str = "open", *, principal: Principal = LOCAL, show: Callable[[Json], None] | None = None
+    ) -> Result[Session]:
+        """Begin a session of *principal* with a ledger of its own; an `Err` if a hook refuses it.
+
+        *show* is called with what handlers want their caller to see meanwhile. Raises `LedgerError`.
+        """
+        document = self.bindings.charter.document
+        identity = new_id()
+        ledger = Ledger.create(
+            self.state.sub(f"sessions/{identity}", create=True),
+            identity,
+            new_id(),
+            durability=document["durability"],
+            sealer=self.sealer,
+            clock=time.time,
+        )
+        session = Session(
+            self.bindings, ledger, principal, self.schemas, show=show or _unseen, closed=lambda ended: self._head(ended)
+        )
+        begun = session.start(purpose)
+        if isinstance(begun, Err):
+            return begun
+        self._head(session)
+        return Ok(session)
+
+    def principal(self, name: str) -> Principal:
+        """Return a declared principal; raises `BindingError`."""
+        declared = self.bindings.charter.document["principals"]
+        if name not in declared:
+            known = ", ".join(sorted(declared)) or "none"
+            why = f"principal {name!r} is not declared{suggest(name, declared)}; declared: {known}"
+            raise BindingError(fault("BINDING_INVALID", why))
+        entry = declared[name]
+        return Principal(name, entry["via"] or "cli", frozenset(entry["roles"]), entry["on_behalf_of"])
+
+    def close(self) -> None:
+        """Let go of the workspace; sessions still open keep their ledgers."""
+        self.ledger.close()
+        self.state.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _head(self, session: Session) -> None:
+        """Write a session's head into the workspace ledger, so that the session cannot vanish unseen."""
+        payload = {
+            "session_id": session.id,
+            "events": session.ledger.size,
+            "head": session.ledger.head,
+            "state": "ended" if session.ended else "open",
+        }
+        write(self.ledger, "ledger.session", payload)
+
+
+def open_kernel(
+    path: str | Path = ".", *, profile: str | None = None, catalogue: Catalogue | None = None
+) -> Kernel:
+    """Open the workspace at or above *path*; raises `DeedbookError` with everything that is wrong.
+
+    *profile* takes the place of the workspace's own, *catalogue* that of what is installed.
+    """
+    refuse_platform()
+    workspace = read_workspace(path, profile)
+    catalogue = catalogue or discover()
+    state = Folder.at(workspace.state, create=True)
+    root = Folder.at(workspace.root)
+    ledger = WorkspaceLedger.open(state, workspace=identity_of(workspace), kernel=VERSION)
+    opened = open_charter(workspace, catalogue, Store(state), root, kernel=VERSION)
+    if opened.changes:
+        payload = {
+            "digest": opened.charter.digest,
+            "previous": opened.previous,
+            "looser": list(opened.changes.looser),
+            "tighter": list(opened.changes.tighter),
+        }
+        write(ledger, "ledger.charter", payload)
+    secrets = {name: os.environ.get(variable) for name, variable in workspace.secrets.items()}
+    host = WorkspaceHost(root, workspace.file_roots, hidden_from(workspace), secrets)
+    schemas = Schemas.load(data_folder("schemas"))
+    sealer = Sealer(Rules.parse(workspace.seal), {name: value for name, value in secrets.items() if value})
+    return Kernel(workspace, opened, freeze(opened.charter, catalogue, host, schemas), schemas, state, ledger, sealer)
+
+
+def read_workspace(path: str | Path, profile: str | None = None) -> Workspace:
+    """Read the workspace at or above *path*, under *profile* if one is given; raises `SourceError`."""
+    workspace = load_workspace(find_workspace(Path(path)))
+    if profile is None or profile == workspace.profile:
+        return workspace
+    if profile not in workspace.profiles:
+        known = ", ".join(sorted(workspace.profiles)) or "none"
+        why = f"profile {profile!r} is not declared{suggest(profile, workspace.profiles)}; declared: {known}"
+        raise BindingError(fault("BINDING_INVALID", why, place=".system/deedbook.yaml"))
+    return attrs.evolve(workspace, profile=profile)
+
+
+def identity_of(workspace: Workspace) -> str:
+    """Return what a state folder knows its workspace by: ``.`` inside it, so that both may move; else its path."""
+    return "." if workspace.state.is_relative_to(workspace.root) else str(workspace.root)
+
+
+def hidden_from(workspace: Workspace) -> list[str]:
+    """Return the folders of the workspace that plugins may not even read."""
+    inside = workspace.state.is_relative_to(workspace.root)
+    return [str(workspace.state.relative_to(workspace.root))] if inside else []
+
+
+def write(ledger: WorkspaceLedger, event_type: str, payload: Object) -> None:
+    """Append one of the kernel's own events under the root of the workspace ledger."""
+    entry = Entry(label(event_type, "runtime", None), ledger.span(), ledger.root, canonical.encode(dict(payload)))
+    ledger.append([entry], durable=True)
+
+
+def refuse_platform() -> None:
+    """Raise `DeedbookError` where the promises about files and locks cannot be kept."""
+    if sys.platform not in ("linux", "darwin"):
+        why = f"Deedbook runs on Linux and macOS; this is {sys.platform}, whose file locks and syncs it does not know"
+        raise DeedbookError(fault("PLATFORM_REFUSED", why))
+
+
+def _unseen(_delta: Json) -> None:
+    """Nobody watches."""

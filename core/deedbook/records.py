@@ -1,0 +1,148 @@
+"""What the door writes: the entries of one call, from verdicts and outcomes."""
+
+from typing import Any
+
+from . import canonical
+from .bindings import Bound, Caller
+from .contracts import Object
+from .errors import DomainError
+from .events import Entry, label
+from .gates import Asked, Minutes
+from .handlers import Outcome, Ticket
+from .judge import Verdict
+from .ledger import Ledger
+from .schema import Violation
+
+_MAX_TEXT = 2000
+_MAX_VIOLATIONS = 20
+
+
+class Scribe:
+    """Builds the entries of a session's calls; remembers what it has written often."""
+
+    def __init__(self, ledger: Ledger, enforcement: str) -> None:
+        self._ledger = ledger
+        self._enforcement = enforcement
+        self._hooks: dict[str, Minutes] = {}
+        self._policies: dict[str, Minutes] = {}
+        self._observers: dict[str, Minutes] = {}
+
+    def judged(self, verdict: Verdict, caller: Caller, facts: Object, cause: str) -> list[Entry]:
+        """Return ``hook.fired``, ``policy.check`` and ``schema.violation``, as far as they apply."""
+        entries: list[Entry] = []
+        bound = verdict.bound
+        if bound is None:
+            return entries
+        who = caller.principal.id
+        if verdict.hooks or verdict.rewrites:
+            entries.append(self._fired(bound, verdict, facts, who, cause))
+        if verdict.policies:
+            entries.append(self._checked(bound, verdict, facts, who, cause))
+        if verdict.violations:
+            entries.append(self.violation(verdict.subject, bound, verdict.violations, who, cause))
+        return entries
+
+    def intent(self, bound: Bound, verdict: Verdict, caller: Caller, span: str, cause: str) -> Entry:
+        """Return the call's intent with its final arguments."""
+        words = bound.words
+        payload = b"%b%b%b" % (words.intent_head, verdict.raw, words.intent_tail)
+        return Entry(label(words.intent, caller.actor, caller.principal.id), span, cause, payload)
+
+    def denied(self, verdict: Verdict, caller: Caller, ability: str, cause: str) -> Entry:
+        """Return the refusal, with the final arguments."""
+        more = {} if verdict.by is None else {"by": dict(verdict.by)}
+        kind = verdict.bound.kind if verdict.bound else "tool"
+        payload = {"code": verdict.code, "kind": kind, "name": text(ability), "reason": text(verdict.reason), **more}
+        if verdict.raw:
+            payload["args"] = verdict.args
+        return self._entry("tool.denied", "policy", caller.principal.id, cause, canonical.encode(payload))
+
+    def refused(self, kind: str, ability: str, error: DomainError, caller: Caller, cause: str) -> Entry:
+        """Return the refusal of a call whose arguments cannot be recorded."""
+        payload = {"code": error.code, "kind": kind, "name": text(ability), "reason": text(str(error))}
+        return self._entry("tool.denied", "policy", caller.principal.id, cause, canonical.encode(payload))
+
+    def result(self, ticket: Ticket, raw: bytes, *, late: bool) -> Entry:
+        """Return the outcome of a call that gave a result (*raw*, canonical)."""
+        words = ticket.bound.words
+        payload = b"%b%b%b" % (words.late_head if late else words.result_head, raw, words.result_tail)
+        kind = label(words.result, words.result_actor, ticket.caller.principal.id)
+        return Entry(kind, self._ledger.span(), ticket.span, payload)
+
+    def error(self, ticket: Ticket, outcome: Outcome, error: DomainError) -> Entry:
+        """Return the outcome of a call that gave none."""
+        words = ticket.bound.words
+        payload = {
+            words.name: ticket.bound.id,
+            "code": text(error.code),
+            "message": text(error.message),
+            "outcome": outcome.end,
+            "retryable": error.retryable,
+        }
+        who = ticket.caller.principal.id
+        return self._entry(words.error, words.result_actor, who, ticket.span, canonical.encode(payload))
+
+    def observed(self, ticket: Ticket, asked: Asked, decision: str) -> Entry:
+        """Return ``hook.fired`` of ``PostToolUse``."""
+        minutes = _minutes(self._observers, ticket.bound.id, event="PostToolUse", ability=ticket.bound.id)
+        payload, digest = minutes.usual(asked, decision)
+        kind = label("hook.fired", "policy", ticket.caller.principal.id)
+        return Entry(kind, self._ledger.span(), ticket.span, payload, digest)
+
+    def violation(self, subject: str, bound: Bound, violations: tuple[Violation, ...], who: str, cause: str) -> Entry:
+        """Return ``schema.violation`` with the first faults."""
+        payload = {
+            "subject": subject,
+            "name": bound.id,
+            "schema": f"{bound.id}#{'gives' if subject == 'result' else 'takes'}",
+            "errors": [{"path": text(v.path), "message": text(v.message)} for v in violations[:_MAX_VIOLATIONS]],
+        }
+        return self._entry("schema.violation", "runtime", who, cause, canonical.encode(payload))
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _fired(self, bound: Bound, verdict: Verdict, facts: Object, who: str, cause: str) -> Entry:
+        minutes = _minutes(self._hooks, bound.id, event="PreToolUse", ability=bound.id)
+        asked = [*verdict.rewrites, *verdict.hooks] if verdict.rewrites else verdict.hooks
+        more = _facts_of(asked, facts)
+        if verdict.first is not None:
+            more |= {"input": canonical.decode(verdict.first), "output": verdict.args}
+        return self._round("hook.fired", minutes, asked, more, who, cause)
+
+    def _checked(self, bound: Bound, verdict: Verdict, facts: Object, who: str, cause: str) -> Entry:
+        minutes = _minutes(self._policies, bound.id, ability=bound.id, enforcement=self._enforcement)
+        return self._round("policy.check", minutes, verdict.policies, _facts_of(verdict.policies, facts), who, cause)
+
+    def _round(self, event: str, minutes: Minutes, asked: Asked, more: dict[str, Any], who: str, cause: str) -> Entry:
+        outcome = outcome_of(asked)
+        kind = label(event, "policy", who)
+        if more:
+            return Entry(kind, self._ledger.span(), cause, minutes.full(asked, outcome, **more))
+        payload, digest = minutes.usual(asked, outcome)
+        return Entry(kind, self._ledger.span(), cause, payload, digest)
+
+    def _entry(self, event: str, actor: str, who: str | None, cause: str, payload: bytes) -> Entry:
+        return Entry(label(event, actor, who), self._ledger.span(), cause, payload)
+
+
+def outcome_of(asked: Asked) -> str:
+    """Return what a round of answers comes to."""
+    outcomes = {decision.outcome for _, decision in asked}
+    return next((outcome for outcome in ("deny", "ask", "transform") if outcome in outcomes), "allow")
+
+
+def text(value: str) -> str:
+    """Return *value* as text that can be recorded: Unicode without lone surrogates, of bounded length."""
+    return value[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
+
+
+def _facts_of(asked: Asked, facts: Object) -> dict[str, Any]:
+    read = sorted({name for gate, _ in asked for name in gate.reads}) if facts else []
+    return {"facts": {name: facts[name] for name in read}} if read else {}
+
+
+def _minutes(kept: dict[str, Minutes], ability: str, **fixed: Any) -> Minutes:
+    found = kept.get(ability)
+    if found is None:
+        found = kept[ability] = Minutes(**fixed)
+    return found

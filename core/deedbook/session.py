@@ -1,0 +1,250 @@
+"""Sessions: one life of work with one ledger file. Everything a session does to the world goes through its door."""
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import attrs
+
+from . import canonical
+from .bindings import EVERYTHING, Bindings, Caller
+from .context import LIVE, ContextFold, Recorder
+from .contracts import Event, Json, Object, Principal, Skill
+from .door import Door
+from .errors import DeedbookError, Err, Ok, Result, fault
+from .events import Entry, label
+from .folds import Metrics
+from .handlers import Ticket
+from .hooks import HookRunner
+from .ledger import Ledger
+from .routing import Choice, choose
+from .runs import CallCtx, FlowRun
+from .schema import Schemas
+
+Show = Callable[[Json], None]
+
+
+@attrs.frozen
+class Reply:
+    """The answer of a run: what is said, the state it ended in, and the flow's whole result."""
+
+    text: str
+    state: str
+    result: Object
+
+
+class Facts:
+    """What gates may read of a session: folds of its ledger, kept up to date as it is written."""
+
+    def __init__(self, ledger: Ledger, names: frozenset[str]) -> None:
+        self._metrics, self._context = Metrics(), ContextFold()
+        self._counted, self._state = self._metrics.start(), self._context.start()
+        if names:
+            ledger.subscribe(self._step)
+
+    def __call__(self, names: frozenset[str]) -> Object:
+        """Return the named facts as they are now."""
+        return {name: self._read(name) for name in names}
+
+    def _step(self, event: Event) -> None:
+        self._counted = self._metrics.step(self._counted, event)
+        self._state = self._context.step(self._state, event)
+
+    def _read(self, name: str) -> Json:
+        if name == "session.calls":
+            return dict(self._counted.calls)
+        if name == "session.usage":
+            return dict(self._counted.usage)
+        return self._state.state if self._state else None
+
+
+class Session:
+    """One session, from ``session.start`` to ``session.end``; use it as a context manager.
+
+    *closed* is told the session's end state, so that the kernel can write its head down.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a session is made of
+        self,
+        bindings: Bindings,
+        ledger: Ledger,
+        principal: Principal,
+        schemas: Schemas,
+        *,
+        show: Show,
+        closed: Callable[["Session"], None],
+    ) -> None:
+        self.bindings = bindings
+        self.ledger = ledger
+        self.principal = principal
+        self.caller = Caller(principal=principal, actor="user", scope=EVERYTHING)
+        self.ended = False
+        self._schemas = schemas
+        self._show = show
+        self._closed = closed
+        self._facts = Facts(ledger, bindings.reads)
+        self._hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
+        contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run}
+        self.door = Door(bindings, ledger, facts=self._facts, contexts=contexts, clock=time.perf_counter)
+        self._root = ""
+        self._context: Recorder | None = None
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.ledger.session_id
+
+    # --- life cycle ---------------------------------------------------------------------------------------------------
+
+    def start(self, purpose: str) -> Result[None]:
+        """Write ``session.start`` and ask the hooks; a refusal ends the session."""
+        document = self.bindings.charter.document
+        who = self.principal
+        payload = {
+            "kernel": document["kernel"],
+            "enforcement": document["enforcement"],
+            "charter": self.bindings.charter.digest,
+            "profile": document["profile"],
+            "durability": document["durability"],
+            "principal": {
+                "id": who.id, "via": who.via, "roles": sorted(who.roles), "on_behalf_of": who.on_behalf_of,
+            },
+            "purpose": purpose,
+        }  # fmt: skip
+        self._root = self._write("session.start", "runtime", payload, None, principal=None)
+        fired = self._hooks.session_start(who, self._root)
+        if fired.refusal is None:
+            return Ok(None)
+        self.end(ok=False, reason=f"SessionStart: {fired.refusal}")
+        return Err(fault("SESSION_DENIED", fired.refusal))
+
+    def end(self, *, ok: bool, reason: str) -> None:
+        """Close open tickets as unknown, tell the hooks, write ``session.end``; a second time does nothing."""
+        if self.ended:
+            return
+        self.ended = True
+        try:
+            self.door.close()
+            if self._context is not None and self._context.state in LIVE:
+                self._context.halt(reason)
+            self._hooks.session_stop(self.principal, self._root, ok=ok)
+            self._write(
+                "session.end", "runtime", {"ok": ok, "reason": reason}, self._root, principal=None, durable=True
+            )
+        finally:
+            self.ledger.close()
+            self._closed(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.end(ok=True, reason="done")
+        elif issubclass(kind, KeyboardInterrupt):
+            self.end(ok=False, reason="interrupted")
+        else:
+            self.end(ok=False, reason=f"{kind.__name__}: {str(problem)[:500]}")
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    def call(self, ability: str, args: Json) -> Result[Json]:
+        """Use one ability on the principal's account."""
+        if self.ended:
+            return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
+        return self.door.call(self.caller, ability, args, self._root)
+
+    async def acall(self, ability: str, args: Json) -> Result[Json]:
+        """Do what `call` does, from a coroutine."""
+        if self.ended:
+            return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
+        return await self.door.acall(self.caller, ability, args, self._root)
+
+    def run(self, prompt: str) -> Result[Reply]:
+        """Take a request through hooks, skill and flow to a reply."""
+        if self.ended:
+            return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
+        try:
+            canonical.admit(prompt)
+            return self._run(prompt)
+        except DeedbookError as problem:
+            return Err(problem.error)
+
+    def _run(self, prompt: str) -> Result[Reply]:
+        fired = self._hooks.user_prompt_submit(prompt, self.principal, self._root)
+        if fired.refusal is not None:
+            return Err(fault("PROMPT_DENIED", fired.refusal))
+        flow = self.bindings.charter.document["flow"]
+        if flow is None:
+            return Err(fault("BINDING_INVALID", "no flow is set for this profile; add flow: … to it in deedbook.yaml"))
+        message = self._write("user.message", "user", {"text": fired.prompt}, self._root)
+        choices = choose(fired.prompt, self.bindings.skills.values())
+        if not choices:
+            return self._reply(self._flow(flow, None, fired.prompt, message), message)
+        return self._with_skill(choices, flow, fired.prompt, message)
+
+    def _with_skill(self, choices: list[Choice], flow: str, prompt: str, message: str) -> Result[Reply]:
+        skill = choices[0].skill
+        invoked = self._write("skill.invoke", "runtime", self._invocation(skill, choices), message)
+        fired = self._hooks.skill_start(skill.name, prompt, self.principal, invoked)
+        if fired.refusal is not None:
+            self._complete(skill, invoked, ok=False, reason=fired.refusal)
+            return Err(fault("SKILL_DENIED", fired.refusal))
+        ended = self._flow(flow, skill, fired.prompt, invoked)
+        result = self._reply(ended, message)
+        ok = isinstance(result, Ok) and result.value.state == "COMPLETED"
+        reason = result.value.state if isinstance(result, Ok) else result.error.code
+        self._complete(skill, invoked, ok=ok, reason=reason)
+        return result
+
+    def _flow(self, flow: str, skill: Skill | None, prompt: str, cause: str) -> Result[Json]:
+        caller = attrs.evolve(self.caller, skill=skill.name if skill else None)
+        return self.door.call(caller, flow, {"prompt": prompt}, cause)
+
+    def _reply(self, ended: Result[Any], message: str) -> Result[Reply]:
+        """Write the agent's reply, and ask the hooks whether the loop may go on."""
+        if isinstance(ended, Err):
+            self._hooks.stop(self.principal, message, ok=False)
+            return ended
+        result = ended.value
+        reply = Reply(str(result.get("reply", "")), str(result.get("state", "COMPLETED")), result)
+        self._write("agent.reply", "agent", {"reply": reply.text, "tool_calls": []}, message)
+        self._hooks.stop(self.principal, message, ok=reply.state == "COMPLETED")
+        return Ok(reply)
+
+    def _invocation(self, skill: Skill, choices: list[Choice]) -> dict[str, Any]:
+        entry = self.bindings.charter.document["skills"][skill.name]
+        return {
+            "skill": skill.name,
+            "digest": canonical.digest(canonical.encode(entry)),
+            "source": skill.source,
+            "allowed": sorted(skill.allowed),
+            "candidates": [{"skill": c.skill.name, "score": c.score, "reason": c.reason} for c in choices],
+        }
+
+    def _complete(self, skill: Skill, invoked: str, *, ok: bool, reason: str) -> None:
+        self._write("skill.complete", "runtime", {"skill": skill.name, "ok": ok, "reason": reason}, invoked)
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _ctx(self, ticket: Ticket) -> CallCtx:
+        return CallCtx(self.door, ticket, self._show)
+
+    def _flow_run(self, ticket: Ticket) -> FlowRun:
+        before = self._context.context if self._context else None
+        run = FlowRun(self.door, ticket, self._show, self._schemas, before)
+        self._context = run.context
+        return run
+
+    def _write(  # noqa: PLR0913 - one line of the ledger
+        self, event_type: str, actor: str, payload: Object, cause: str | None, *,
+        principal: str | None = "", durable: bool = False,
+    ) -> str:  # fmt: skip
+        """Append one event and return its span; *principal* defaults to the session's."""
+        span = self.ledger.span()
+        who = label(event_type, actor, self.principal.id if principal == "" else principal)
+        self.ledger.append([Entry(who, span, cause, canonical.encode(dict(payload)))], durable=durable)
+        return span
