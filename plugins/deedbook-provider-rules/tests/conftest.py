@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from deedbook.contracts import Failed, Principal
+from deedbook import Failed, Principal
 from deedbook.files import Folder
 from deedbook.schema import Schemas, data_folder, foreign
 from deedbook_provider_rules import Rules

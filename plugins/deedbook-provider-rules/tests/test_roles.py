@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deedbook.contracts import Failed
+from deedbook import Failed
 
 ECHO = {"echo": lambda args: {"text": args["text"]}}
 FILES = {

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from deedbook.contracts import Failed
+from deedbook import Failed
 from deedbook_provider_rules.rule import fit, rules_of
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.contracts import Entry, Failed, Skill
+from deedbook import Entry, Failed, Skill
 from deedbook.files import Conflict, Folder
 
 markdown = pytest.importorskip("deedbook_skill_markdown")

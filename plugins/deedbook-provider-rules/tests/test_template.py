@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contracts import Failed
+from deedbook import Failed
 from deedbook_provider_rules.template import ROOM, Filling, references
 
 JSON = st.recursive(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deedbook.contracts import Failed
+from deedbook import Failed
 from deedbook_provider_rules import Transcript
 
 

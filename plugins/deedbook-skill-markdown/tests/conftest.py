@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 import attrs
 import pytest
 
-from deedbook.contracts import Entry, Failed, Skill
+from deedbook import Entry, Failed, Skill
 from deedbook.errors import FileRefused
 from deedbook.files import Folder
 from deedbook_skill_markdown import Markdown

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contracts import Failed
+from deedbook import Failed
 from deedbook_skill_markdown.frontmatter import MAX_BYTES, read
 
 # --- wrong front matter -----------------------------------------------------------------------------------------------

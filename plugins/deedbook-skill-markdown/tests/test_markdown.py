@@ -1,6 +1,6 @@
 """SKILL.md files and .agent cards become skills, wherever the roots say that they stand."""
 
-from deedbook.contracts import Failed, Skill
+from deedbook import Failed, Skill
 from deedbook_skill_markdown import Markdown
 
 # --- the forms --------------------------------------------------------------------------------------------------------

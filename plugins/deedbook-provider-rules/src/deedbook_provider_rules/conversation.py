@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from deedbook.contracts import Failed, Json, Object
+from deedbook import Failed, Json, Object
 
 
 @attrs.frozen

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from deedbook.contracts import Ctx, Failed, HandlerSpec, Host, Object
+from deedbook import Ctx, Failed, HandlerSpec, Host, Object
 
 from .completion import REQUEST, RESPONSE
 from .roles import advisor, lead, planner, reviewer, scaffolder, worker

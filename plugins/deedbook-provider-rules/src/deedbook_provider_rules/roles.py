@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from deedbook.contracts import Failed, Json, Object
+from deedbook import Failed, Json, Object
 
 from .completion import compact, response
 from .conversation import Conversation, Done

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import attrs
 import re2
 
-from deedbook.contracts import Failed, Json, Object
+from deedbook import Failed, Json, Object
 
 from .template import Filling, Reference, references
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from deedbook.contracts import Failed, Json
+from deedbook import Failed, Json
 
 ROOM: Final = 4 * 1024 * 1024
 """How many characters one filling may make."""

@@ -5,7 +5,7 @@ from collections import deque
 from threading import Lock
 from typing import Any, Final
 
-from deedbook.contracts import Ctx, Failed, HandlerSpec, Host, Object
+from deedbook import Ctx, Failed, HandlerSpec, Host, Object
 
 from .completion import REQUEST, RESPONSE, response
 

@@ -22,7 +22,7 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from deedbook.contracts import Failed, Json
+from deedbook import Failed, Json
 
 MAX_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 16

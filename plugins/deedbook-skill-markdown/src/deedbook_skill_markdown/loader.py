@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from deedbook.contracts import Failed, GateSpec, Host, Object, Skill
+from deedbook import Failed, GateSpec, Host, Object, Skill
 
 from .frontmatter import MAX_BYTES, Front, failure, read
 from .skill import card, skill

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final
 
-from deedbook.contracts import Json, Skill
+from deedbook import Json, Skill
 
 from .frontmatter import Front
 
