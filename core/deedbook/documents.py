@@ -210,7 +210,7 @@ class _Builder:
         if event.anchor is not None:
             self._report(f"an anchor (&{event.anchor}); write the value out where it is needed", event)
         if event.tag is not None:
-            self._report(f"a tag ({event.tag}); workspace files hold JSON types only", event)
+            self._report(f"a tag ({event.tag!r}); workspace files hold JSON types only", event)
 
     def _sequence(self, depth: int) -> list[Any]:
         made = []

@@ -24,7 +24,7 @@ def find_workspace(start: Path) -> Path:
 
     Raises `SourceError` (``WORKSPACE_NOT_FOUND``).
     """
-    here = start.absolute()
+    here = start.resolve()
     for folder in (here, *here.parents):
         if _is_folder(folder / SYSTEM):
             return folder
@@ -78,7 +78,7 @@ def entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
     left_out = sorted(name for name in names if name not in readable and not name.startswith("."))
     return (
         [entry for entry in found if not entry.name.startswith(".")],
-        [fault("PATH_REFUSED", why, place=f"{path}/{name}") for name in left_out],
+        [fault("PATH_REFUSED", why, place=f"{path}/{_shown(name)}") for name in left_out],
     )
 
 
@@ -108,6 +108,10 @@ def _replaced(problem: FileRefused, path: str) -> SourceError:
 def _unreadable(problem: OSError, path: str) -> SourceError:
     reason = problem.strerror or type(problem).__name__
     return SourceError(fault("SOURCE_INVALID", f"cannot be read: {reason}", place=path))
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() else ascii(name)
 
 
 def _is_folder(path: Path) -> bool:
