@@ -1,11 +1,13 @@
 """What the distribution offers, and that every hook is what the contract says."""
 
 import inspect
+import re
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import jsonschema_rs
 import pytest
+from ruamel.yaml import YAML
 
 from deedbook import schema
 from deedbook.contracts import GateSpec, Lifecycle
@@ -69,3 +71,13 @@ def test_readme_names_every_hook_and_setting():
         assert f"## {name}\n" in text
         for setting in ours()[name].load().spec.settings.get("properties", {}):
             assert f"| `{setting}` |" in text
+
+
+def test_readme_definitions_bind_with_the_settings_they_show(bind):
+    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    shown = [YAML(typ="safe", pure=True).load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    assert [each["handler"]["hook"] for each in shown] == list(HOOKS)
+    for each in shown:
+        hook = bind(each["handler"]["hook"], **each.get("with", {}))
+        assert each["event_type"].lower() == HOOKS[each["handler"]["hook"]].replace("_", "")
+        assert hook.spec.pure
