@@ -20,13 +20,17 @@ import jsonschema_rs
 
 from . import canonical
 from .contracts import Object
+from .effort import Effort
 from .errors import IntakeError, SchemaError, SourceError, fault
 from .lint import Violation, pattern_options, problems, suggest, violation
 
 __all__ = ["MAX_BYTES", "Schemas", "Validator", "Violation", "data_folder", "foreign", "lint", "suggest"]
 
 MAX_BYTES: Final = 64 * 1024
+MAX_UNFOLDED: Final = 20_000
 MAX_VIOLATIONS: Final = 50
+_MOST_LOOKS: Final = 2_000
+_MOST_BYTES: Final = 64 * 1024 * 1024
 _MASK: Final = "the value"
 _LONGEST: Final = 400
 _PHRASES: Final = MappingProxyType(
@@ -65,7 +69,15 @@ def lint(schema: Any) -> tuple[Violation, ...]:
         return (violation((), f"is not JSON: {refused}"),)
     if size > MAX_BYTES:
         return (violation((), f"{size} bytes; a schema has at most {MAX_BYTES}"),)
-    return tuple(problems(schema))
+    return tuple(problems(schema)) or tuple(_endless(schema))
+
+
+def _endless(schema: Any) -> Iterator[Violation]:
+    effort = Effort(schema)
+    if effort.circular():
+        yield violation((), "a reference leads back to itself without going into the value")
+    elif effort.unfolded() > MAX_UNFOLDED:
+        yield violation((), f"its definitions, each use counted, are more than {MAX_UNFOLDED} schemas; use fewer")
 
 
 def foreign(schema: Any, *, place: str) -> Validator:
@@ -148,12 +160,34 @@ class _Interpreted:
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
         try:
+            size = len(canonical.encode(value))
+            if self._check.is_valid(value):
+                return ()
+            if not self._can_say(value, size):
+                return (violation((), "does not fit its schema; the value is too large or too deep to say where"),)
             found = (each for error in self._check.iter_errors(value) for each in _explain(error, self._schema))
             return tuple(islice(found, MAX_VIOLATIONS))
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as problem:  # noqa: BLE001 - as above
-            return (Violation("$", f"cannot be validated: {type(problem).__name__}"),)
+            why = str(problem) if isinstance(problem, IntakeError) else type(problem).__name__
+            return (violation((), f"cannot be validated: {why}"),)
+
+    def _can_say(self, value: Any, size: int) -> bool:
+        """Say whether all errors can be listed: each alternative that does not fit keeps a copy of the value."""
+        effort = Effort(self._schema)
+        within = effort.depth_within(_MOST_LOOKS)
+        return _depth(value) <= within and (not effort.alternatives or size * effort.unfolded() <= _MOST_BYTES)
+
+
+def _depth(value: Any) -> int:
+    depth = -1
+    level: list[Any] = [[value]]
+    while level:
+        depth += 1
+        inner = [item for part in level for item in (part.values() if isinstance(part, dict) else part)]
+        level = [item for item in inner if isinstance(item, dict | list)]
+    return depth
 
 
 class _Compiled:
