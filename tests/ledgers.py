@@ -102,7 +102,7 @@ def error(**member: str) -> dict[str, Any]:
     return {**member, "code": "TOOL_ERROR", "message": "it broke", "outcome": "failed", "retryable": False}
 
 
-def start(book: Book, purpose: str = "run") -> str:
+def start(book: Book, purpose: str = "run", parent: str | None = None) -> str:
     principal = {"id": "local", "via": "cli", "roles": [], "on_behalf_of": None}
     return book.add(
         "session.start",
@@ -115,6 +115,7 @@ def start(book: Book, purpose: str = "run") -> str:
             "principal": principal,
             "purpose": purpose,
         },
+        parent=parent,
     )
 
 

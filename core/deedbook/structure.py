@@ -103,7 +103,9 @@ class Structure:
         elif kind in ROOTS and span != self._root:
             self._findings.add(line, "root", f"{kind} on the first line only", "a second one")
         elif kind == "session.end":
-            if parent != self._root:
+            if self._root_type == ROOTS[1]:
+                self._findings.add(line, "end", "no session.end in a workspace ledger", kind)
+            elif parent != self._root:
                 self._findings.add(line, "end", f"session.end under the root {_name(self._root)}", _name(parent))
             self.ended = True
 

@@ -116,7 +116,8 @@ class Chain:
 
     def links(self, lines: Lines) -> Iterator[tuple[int, bytes]]:
         """Yield every line with its number, once its hashes are checked."""
-        payloads, number, prev = self._payloads, 0, self._first()
+        payloads, number, own = self._payloads, 0, b""
+        prev: bytes | tuple[bytes, ...] = self._first()
         for number, line in enumerate(lines, 1):
             cut = line.find(_MARK, _SHORTEST)
             own = sha256(line[:cut]).hexdigest().encode()
@@ -126,15 +127,17 @@ class Chain:
                 and line.startswith(prev, cut - 65)
                 and (not payloads or _payload_fits(line, cut))
             ):
-                own = self._explain(number, line, prev)
-            prev = own
+                own, computed = self._explain(number, line, prev)
+                prev = (own, computed)
+            else:
+                prev = own
             yield number, line
         if not number:
             self.findings.add(0, "empty", "at least one line", "none")
         elif self.session_id is None:
             self.findings.add(1, "header", 'schema_version "1.1" and a session id at its beginning', "something else")
         self.findings.checked = number
-        self.head = prev.decode() if number else None
+        self.head = own.decode() or None
 
     def _first(self) -> bytes:
         if self.session_id is None:
@@ -142,19 +145,23 @@ class Chain:
         first = events.first_workspace_hash if self.workspace else events.first_hash
         return first(self.session_id).encode()
 
-    def _explain(self, number: int, line: bytes, prev: bytes) -> bytes:
-        """Say which hash is wrong; return the one that the next line has to name, empty if nobody knows."""
+    def _explain(self, number: int, line: bytes, prev: bytes | tuple[bytes, ...]) -> tuple[bytes, bytes]:
+        """Say which hash is wrong; return what the next line may name: this line's stored hash, and the computed one.
+
+        Either may be what was changed, and this line is reported already. Empty means that nobody knows.
+        """
         header, _, rest = line.partition(_MARK)
         before, after = _ENDING.search(header), _CLOSING.match(rest)
         if not (before and after and rest.endswith(b"}")):
             self.findings.add(number, "header", "…_hash of 64 hex digits each, then the payload, then }", _odd(line))
-            return after[1] if after else b""
-        self._compare(number, "envelope_hash", sha256(header).hexdigest().encode(), after[1])
-        if prev:
-            self._compare(number, "prev_envelope_hash", prev, before[2])
+            return after[1] if after else b"", b""
+        own = sha256(header).hexdigest().encode()
+        self._compare(number, "envelope_hash", own, after[1])
+        if not before[2].startswith(prev):
+            self._compare(number, "prev_envelope_hash", prev[0] if isinstance(prev, tuple) else prev, before[2])
         if self._payloads:
             self._compare(number, "payload_hash", sha256(rest[after.end() : -1]).hexdigest().encode(), before[1])
-        return after[1]
+        return after[1], own
 
     def _compare(self, number: int, check: str, expected: bytes, found: bytes) -> None:
         if expected != found:
@@ -167,6 +174,7 @@ def _payload_fits(line: bytes, cut: int) -> bool:
         line.startswith(b'","payload":{', cut + 82)
         and line.startswith(sha256(line[cut + 94 : -1]).hexdigest().encode(), cut - 153)
         and line.startswith(b'"payload_hash":"', cut - 169)
+        and line.startswith(b'","prev_envelope_hash":"', cut - 89)
         and line.endswith(b"}")
     )
 
@@ -184,7 +192,7 @@ class Reading:
     def __init__(self, folder: Folder, findings: Findings) -> None:
         self._findings = findings
         self._sealed = SealedFiles(folder, findings)
-        self._seq = 0
+        self._seq, self._other_seq = 0, -1
         self._prefix: bytes | None = None
         self._types: dict[bytes, str] = {}
 
@@ -198,8 +206,7 @@ class Reading:
         self._prefix = self._prefix or line[: match.start("seq")]
         found, kind, span, parent, ts = match.group("seq", "event_type", "span_id", "parent_span_id", "ts")
         if found != b"%d" % seq:
-            self._findings.add(number, "seq", str(seq), found)
-            self._seq = int(found) + 1
+            self._explain_seq(number, seq, int(found))
         if not line.startswith(self._prefix):
             self._findings.add(number, "session_id, trace_id", "those of the first line", line[: match.start("seq")])
         if span == b"0000000000000000":
@@ -234,6 +241,12 @@ class Reading:
         if b'"$sealed"' in payload:
             self._sealed.check(number, value)
         return value
+
+    def _explain_seq(self, number: int, expected: int, found: int) -> None:
+        """Either this line was changed, and the next one goes on as expected; or lines are missing, and it does not."""
+        if found != self._other_seq:
+            self._findings.add(number, "seq", str(expected), str(found))
+        self._other_seq = found + 1
 
     def _explain(self, number: int, line: bytes) -> None:
         if len(line) > MAX_LINE:
