@@ -2,7 +2,7 @@
 
 A few kilobytes of schema can ask a validator for more steps than there are atoms: definitions that each use the next
 one twice, or alternatives that both recurse. Here a schema is a graph: its parts are the nodes, and an edge leads to a
-part that looks at the same value, or at one inside it. The schema has passed `deedbook.lint`, so no reference is astray.
+part that looks at the same value, or at one inside it. The schema has passed the lint, so no reference is astray.
 """
 
 from collections.abc import Iterator, Mapping
