@@ -331,6 +331,7 @@ def test_an_old_guardrail_key_says_what_to_write_instead(workspace, where):
         ("state: .\n", "2:8", "a folder of its own"),
         ("state: .system/state\n", "2:8", "outside .system/"),
         ("roots: {skills: [none]}\n", "2:18", 'no folder "none"'),
+        ("roots: {agents: [a/../../x]}\n", "2:18", '"../x" leads outside'),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(workspace, settings, place, said):

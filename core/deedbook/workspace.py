@@ -258,12 +258,15 @@ class _Loader:
         return state
 
     def _roots(self, kind: str, said: tuple[str, ...]) -> tuple[str, ...]:
-        roots = tuple(os.path.normpath(root) for root in said)
-        for index, root in enumerate(roots):
-            if self._settings and not (self.root / root).is_dir():
-                place = self._settings.place(pointer("roots", kind, index))
-                self._refuse("SOURCE_INVALID", f'there is no folder "{root}"', place)
-        return roots
+        roots = []
+        for index, root in enumerate(map(os.path.normpath, said)):
+            outside = root.split("/")[0] == ".."
+            if self._settings and (outside or not (self.root / root).is_dir()):
+                why = f'"{root}" leads outside the workspace' if outside else f'there is no folder "{root}"'
+                self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", kind, index)))
+            else:
+                roots.append(root)
+        return tuple(roots)
 
     def _strays(self) -> None:
         """Refuse names in ``.system`` that nobody reads but that look as if they were meant to be read."""
