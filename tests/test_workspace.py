@@ -405,14 +405,28 @@ def test_a_system_folder_that_is_a_link_is_refused(tmp_path, schemas):
         load_workspace(tmp_path / "here", schemas)
 
 
-def test_a_skill_that_is_a_link_or_too_large_is_refused(workspace, tmp_path):
+def test_a_skill_that_is_a_link_a_pipe_a_device_or_too_large_is_refused(workspace, tmp_path):
+    skills = tmp_path / ".system" / "skills"
     put(tmp_path, "outside/SKILL.md", "x")
-    put(tmp_path, ".system/skills/large/SKILL.md", "x" * 70_000)
-    (tmp_path / ".system/skills/linked").symlink_to(tmp_path / "outside")
-    os.mkfifo(tmp_path / ".system/skills/large/pipe")
-    linked, large = faults(workspace)
-    assert linked.startswith(".system/skills/linked: is a link")
-    assert large.startswith(".system/skills/large/SKILL.md: more than 65536 bytes")
+    for name in ("device", "large", "pipe"):
+        put(skills, f"{name}/SKILL.md", "x" * 70_000)
+    (skills / "linked").symlink_to(tmp_path / "outside")
+    (skills / "pipe" / "SKILL.md").unlink()
+    os.mkfifo(skills / "pipe" / "SKILL.md")
+    (skills / "device" / "SKILL.md").unlink()
+    (skills / "device" / "SKILL.md").symlink_to("/dev/zero")
+    assert [re.match(r"\S+: [a-z]+ \S+", said)[0].removeprefix(".system/skills/") for said in faults(workspace)] == [
+        "linked: is a",
+        "device/SKILL.md: is a",
+        "large/SKILL.md: more than",
+        "pipe/SKILL.md: is a",
+    ]
+
+
+def test_links_inside_a_skill_that_nobody_follows_are_left_alone(workspace, tmp_path):
+    put(tmp_path, ".system/skills/greet/SKILL.md", "x")
+    (tmp_path / ".system/skills/greet/assets").symlink_to("/etc")
+    assert set(workspace().digests) == {".system/deedbook.yaml", ".system/skills/greet/SKILL.md"}
 
 
 def test_every_yaml_file_is_read_strictly(workspace):
