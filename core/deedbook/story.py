@@ -10,7 +10,6 @@ from .contracts import Event, Object
 from .terminal import plain, short
 
 WIDTH: Final = 200
-_QUIET: Final = frozenset({"allow", None})
 
 
 def summary(event: Event) -> str:
@@ -25,7 +24,7 @@ def tell(event: Event) -> str | None:
     What people and agents said is given in full, data only in its beginning.
     """
     who = _WHO.get(event.type, event.type)
-    if event.type in _SILENT or (event.type in _GATES and event.payload.get("decision") in _QUIET):
+    if event.type in _SILENT or (event.type in _GATES and event.payload.get("decision") == "allow"):
         return None
     if event.type in _SPOKEN:
         return plain(f"{event.ts[11:23]} {who}: {_SAY[event.type](event.payload)}")
