@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from deedbook import schema
-from deedbook.errors import SchemaError
+from deedbook import canonical, schema
+from deedbook.errors import IntakeError, SchemaError
 
 HERE = Path(__file__).parent
 VECTORS = Path(os.environ.get("DEEDBOOK_VECTORS") or HERE.parent.parent / "shared" / "vectors")
@@ -35,6 +35,15 @@ def schema_of(name: str, group: dict[str, Any]) -> Any:
     return {"type": EVERY_TYPE, **bare} if name.startswith("formats") and isinstance(bare, dict) else bare
 
 
+def is_recordable(value: Any) -> bool:
+    """Say whether the intake lets a value pass; the suite has integers of any size."""
+    try:
+        canonical.encode(value)
+    except IntakeError:
+        return False
+    return True
+
+
 def judge(name: str, group: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield for each case what became of it: right, refused or wrong, with its description."""
     try:
@@ -44,7 +53,8 @@ def judge(name: str, group: dict[str, Any]) -> Iterator[tuple[str, str]]:
         return
     for case in group["tests"]:
         right = validator.valid(case["data"]) is case["valid"]
-        right = right and (validator.violations(case["data"]) == ()) is case["valid"]
+        if right and is_recordable(case["data"]):
+            right = (validator.violations(case["data"]) == ()) is case["valid"]
         yield "right" if right else "wrong", f"{group['description']}: {case['description']}"
 
 
