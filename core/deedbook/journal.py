@@ -1,0 +1,317 @@
+"""One append-only file, held open by its only writer: whole writes, shared syncs, a torn tail set aside.
+
+Nothing here knows what a line means. The promises, in the order in which they are kept:
+
+1. a write is whole or it never was: what fails half-way is cut back, and if that fails the journal is broken;
+2. `settle` and `commit` return after an fdatasync that began after the write, shared by all who wait for one;
+3. after a failed fdatasync nothing is believed any more: the journal stays broken until it is opened again.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from .canonical import decode, digest
+from .errors import DomainError, LedgerError, fault
+from .files import Folder
+
+Durability: TypeAlias = Literal["always", "boundary", "os"]
+NAME: Final = ".events.jsonl"
+"""What a ledger is called in its folder."""
+FLUSH_SECONDS: Final = 0.05
+"""How long, in ``boundary``, an append that did not ask for durability may wait for its fdatasync."""
+MAX_TAIL: Final = 64 * 1024 * 1024
+"""No writer leaves more than this after the last sound line, so more is damage."""
+DATASYNC: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
+
+_BLOCK: Final = 64 * 1024
+
+
+class Tail(NamedTuple):
+    """Where a file's sound part ends, its last line (``b""`` in an empty file), and how many torn bytes follow."""
+
+    end: int
+    last: bytes
+    torn: int
+
+
+class Torn(NamedTuple):
+    """A torn tail that was set aside: where it began, how long it was, its SHA-256, and the file that keeps it."""
+
+    offset: int
+    bytes: int
+    sha256: str
+    kept: str
+
+
+class Journal:
+    """The file behind *fd*, which it owns: `end` bytes are known to be whole, `synced` of them durable.
+
+    Hold `lock` around `write` and whatever must agree with it, and call `settle` after letting it go.
+    """
+
+    def __init__(
+        self, fd: int, end: int, *, place: str, durability: Durability, fdatasync: Callable[[int], None]
+    ) -> None:
+        self.fd, self.end, self.place = fd, end, place
+        self.synced = 0
+        self.lock = threading.Lock()
+        self.fault: DomainError | None = None
+        self._durability = durability
+        self._fdatasync = fdatasync
+        self._turn = threading.Condition(threading.Lock())
+        self._syncing = False
+        self._flusher = _Flusher(self)
+        self._pid = os.getpid()
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise `LedgerError` if nothing may be written: broken, closed, or inherited through a fork."""
+        if os.getpid() != self._pid:
+            raise self._broken("a forked process may not write its parent's ledger; open one of its own")
+        if self.fault:
+            raise LedgerError(self.fault)
+
+    def write(self, data: bytes) -> None:
+        """Append *data* whole; the caller holds `lock`. On `LedgerError` the file is as it was, or broken for good."""
+        if self.fault:
+            raise LedgerError(self.fault)
+        try:
+            done = os.write(self.fd, data)
+            if done != len(data):
+                self._finish(memoryview(data)[done:])
+            self.end += len(data)
+        except OSError as problem:
+            self._cut_back()
+            why = (
+                f"not recorded ({problem.strerror or problem}); the ledger is as it was, so try again when it is mended"
+            )
+            raise LedgerError(fault("LEDGER_BROKEN", why, retryable=True, place=self.place)) from problem
+        except BaseException:
+            self._cut_back()
+            raise
+
+    def write_other(self, fd: int, data: bytes) -> None:
+        """Write *data* to another new file, durably unless the mode is ``os``, and close it; raises `OSError`."""
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            if self._durability != "os":
+                self._fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def _finish(self, rest: memoryview) -> None:
+        while rest:
+            done = os.write(self.fd, rest)
+            if not done:
+                raise OSError(0, "the file takes no more bytes")
+            rest = rest[done:]
+
+    def _cut_back(self) -> None:
+        """Take away what a failed write left. It counts as broken meanwhile, so that no signal lets half a line by."""
+        self.give_up("a write failed half-way and could not be taken back")
+        with suppress(OSError):
+            os.ftruncate(self.fd, self.end)
+            self.fault = None
+
+    def give_up(self, why: str) -> None:
+        """Write nothing any more: what *why* says cannot be mended by going on."""
+        self.fault = fault("LEDGER_BROKEN", f"{why}; reopen the ledger and verify it", place=self.place)
+
+    def _broken(self, why: str) -> LedgerError:
+        return LedgerError(fault("LEDGER_BROKEN", why, place=self.place))
+
+    # --- durability ---------------------------------------------------------------------------------------------------
+
+    def settle(self, end: int, durable: bool) -> None:
+        """Make what was written up to *end* as durable as the mode says, or as *durable* asks."""
+        if self._durability == "always" or (durable and self._durability == "boundary"):
+            self.commit(end)
+        elif self._durability == "boundary" and self._flusher.idle:
+            self._flusher.rouse()
+
+    def commit(self, end: int) -> None:
+        """Return after an fdatasync that covers *end*: lead one, or wait for the one that another thread leads."""
+        with self._turn:
+            while self._syncing and self.synced < end and not self.fault:
+                self._turn.wait()
+            if self.synced >= end:
+                return
+            self.check()
+            self._syncing = True
+        try:
+            self._lead()
+        finally:
+            with self._turn:
+                self._syncing = False
+                self._turn.notify_all()
+
+    def _lead(self) -> None:
+        end = self.end
+        try:
+            self._fdatasync(self.fd)
+        except OSError as problem:
+            self.give_up(f"the disk did not take what was written ({problem.strerror or problem})")
+            self.check()
+        self.synced = end
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync what is left, unless the mode is ``os``, and give the file and its lock back; twice is fine."""
+        if self.fd < 0:
+            return
+        try:
+            if os.getpid() == self._pid:
+                self._leave()
+        finally:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+
+    def _leave(self) -> None:
+        """Sync, and then see that no other thread uses the descriptor any more."""
+        self._flusher.stop()
+        try:
+            if self._durability != "os" and not self.fault:
+                self.commit(self.end)
+        finally:
+            with self.lock:
+                self.give_up("it is closed")
+            with self._turn:
+                while self._syncing:
+                    self._turn.wait()
+
+
+class _Flusher:
+    """A daemon thread, started when first needed, that syncs a journal soon after a write that did not wait for it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.idle = True
+        self._journal = journal
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def rouse(self) -> None:
+        with self._journal.lock:
+            self.idle = False
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="deedbook-flusher", daemon=True)
+                try:
+                    self._thread.start()
+                except RuntimeError:  # no thread can be had: the interpreter ends, or a limit is reached
+                    self.idle, self._thread = True, None
+        if self._thread is None:
+            self._journal.commit(self._journal.end)
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        journal = self._journal
+        while self._wake.wait() and not self._stop.wait(FLUSH_SECONDS):
+            with suppress(LedgerError):  # the next append says it
+                journal.commit(journal.end)
+            with journal.lock:
+                if journal.synced >= journal.end or journal.fault:
+                    self._wake.clear()
+                    self.idle = True
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+def acquire(fd: int, *, place: str, seconds: float) -> None:
+    """Take the file's lock, which ends with its holder; after *seconds* raise ``LEDGER_LOCKED``."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return flock(fd, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                why = "another writer has it open; wait until it is done"
+                raise LedgerError(fault("LEDGER_LOCKED", why, retryable=True, place=place)) from None
+        time.sleep(0.001)
+
+
+def release(fd: int) -> None:
+    """Give the file's lock back."""
+    flock(fd, LOCK_UN)
+
+
+# --- the tail ---------------------------------------------------------------------------------------------------------
+
+
+def lines_from_end(fd: int, end: int, *, place: str) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and bytes of each line, the last one first; only that one may lack its newline.
+
+    Reads no more than it yields, up to one block. A line of more than `MAX_TAIL` bytes is ``LEDGER_UNSOUND``.
+    """
+    held, start, block = b"", end, _BLOCK
+    while True:
+        cut = held.rfind(b"\n", 0, max(len(held) - 1, 0)) + 1
+        if cut or (held and not start):
+            yield start + cut, held[cut:]
+            held, block = held[:cut], _BLOCK
+        elif not start:
+            return
+        elif len(held) > MAX_TAIL:
+            why = f"a line, or what follows the last one, is longer than {MAX_TAIL} bytes; verify the file"
+            raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
+        else:
+            begin = max(start - block, 0)
+            held, start, block = os.pread(fd, start - begin, begin) + held, begin, block * 2
+
+
+def find_tail(fd: int, *, place: str) -> Tail:
+    """Find the last line that is one, ended by a newline and JSON, without a full read; what follows it is torn."""
+    size = os.fstat(fd).st_size
+    for offset, line in lines_from_end(fd, size, place=place):
+        end = offset + len(line)
+        if size - offset > MAX_TAIL:
+            break
+        if line.endswith(b"\n") and _is_json(line):
+            return Tail(end, line, size - end)
+    if size > MAX_TAIL:
+        raise LedgerError(fault("LEDGER_UNSOUND", "no sound line near its end; verify the file", place=place))
+    return Tail(0, b"", size)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        decode(line)
+    except ValueError:
+        return False
+    return True
+
+
+def set_aside(folder: Folder, fd: int, tail: Tail) -> Torn:
+    """Copy the torn bytes to a file beside the ledger, durably, and then cut them off."""
+    raw = os.pread(fd, tail.torn, tail.end)
+    found = digest(raw)
+    kept = f".torn-{tail.end}-{found[:16]}"
+    folder.replace(kept, raw)
+    os.ftruncate(fd, tail.end)
+    os.fsync(fd)
+    return Torn(tail.end, len(raw), found, kept)
+
+
+def unrecorded(folder: Folder, end: int) -> list[Torn]:
+    """List torn tails that were cut off at *end* by a recovery that did not live to write it down."""
+    found = []
+    for name, is_folder, size in folder.scan():
+        if name.startswith(f".torn-{end}-") and not is_folder and size <= MAX_TAIL:
+            raw = folder.read(name, limit=MAX_TAIL)
+            found.append(Torn(end, len(raw), digest(raw), name))
+    return found

@@ -1,0 +1,231 @@
+"""The only writers of ledgers: a session's, which has one, and the workspace's, which has many.
+
+Both write the same line in the same way, which is `chain`; here they are created, opened again, locked and recovered.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Self
+
+from .canonical import decode, encode
+from .chain import Chain, Place, explained, first_line, place_of, survey
+from .contracts import Object
+from .errors import LedgerError, SourceError, fault
+from .events import (
+    FORMAT,
+    SESSION_ID,
+    TRACE_ID,
+    Entry,
+    first_hash,
+    first_workspace_hash,
+    label,
+    new_id,
+    split_line,
+    timestamp,
+)
+from .files import Folder
+from .journal import DATASYNC, NAME, Durability, Journal, Torn, acquire, find_tail, release, set_aside
+from .sealed import Sealer, opened
+
+LOCK_SECONDS: Final = 0.25
+"""How long a session waits for its lock; what only looks whether it is free holds it for less."""
+TURN_SECONDS: Final = 10.0
+"""How long a writer of the workspace ledger waits for its turn."""
+
+
+class Ledger(Chain):
+    """A session's ledger: one file, one writer while it is open. Made by `create` or `reopen`."""
+
+    @classmethod
+    def create(
+        cls,
+        folder: Folder,
+        session_id: str,
+        trace_id: str,
+        *,
+        durability: Durability = "boundary",
+        sealer: Sealer | None = None,
+        clock: Callable[[], float] = time.time,
+        fdatasync: Callable[[int], None] = DATASYNC,
+    ) -> Self:
+        """Begin the ledger of a new session in its own *folder*; the first entry that is appended is its root.
+
+        Raises `LedgerError`: the folder has a ledger already, or cannot be written.
+        """
+        if not SESSION_ID.fullmatch(session_id) or not TRACE_ID.fullmatch(trace_id):
+            why = f"session id {session_id[:200]!r} or trace id {trace_id[:200]!r} is not in the format"
+            raise LedgerError(fault("LEDGER_BROKEN", why))
+        with _locked(folder, create=True) as fd:
+            journal = Journal(fd, 0, place=place_of(folder), durability=durability, fdatasync=fdatasync)
+        place = Place(session_id, trace_id, "", 0, first_hash(session_id), 0)
+        return cls(folder, journal, place, sealer, clock)
+
+    @classmethod
+    def reopen(
+        cls,
+        folder: Folder,
+        *,
+        durability: Durability = "boundary",
+        sealer: Sealer | None = None,
+        clock: Callable[[], float] = time.time,
+        fdatasync: Callable[[int], None] = DATASYNC,
+    ) -> Self:
+        """Go on with the ledger in *folder*, after checking its last line; that takes as long for any size.
+
+        A torn tail is kept aside and recorded (``ledger.recovered``). Raises `LedgerError`: ``LEDGER_LOCKED`` while
+        another writer has it, ``LEDGER_UNSOUND`` if the last line is not what was written, ``SESSION_NOT_FOUND``.
+        """
+        with _locked(folder, create=False) as fd:
+            place, torn = survey(folder, fd)
+            journal = Journal(fd, place.end, place=place_of(folder), durability=durability, fdatasync=fdatasync)
+            ledger = cls(folder, journal, place, sealer, clock)
+            ledger.recover(torn)
+        journal.settle(journal.end, durable=bool(torn))
+        return ledger
+
+
+@contextmanager
+def _locked(folder: Folder, *, create: bool) -> Iterator[int]:
+    """Open the ledger's file and take its lock; both stay with the descriptor, unless what follows fails."""
+    place = place_of(folder)
+    with explained(place):
+        try:
+            fd = folder.append(NAME, create=create)
+        except FileExistsError:
+            raise LedgerError(fault("LEDGER_BROKEN", "there is a ledger already; reopen it", place=place)) from None
+        except FileNotFoundError:
+            raise LedgerError(fault("SESSION_NOT_FOUND", "there is no ledger here", place=place)) from None
+        try:
+            acquire(fd, place=place, seconds=LOCK_SECONDS)
+            yield fd
+        except BaseException:
+            os.close(fd)
+            raise
+
+
+# --- the workspace ----------------------------------------------------------------------------------------------------
+
+
+class WorkspaceLedger(Chain):
+    """The workspace's ledger: many processes write it, each append under the file's lock, after reading what is new.
+
+    It holds whatever outlives a session: charters, session heads, later approvals and memory. Made by `open`.
+    """
+
+    @classmethod
+    def open(
+        cls,
+        state: Folder,
+        *,
+        workspace: str,
+        kernel: str = "unknown",
+        durability: Durability = "boundary",
+        sealer: Sealer | None = None,
+        clock: Callable[[], float] = time.time,
+        fdatasync: Callable[[int], None] = DATASYNC,
+    ) -> Self:
+        """Open the ledger of *workspace* (whatever names it) in its *state* folder; the first who comes begins it.
+
+        Raises `SourceError` (``STATE_IN_USE``) if the folder belongs to another workspace, and `LedgerError`.
+        """
+        with explained(state.path):
+            folder = state.sub("workspace", create=True)
+            fd = _shared_file(folder)
+        place = place_of(folder)
+        try:
+            with explained(place), _turn(fd, place):
+                stands, torn = _stand(folder, fd, workspace)
+                journal = Journal(fd, stands.end, place=place, durability=durability, fdatasync=fdatasync)
+                ledger = cls(folder, journal, stands, sealer, clock)
+                ledger._begin(torn, state, {"format": FORMAT, "kernel": kernel, "workspace": workspace})
+        except BaseException:
+            os.close(fd)
+            raise
+        return ledger
+
+    def append(self, entries: Sequence[Entry], *, ts: str | None = None, durable: bool = False) -> int:
+        """Do what `Chain.append` does, after taking over what other processes have added; listeners hear of that, too.
+
+        Raises `LedgerError`: also ``LEDGER_LOCKED`` when it is not this writer's turn for `TURN_SECONDS`.
+        """
+        stamp = ts or self.now()
+        journal = self._journal
+        journal.check()
+        with journal.lock, explained(journal.place), _turn(journal.fd, journal.place):
+            self._catch_up()
+            last = self._extend(entries, stamp)
+            end = journal.end
+        journal.settle(end, durable)
+        return last
+
+    def _begin(self, torn: Sequence[Torn], state: Folder, root: Object) -> None:
+        if not self.size:
+            entry = Entry(label("ledger.created", "runtime", None), self.span(), None, encode(dict(root)))
+            self._extend([entry], timestamp(self._clock()))
+            self._folder.sync()  # whoever made the folders may have been killed before their names were durable
+            state.sync()
+        self.recover(torn)
+        self._journal.settle(self._journal.end, durable=True)
+
+    def _catch_up(self) -> None:
+        """Read and check what was added since; what a killed writer has left half-way is set aside."""
+        journal = self._journal
+        if os.fstat(journal.fd).st_size == journal.end:
+            return
+        tail = find_tail(journal.fd, place=journal.place)
+        if tail.end < journal.end:
+            raise LedgerError(fault("LEDGER_UNSOUND", "it was cut since it was read; verify it", place=journal.place))
+        for line in _lines(journal.fd, journal.end, tail.end):
+            self._take_over(line)
+        if tail.torn:
+            self.recover([set_aside(self._folder, journal.fd, tail)])
+
+    def _take_over(self, raw: bytes) -> None:
+        seq, head, end = self._chain
+        line = split_line(raw, place=self._journal.place)
+        if not line.sound or line[:3] != (self.session_id, self.trace_id, seq) or line.prev_envelope_hash != head:
+            why = f"event {seq}, which another process added, is not what was written; verify it"
+            raise LedgerError(fault("LEDGER_UNSOUND", why, place=self._journal.place))
+        self._journal.end = end + len(raw)
+        self._chain = seq + 1, line.envelope_hash, self._journal.end
+        self._tell([line.event])
+
+
+def _shared_file(folder: Folder) -> int:
+    try:
+        return folder.append(NAME, create=True)
+    except FileExistsError:
+        return folder.append(NAME, create=False)
+
+
+@contextmanager
+def _turn(fd: int, place: str) -> Iterator[None]:
+    acquire(fd, place=place, seconds=TURN_SECONDS)
+    try:
+        yield
+    finally:
+        release(fd)
+
+
+def _stand(folder: Folder, fd: int, workspace: str) -> tuple[Place, Sequence[Torn]]:
+    tail = find_tail(fd, place=place_of(folder))
+    if not tail.end:
+        name = f"ws-{new_id()}"
+        torn = [set_aside(folder, fd, tail)] if tail.torn else []
+        return Place(name, new_id(), "", 0, first_workspace_hash(name), 0), torn
+    owner = opened(folder, decode(first_line(fd, place_of(folder)).payload)).get("workspace")
+    if owner != workspace:
+        why = f"the state folder belongs to the workspace {owner!r}; choose another folder with `state:`"
+        raise SourceError(fault("STATE_IN_USE", why, place=folder.path))
+    return survey(folder, fd)
+
+
+def _lines(fd: int, start: int, end: int) -> Iterator[bytes]:
+    with os.fdopen(os.dup(fd), "rb") as file:
+        file.seek(start)
+        while start < end:
+            line = file.readline()
+            start += len(line)
+            yield line

@@ -1,0 +1,122 @@
+"""Reading ledgers plainly, for folds and listings: no lock, no repair, and no word about whether they are sound.
+
+A reader beside a writer sees whole lines only: it stops at the last newline. What a file claims is checked by `verify`.
+"""
+
+from collections.abc import Iterator
+from fcntl import LOCK_NB, LOCK_SH, flock
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal, TypeAlias
+
+import attrs
+
+from .canonical import MAX_BYTES, decode
+from .contracts import Event
+from .errors import DeedbookError, LedgerError, fault
+from .events import ALIASES, SESSION_ID, is_ended, split_line
+from .files import Folder
+from .journal import NAME, find_tail, lines_from_end
+
+State: TypeAlias = Literal["open", "ended", "interrupted", "damaged"]
+
+_LONGEST: Final = MAX_BYTES + 65536
+_OLD: Final = b'"schema_version":"1.0"'
+
+
+@attrs.frozen
+class Listed:
+    """A session in a listing: when its first and its last event were recorded, how many there are, the last hash.
+
+    *state*: ``open`` while a writer has it, ``ended``, ``interrupted`` (no end, and nobody writes it), ``damaged``.
+    """
+
+    id: str
+    state: State
+    started: str = ""
+    latest: str = ""
+    events: int = 0
+    head: str = ""
+
+
+def read(source: str | Path | Folder) -> Iterator[Event]:
+    """Yield the events of a ledger: its file, or the folder it lies in; also one of envelope 1.0.
+
+    Lines are split on the newline alone; bytes after the last one are not read. A whole line that is no event raises
+    `LedgerError` (``LEDGER_UNSOUND``), an absent file `FileNotFoundError`.
+    """
+    if isinstance(source, Folder):
+        yield from _events(source.open(NAME), f"{source.path}/{NAME}")
+        return
+    path = Path(source)
+    path = path / NAME if path.is_dir() else path
+    with Folder.at(path.parent) as folder:
+        yield from _events(folder.open(path.name), str(path))
+
+
+def _events(file: BinaryIO, name: str) -> Iterator[Event]:
+    with file:
+        for seq, raw in enumerate(_lines(file, name)):
+            place = f"{name}:{seq + 1}"
+            yield _old_event(raw, seq, place) if _OLD in raw[-400:] else split_line(raw, place=place).event
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    while (line := file.readline(_LONGEST)).endswith(b"\n"):
+        yield line
+    if len(line) == _LONGEST and any(b"\n" in more for more in iter(lambda: file.read(_LONGEST), b"")):
+        raise LedgerError(fault("LEDGER_UNSOUND", f"a line of more than {_LONGEST} bytes; verify the file", place=name))
+
+
+def _old_event(raw: bytes, seq: int, place: str) -> Event:
+    """Read a line of envelope 1.0, which keeps who did what and why in its payload."""
+    try:
+        line = decode(raw)
+        payload: dict[str, Any] = dict(line["payload"])
+        span, parent = payload.pop("_span_id"), payload.pop("_parent_span_id", None)
+        actor, event_type = payload.pop("_actor", "runtime"), str(line["event_type"])
+        return Event(seq, ALIASES.get(event_type, event_type), actor, None, span, parent, line["ts"], payload)
+    except (ValueError, KeyError, TypeError):
+        raise LedgerError(fault("LEDGER_UNSOUND", "not a line of envelope 1.0; verify the file", place=place)) from None
+
+
+def sessions(state: Folder) -> list[Listed]:
+    """List the sessions of a state folder, the oldest first; costs the same for each, however long it is."""
+    try:
+        found = state.scan("sessions")
+    except FileNotFoundError:
+        return []
+    names = [name for name, folder, _ in found if folder and SESSION_ID.fullmatch(name)]
+    return sorted((_listed(state, name) for name in names), key=lambda listed: (listed.started, listed.id))
+
+
+def _listed(state: Folder, name: str) -> Listed:
+    place = f"sessions/{name}/{NAME}"
+    try:
+        with state.open(place) as file:
+            return _seen(file, name, f"{state.path}/{place}")
+    except (DeedbookError, OSError):
+        return Listed(name, "damaged")
+
+
+def _seen(file: BinaryIO, name: str, place: str) -> Listed:
+    fd = file.fileno()
+    tail = find_tail(fd, place=place)
+    if not tail.end:
+        return Listed(name, _unended(fd))
+    first = split_line(file.readline(), place=place)
+    last = split_line(tail.last, place=place)
+    state = "ended" if _has_ended(fd, tail.end, place) else _unended(fd)
+    return Listed(name, state, first.ts, last.ts, last.seq + 1, last.envelope_hash)
+
+
+def _has_ended(fd: int, end: int, place: str) -> bool:
+    return is_ended(split_line(line, place=place).event_type for _, line in lines_from_end(fd, end, place=place))
+
+
+def _unended(fd: int) -> State:
+    """Look whether a writer holds the lock, by taking it for a moment in the shared form."""
+    try:
+        flock(fd, LOCK_SH | LOCK_NB)
+    except BlockingIOError:
+        return "open"
+    return "interrupted"
