@@ -34,6 +34,8 @@ _MARK: Final = b',"envelope_hash":"'
 _SHORTEST: Final = 390
 """No header of the format is shorter, so the mark is looked for behind it."""
 _OPENING: Final = re.compile(rb'\{"schema_version":"1\.1","session_id":"([A-Za-z0-9][A-Za-z0-9_-]{0,127})"')
+_VARYING: Final = re.compile(b',"ts"' + events.HEADER.pattern.split(b',"ts"')[1].split(b"(?P<payload_hash>")[0])
+"""The part of a header from ``ts`` to where the payload's hash begins: what hashes and the first line do not fix."""
 _ENDING: Final = re.compile(rb'"payload_hash":"([0-9a-f]{64})","prev_envelope_hash":"([0-9a-f]{64})"\Z')
 _CLOSING: Final = re.compile(rb'([0-9a-f]{64})","payload":(?=\{)')
 _HEX64: Final = re.compile("[0-9a-f]{64}")
@@ -77,8 +79,8 @@ class _Run:
         findings = Findings()
         structure = Structure(schemas, findings, workspace=self.chain.workspace, declared=declared)
         reading = Reading(folder, self.chain.findings)
-        for number, line in self.chain.links(self.lines):
-            header, payload = reading.read(number, line)
+        for number, line, cut in self.chain.links(self.lines):
+            header, payload = reading.read(number, line, cut)
             if header:
                 structure.check(header, payload)
         state = "workspace" if self.chain.workspace else "ended" if structure.ended else "open"
@@ -114,8 +116,8 @@ class Chain:
         self.head: str | None = None
         self._payloads = payloads
 
-    def links(self, lines: Lines) -> Iterator[tuple[int, bytes]]:
-        """Yield every line with its number, once its hashes are checked."""
+    def links(self, lines: Lines) -> Iterator[tuple[int, bytes, int]]:
+        """Yield every line with its number and where its header ends, once its hashes are checked; -1 if they fail."""
         payloads, number, own = self._payloads, 0, b""
         prev: bytes | tuple[bytes, ...] = self._first()
         for number, line in enumerate(lines, 1):
@@ -128,10 +130,10 @@ class Chain:
                 and (not payloads or _payload_fits(line, cut))
             ):
                 own, computed = self._explain(number, line, prev)
-                prev = (own, computed)
+                prev, cut = (own, computed), -1
             else:
                 prev = own
-            yield number, line
+            yield number, line, cut
         if not number:
             self.findings.add(0, "empty", "at least one line", "none")
         elif self.session_id is None:
@@ -193,26 +195,40 @@ class Reading:
         self._findings = findings
         self._sealed = SealedFiles(folder, findings)
         self._seq, self._other_seq = 0, -1
-        self._prefix: bytes | None = None
+        self._prefix = b""
         self._types: dict[bytes, str] = {}
 
-    def read(self, number: int, line: bytes) -> tuple[Header | None, Any]:
-        """Return the line's causal fields and its payload; ``None`` for what cannot be read."""
+    def read(self, number: int, line: bytes, cut: int) -> tuple[Header | None, Any]:
+        """Return the line's causal fields and its payload; ``None`` for what cannot be read.
+
+        Where the hashes hold, the header ending at *cut* is proved once what varies in it stands between the two.
+        """
         seq, self._seq = self._seq, self._seq + 1
-        match = events.HEADER.match(line)
-        if match is None:
-            self._explain(number, line)
-            return None, None
-        self._prefix = self._prefix or line[: match.start("seq")]
-        found, kind, span, parent, ts = match.group("seq", "event_type", "span_id", "parent_span_id", "ts")
-        if found != b"%d" % seq:
-            self._explain_seq(number, seq, int(found))
-        if not line.startswith(self._prefix):
-            self._findings.add(number, "session_id, trace_id", "those of the first line", line[: match.start("seq")])
+        start = b"%b%d" % (self._prefix, seq)
+        match, payload = _VARYING.match(line, len(start)) if line.startswith(start) else None, cut + 94
+        if match is None or match.end() != cut - 153:
+            match = self._closely(number, line, seq)
+            if match is None:
+                return None, None
+            payload = match.end()
+        kind, span, parent, ts = match.group("event_type", "span_id", "parent_span_id", "ts")
         if span == b"0000000000000000":
             self._findings.add(number, "span_id", "not all zero", span)
         header = Header(number, self._types.get(kind) or self._type(number, kind), span, parent, ts)
-        return header, self._payload(number, line[match.end() : -1])
+        return header, self._payload(number, line[payload:-1])
+
+    def _closely(self, number: int, line: bytes, seq: int) -> re.Match[bytes] | None:
+        """Match the whole header, and compare what all lines share."""
+        match = events.HEADER.match(line)
+        if match is None:
+            self._explain(number, line)
+            return None
+        self._prefix = self._prefix or line[: match.start("seq")]
+        if not line.startswith(self._prefix):
+            self._findings.add(number, "session_id, trace_id", "those of the first line", line[: match.start("seq")])
+        if match["seq"] != b"%d" % seq:
+            self._explain_seq(number, seq, int(match["seq"]))
+        return match
 
     def notes(self) -> Iterator[str]:
         """Yield what is known of sealed values."""
