@@ -117,7 +117,7 @@ def test_a_hook_keeps_everything_and_has_defaults(workspace):
     more = "priority: 7\ntimeout_ms: 20\nisolation: worker\nmatch: {kind: [tool]}\n"
     found = workspace(**{"hooks/a.yaml": HOOK, "hooks/b.yaml": HOOK.replace("guard", "other") + more}).hooks
     short, full = found["guard"], found["other"]
-    assert (short.match, short.priority, short.timeout_ms, short.isolation) == (None, 0, 50, "inline")
+    assert (short.match, short.priority, short.timeout_ms, short.isolation) == (None, 0, 1000, "inline")
     assert (full.match, full.priority, full.timeout_ms, full.isolation) == ({"kind": ["tool"]}, 7, 20, "worker")
     assert (short.handler, short.settings) == ({"hook": "deny-tools"}, {"tools": ["rm"]})
 
@@ -170,7 +170,7 @@ def test_settings_are_read(workspace, tmp_path):
     (tmp_path / "skills").mkdir()
     found = workspace(
         HEAD + "enforcement: observe\nlock: required\nprofile: prod\nprofiles:\n"
-        "  prod:\n    durability: always\n    flow: review\n    max_rework: 0\n"
+        "  prod:\n    durability: always\n    flow: review\n"
         "    models: {large: {provider: openai, model: gpt, with: {temperature: 0}, timeout_ms: 9}}\n"
         "    roles: {lead: large}\n"
         "principals: {ada: {roles: [approver], key: ada.pub}, bot: {via: stdio, on_behalf_of: ada}}\n"
@@ -179,12 +179,7 @@ def test_settings_are_read(workspace, tmp_path):
     )
     profile = found.profiles["prod"]
     assert (found.enforcement, found.lock, found.profile) == ("observe", "required", "prod")
-    assert (profile.durability, profile.flow, profile.max_rework, profile.roles) == (
-        "always",
-        "review",
-        0,
-        {"lead": "large"},
-    )
+    assert (profile.durability, profile.flow, profile.roles) == ("always", "review", {"lead": "large"})
     model = profile.models["large"]
     assert (model.provider, model.model, model.settings, model.timeout_ms) == ("openai", "gpt", {"temperature": 0}, 9)
     ada, bot = found.principals["ada"], found.principals["bot"]

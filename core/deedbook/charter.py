@@ -87,7 +87,6 @@ class _Compiler:
             "profile": workspace.profile,
             "durability": profile.durability,
             "flow": self._flow(profile, abilities),
-            "max_rework": profile.max_rework,
             "models": {tier: model.model for tier, model in profile.models.items()},
             "roles": self._roles(profile),
             "enforcement": workspace.enforcement,

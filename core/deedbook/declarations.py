@@ -98,7 +98,7 @@ class HookSource(Source):
     settings: Object = attrs.field(factory=_object)
     match: Object | None = None
     priority: int = 0
-    timeout_ms: int = 50
+    timeout_ms: int = 1000
     isolation: Literal["inline", "thread", "worker"] = "inline"
 
 
@@ -150,13 +150,12 @@ class ModelSource:
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """Named settings: *models* by tier, *roles* to tiers, *flow* for what ``run`` starts, *max_rework* for reviews."""
+    """Named settings: *models* by tier, *roles* to tiers, *flow* for what ``run`` starts."""
 
     durability: Durability = "boundary"
     flow: str | None = None
     models: Mapping[str, ModelSource] = attrs.field(factory=_object)
     roles: Mapping[str, str] = attrs.field(factory=_object)
-    max_rework: int = 2
 
 
 @attrs.frozen(kw_only=True)
