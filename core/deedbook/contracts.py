@@ -1,9 +1,9 @@
 """The plugin contract, version 1.
 
 Every plugin is a class named by an entry point. Its ``spec`` declares, construction binds (once, at freeze), the call
-works. What a plugin may import from the kernel is this module, through ``from deedbook import …``; everything else may
-change. The groups: ``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks``, ``.policy_kinds``, ``.skill_loaders`` and
-``.packs``.
+works. What a plugin may import from the kernel is this module, through ``from deedbook import …``; everything else
+may change. The groups: ``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks``, ``.policy_kinds``,
+``.skill_loaders`` and ``.packs``.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -12,9 +12,7 @@ from typing import Any, BinaryIO, Literal, Protocol, TypeAlias, TypeVar
 import attrs
 import pluggy
 
-from .errors import CODES
-
-Json: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
+Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 Object: TypeAlias = Mapping[str, Any]
 Effects: TypeAlias = Literal["none", "read", "write", "irreversible"]
 Outcome: TypeAlias = Literal["allow", "transform", "ask", "deny"]
@@ -33,9 +31,6 @@ def _object() -> Object:
 
 def _any_object() -> Object:
     return {"type": "object"}
-
-
-# --- what a plugin declares -------------------------------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True)
@@ -68,9 +63,6 @@ class GateSpec:
     reads: frozenset[str] = frozenset()
     pure: bool = False
     rewrites: bool = False
-
-
-# --- what passes the door ---------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -147,21 +139,12 @@ class Failed(Exception):  # noqa: N818 - the field's word for a handler's own fa
         self.code = code
         self.retryable = retryable
 
-    @property
-    def known(self) -> bool:
-        """Whether the code is one of the kernel's."""
-        return self.code in CODES
-
-
-# --- what a plugin is given -------------------------------------------------------------------------------------------
-
 
 class Secret(Protocol):
     """A secret that does not print."""
 
     def reveal(self) -> str:
         """Return the value; keep it out of results, errors and logs."""
-        ...
 
 
 @attrs.frozen
@@ -182,15 +165,12 @@ class Host(Protocol):
 
     def secret(self, name: str) -> Secret:
         """Return the secret declared under ``secrets:``; one that is not declared is a binding error."""
-        ...
 
     def open(self, path: str) -> BinaryIO:
         """Open a regular file for reading."""
-        ...
 
     def scan(self, path: str) -> Sequence[Entry]:
         """List a folder, sorted by path; links and special files are left out."""
-        ...
 
     def replace(self, path: str, data: bytes, *, expected: str) -> str:
         """Write a whole file atomically and return the SHA-256 of *data*.
@@ -198,7 +178,6 @@ class Host(Protocol):
         *expected* is the SHA-256 of the present content, ``""`` if the file must not exist; anything else on disk
         raises `Failed` with ``WRITE_CONFLICT``. The workspace's ``.system``, ``.git``, ``.env`` and state are refused.
         """
-        ...
 
 
 class Ctx(Protocol):
@@ -210,19 +189,15 @@ class Ctx(Protocol):
 
     def remaining(self) -> float:
         """Return the seconds left; zero or less when late or cancelled; infinity without a limit."""
-        ...
 
     def progress(self, delta: Json) -> None:
         """Show *delta* to the caller; it never enters the ledger."""
-        ...
 
     def call(self, ability: str, args: Object) -> Json:
         """Use another ability through the same door, as a child of this call; raises `Failed`."""
-        ...
 
     async def acall(self, ability: str, args: Object) -> Json:
         """Do what `call` does, from a coroutine."""
-        ...
 
 
 class Handler(Protocol):
@@ -230,7 +205,6 @@ class Handler(Protocol):
 
     def __call__(self, args: Any, ctx: Any, /) -> Json | Awaitable[Json]:
         """Act, and return the result; raise `Failed` for a failure of its own."""
-        ...
 
 
 class Reconciler(Handler, Protocol):
@@ -238,7 +212,6 @@ class Reconciler(Handler, Protocol):
 
     def reconcile(self, args: Object, idempotency_key: str) -> Json | None:
         """Return the result of a call whose outcome was lost, or ``None`` if it is still unknown."""
-        ...
 
 
 class Gate(Protocol):
@@ -246,10 +219,6 @@ class Gate(Protocol):
 
     def __call__(self, call: Call, /) -> Decision:
         """Judge *call*; an exception, a late answer or anything but a `Decision` denies."""
-        ...
-
-
-# --- flows ------------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -276,22 +245,18 @@ class Agent(Protocol):
 
         *model*, *role*, *skill* and *schema_version* are filled in. Raises `Failed`.
         """
-        ...
 
     def use(self, tool_call: Object) -> Json:
         """Perform one of the last response's ``tool_calls`` through the door, as its child; raises `Failed`."""
-        ...
 
     def message(self, schema: str, response: Object) -> dict[str, Any]:
         """Return the response's text as the JSON that *schema* demands.
 
         Raises `Failed` with ``MALFORMED_AGENT_MESSAGE``, after recording the violation.
         """
-        ...
 
     def tools(self) -> list[dict[str, Any]]:
         """Return the abilities in scope as tool definitions: ``name``, ``description``, ``schema_in``."""
-        ...
 
 
 class Context(Protocol):
@@ -304,47 +269,36 @@ class Context(Protocol):
     @property
     def state(self) -> str:
         """The present state's name."""
-        ...
 
     def clarify(self, clarification: Object) -> None:
         """Move to CLARIFIED with what is wanted."""
-        ...
 
     def scope(self, scope: Object) -> None:
         """Move to SCOPED with the limits of the work."""
-        ...
 
     def plan(self, plan: Object) -> None:
         """Move to PLANNED with the steps."""
-        ...
 
     def execute(self) -> None:
         """Move to EXECUTING, for the first time or again."""
-        ...
 
     def verify(self, report: Object) -> None:
         """Move to VERIFYING with the report of the work."""
-        ...
 
     def complete(self, verification: Object) -> None:
         """Move to COMPLETED with the verification that passed."""
-        ...
 
     def fail(self, reason: str) -> None:
         """Move to FAILED."""
-        ...
 
     def halt(self, reason: str) -> None:
         """Move to HALTED."""
-        ...
 
     def need_human(self, reason: str) -> None:
         """Move to NEEDS_HUMAN."""
-        ...
 
     def note(self, event_type: str, data: Object) -> None:
         """Add an entry to the execution log, without a move."""
-        ...
 
 
 class Run(Ctx, Protocol):
@@ -355,14 +309,9 @@ class Run(Ctx, Protocol):
 
     def agent(self, role: str) -> Agent:
         """Hand over to *role*: records ``agent.transition`` and returns the role at work."""
-        ...
 
     def record(self, event_type: str, payload: Object) -> None:
         """Record a ``worker.report`` or an ``x.<plugin>.<name>`` event that the charter declares."""
-        ...
-
-
-# --- skills, hooks, folds ---------------------------------------------------------------------------------------------
 
 
 class Skills(Protocol):
@@ -370,7 +319,6 @@ class Skills(Protocol):
 
     def __call__(self) -> Iterable[Skill | Failed]:
         """Yield every skill; a bad one is yielded as `Failed`, never skipped in silence."""
-        ...
 
 
 class Lifecycle:
@@ -395,7 +343,7 @@ class Lifecycle:
         """PreToolUse, blocking: allow, deny, transform (rewriters) or ask, before the call's intent is recorded."""
 
     @hookspec
-    def post_tool_use(self, call: Call, result: Json) -> Json:  # type: ignore[empty-body]
+    def post_tool_use(self, call: Call, result: Json) -> Json:
         """PostToolUse, not blocking: return what the caller sees; observers return *result* as it is."""
 
     @hookspec
@@ -413,11 +361,9 @@ class Plugin(Protocol[Spec_co, Made_co]):
     @property
     def spec(self) -> Spec_co:
         """What the plugin declares; read without constructing it."""
-        ...
 
     def __call__(self, settings: Object, host: Host, /) -> Made_co:
         """Construct, once, when bound."""
-        ...
 
 
 Acting: TypeAlias = Plugin[HandlerSpec, Handler]
@@ -449,8 +395,6 @@ class Fold(Protocol[S]):
 
     def start(self) -> S:
         """Return the state before the first event."""
-        ...
 
     def step(self, state: S, event: Event) -> S:
         """Return the state after *event*."""
-        ...

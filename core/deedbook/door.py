@@ -33,7 +33,7 @@ Facts: TypeAlias = Callable[[frozenset[str]], Object]
 class Door:
     """The door of one session: decides under *bindings*, records in *ledger*.
 
-    *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts seconds for limits.
+    *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts the seconds.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Door:
             verdict: Verdict = done.value
             return verdict
 
-    def _open(  # noqa: PLR0913 - one step of `_before`
+    def _open(
         self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str
     ) -> Ticket:
         span = self.ledger.span()

@@ -13,19 +13,19 @@ import attrs
 from . import canonical
 from .bindings import Bindings, freeze
 from .contracts import Json, Object, Principal
+from .declarations import Workspace
 from .errors import BindingError, DeedbookError, Err, Ok, Result, fault
 from .events import Entry, label, new_id
 from .files import Folder
 from .host import WorkspaceHost
 from .ledger import Ledger, WorkspaceLedger
-from .workspace import load_workspace
 from .locks import Opened, Store, open_charter
 from .plugins import Catalogue, discover
 from .schema import Schemas, data_folder, suggest
 from .sealed import Rules, Sealer
 from .session import Session
 from .sources import find_workspace
-from .declarations import Workspace
+from .workspace import load_workspace
 
 VERSION: Final = "0.1.0"
 LOCAL: Final = Principal("local", "cli")
@@ -61,9 +61,7 @@ class Kernel:
             sealer=self.sealer,
             clock=time.time,
         )
-        session = Session(
-            self.bindings, ledger, principal, self.schemas, show=show or _unseen, closed=lambda ended: self._head(ended)
-        )
+        session = Session(self.bindings, ledger, principal, self.schemas, show=show or _unseen, closed=self._head)
         begun = session.start(purpose)
         if isinstance(begun, Err):
             return begun
@@ -104,9 +102,7 @@ class Kernel:
         write(self.ledger, "ledger.session", payload)
 
 
-def open_kernel(
-    path: str | Path = ".", *, profile: str | None = None, catalogue: Catalogue | None = None
-) -> Kernel:
+def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue: Catalogue | None = None) -> Kernel:
     """Open the workspace at or above *path*; raises `DeedbookError` with everything that is wrong.
 
     *profile* takes the place of the workspace's own, *catalogue* that of what is installed.

@@ -141,8 +141,8 @@ def _facts_of(asked: Asked, facts: Object) -> dict[str, Any]:
     return {"facts": {name: facts[name] for name in read}} if read else {}
 
 
-def _minutes(kept: dict[str, Minutes], ability: str, **fixed: Any) -> Minutes:
-    found = kept.get(ability)
+def _minutes(kept: dict[str, Minutes], name: str, **fixed: Any) -> Minutes:
+    found = kept.get(name)
     if found is None:
-        found = kept[ability] = Minutes(**fixed)
+        found = kept[name] = Minutes(**fixed)
     return found

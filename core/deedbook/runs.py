@@ -73,9 +73,7 @@ class FlowRun(CallCtx):
     *before* is the state of the session's last context: a new one begins only when that has ended.
     """
 
-    def __init__(  # noqa: PLR0913 - what a run is made of
-        self, door: Door, ticket: Ticket, show: Show, schemas: Schemas, before: RunContext | None
-    ) -> None:
+    def __init__(self, door: Door, ticket: Ticket, show: Show, schemas: Schemas, before: RunContext | None) -> None:
         super().__init__(door, ticket, show)
         self.schemas = schemas
         self.skill: Skill | None = door.bindings.skills.get(ticket.caller.skill or "")

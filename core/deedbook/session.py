@@ -14,7 +14,7 @@ from .contracts import Event, Json, Object, Principal, Skill
 from .door import Door
 from .errors import DeedbookError, Err, Ok, Result, fault
 from .events import Entry, label
-from .folds import Metrics
+from .folds import MetricsFold
 from .handlers import Ticket
 from .hooks import HookRunner
 from .ledger import Ledger
@@ -35,28 +35,25 @@ class Reply:
 
 
 class Facts:
-    """What gates may read of a session: folds of its ledger, kept up to date as it is written."""
+    """What gates may read of a session: folds of its ledger, kept up to date as it is written.
+
+    Where no gate reads any of *names*, nothing is folded.
+    """
 
     def __init__(self, ledger: Ledger, names: frozenset[str]) -> None:
-        self._metrics, self._context = Metrics(), ContextFold()
-        self._counted, self._state = self._metrics.start(), self._context.start()
+        self._metrics, self._context = MetricsFold(), ContextFold()
+        self._spent, self._state = self._metrics.start(), self._context.start()
         if names:
             ledger.subscribe(self._step)
 
     def __call__(self, names: frozenset[str]) -> Object:
         """Return the named facts as they are now."""
-        return {name: self._read(name) for name in names}
+        known = {**self._spent.facts(), "context.state": self._state.state if self._state else None}
+        return {name: canonical.decode(canonical.encode(known[name])) for name in names}
 
     def _step(self, event: Event) -> None:
-        self._counted = self._metrics.step(self._counted, event)
+        self._spent = self._metrics.step(self._spent, event)
         self._state = self._context.step(self._state, event)
-
-    def _read(self, name: str) -> Json:
-        if name == "session.calls":
-            return dict(self._counted.calls)
-        if name == "session.usage":
-            return dict(self._counted.usage)
-        return self._state.state if self._state else None
 
 
 class Session:
@@ -65,7 +62,7 @@ class Session:
     *closed* is told the session's end state, so that the kernel can write its head down.
     """
 
-    def __init__(  # noqa: PLR0913 - what a session is made of
+    def __init__(
         self,
         bindings: Bindings,
         ledger: Ledger,
@@ -183,7 +180,7 @@ class Session:
         message = self._write("user.message", "user", {"text": fired.prompt}, self._root)
         choices = choose(fired.prompt, self.bindings.skills.values())
         if not choices:
-            return self._reply(self._flow(flow, None, fired.prompt, message), message)
+            return self._reply(self._without_skill(flow, fired.prompt, message), message)
         return self._with_skill(choices, flow, fired.prompt, message)
 
     def _with_skill(self, choices: list[Choice], flow: str, prompt: str, message: str) -> Result[Reply]:
@@ -198,6 +195,14 @@ class Session:
         ok = isinstance(result, Ok) and result.value.state == "COMPLETED"
         reason = result.value.state if isinstance(result, Ok) else result.error.code
         self._complete(skill, invoked, ok=ok, reason=reason)
+        return result
+
+    def _without_skill(self, flow: str, prompt: str, message: str) -> Result[Json]:
+        """Run the flow with nothing in scope; where the model has no rule for that, say which skills there are."""
+        result = self._flow(flow, None, prompt, message)
+        if isinstance(result, Err) and result.error.code == "NO_RULE":
+            known = "; ".join(f"{s.name} ({', '.join(s.triggers)})" for s in self.bindings.skills.values()) or "none"
+            return Err(fault("NO_RULE", f"no skill fits this request; skills and their triggers: {known}"))
         return result
 
     def _flow(self, flow: str, skill: Skill | None, prompt: str, cause: str) -> Result[Json]:
@@ -239,7 +244,7 @@ class Session:
         self._context = run.context
         return run
 
-    def _write(  # noqa: PLR0913 - one line of the ledger
+    def _write(
         self, event_type: str, actor: str, payload: Object, cause: str | None, *,
         principal: str | None = "", durable: bool = False,
     ) -> str:  # fmt: skip

@@ -1,7 +1,7 @@
 """The command ``deedbook``: data on standard output, messages on standard error.
 
-Exit status: 0 fine, 1 failed, 2 wrong usage, 3 denied, 4 the ledger is not sound, 130 interrupted. Each command stands in
-a module of its own and is imported when it is called, so that ``--help`` is quick and imports no plugin.
+Exit status: 0 fine, 1 failed, 2 wrong usage, 3 denied, 4 the ledger is not sound, 130 interrupted. Each command
+stands in a module of its own and is imported when it is called, so that ``--help`` is quick and imports no plugin.
 """
 
 import importlib
@@ -13,8 +13,12 @@ from typing import Final
 
 import click
 
-from ..errors import CODES, DeedbookError
+from deedbook.errors import CODES, DeedbookError
+
 from .output import complain
+
+TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
+"""Set to anything, this environment variable shows where an internal error came from."""
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -35,10 +39,10 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 class _Commands(click.Group):
     """Imports a command's module when the command is called."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f".{cmd_name}", __package__)
@@ -49,12 +53,12 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS:
-            from ..schema import suggest
+            from deedbook.schema import suggest
 
             raise click.UsageError(f"there is no command {args[0]!r}{suggest(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -92,5 +96,10 @@ def _status() -> int:
         return 1
     except OSError as problem:
         complain(f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": "))
+        return 1
+    except Exception as problem:
+        if os.environ.get(TRACEBACK):
+            raise
+        complain(f"internal error: {type(problem).__name__}: {problem}; {TRACEBACK}=1 shows where, please report it")
         return 1
     return outcome if isinstance(outcome, int) else 0

@@ -2,7 +2,8 @@
 
 import click
 
-from ..kernel import read_workspace
+from deedbook.kernel import read_workspace
+
 from .common import json_option, profile_option
 from .output import as_json, say, table
 

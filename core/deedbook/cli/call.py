@@ -5,9 +5,10 @@ import sys
 
 import click
 
-from .. import canonical
-from ..errors import Err
-from ..kernel import open_kernel
+from deedbook import canonical
+from deedbook.errors import Err
+from deedbook.kernel import open_kernel
+
 from .common import announce, begin, json_option, place_of, principal_option, profile_option, summary
 from .output import as_json, message, refused, say
 
@@ -19,7 +20,7 @@ from .output import as_json, message, refused, say
 @principal_option
 @json_option
 @click.pass_obj
-def command(  # noqa: PLR0913 - one parameter per option
+def command(
     workspace: str, ability: str, text: str, profile: str | None, principal: str | None, *, as_json_: bool
 ) -> int:
     """Use ABILITY through the door and print its result as JSON."""

@@ -4,9 +4,10 @@ from typing import Any
 
 import click
 
-from ..errors import Err
-from ..kernel import LOCAL, Kernel
-from ..session import Session
+from deedbook.errors import Err
+from deedbook.kernel import LOCAL, Kernel
+from deedbook.session import Session
+
 from .output import message, refused
 
 json_option = click.option("--json", "as_json_", is_flag=True, help="Print JSON with a versioned schema.")

@@ -4,8 +4,9 @@ import sys
 
 import click
 
-from ..export import seed_002
-from ..reader import read
+from deedbook.export import seed_002
+from deedbook.reader import read
+
 from .ledgers import session_file
 
 FORMS = ("seed-002",)
@@ -15,7 +16,7 @@ FORMS = ("seed-002",)
 @click.argument("session")
 @click.option("--as", "form", type=click.Choice(FORMS), required=True, help="The form to write.")
 @click.pass_obj
-def command(workspace: str, session: str, form: str) -> int:  # noqa: ARG001 - one form so far
+def command(workspace: str, session: str, form: str) -> int:
     """Write SESSION (an id, or a file) to standard output as envelope 1.0, one event a line."""
     place = session_file(workspace, session)
     for line in seed_002(read(place)):

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from ..declarations import Workspace
-from ..errors import LedgerError, fault
-from ..events import SESSION_ID
-from ..kernel import read_workspace
-from ..schema import suggest
+from deedbook.declarations import Workspace
+from deedbook.errors import LedgerError, fault
+from deedbook.events import SESSION_ID
+from deedbook.kernel import read_workspace
+from deedbook.schema import suggest
 
 FILE = ".events.jsonl"
 

@@ -2,12 +2,13 @@
 
 import click
 
-from ..bindings import unguarded
-from ..files import Folder
-from ..kernel import VERSION, read_workspace
-from ..locks import LOCK, Store, lock
-from ..plugins import discover
-from ..terminal import plain
+from deedbook.bindings import unguarded
+from deedbook.files import Folder
+from deedbook.kernel import VERSION, read_workspace
+from deedbook.locks import LOCK, Store, lock
+from deedbook.plugins import discover
+from deedbook.terminal import plain
+
 from .common import json_option, profile_option
 from .output import as_json, message, say
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from ..errors import CODES, DomainError
-from ..terminal import plain
+from deedbook.errors import CODES, DomainError
+from deedbook.terminal import plain
 
 
 def say(text: str = "") -> None:

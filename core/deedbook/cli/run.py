@@ -4,11 +4,12 @@ import sys
 
 import click
 
-from ..contracts import Event
-from ..errors import Err, Result
-from ..kernel import Kernel, open_kernel
-from ..session import Reply, Session
-from ..terminal import plain
+from deedbook.contracts import Event
+from deedbook.errors import Err, Result
+from deedbook.kernel import Kernel, open_kernel
+from deedbook.session import Reply, Session
+from deedbook.terminal import plain
+
 from .common import announce, begin, json_option, place_of, principal_option, profile_option, summary
 from .output import as_json, message, refused, say
 

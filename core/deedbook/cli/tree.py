@@ -2,8 +2,9 @@
 
 import click
 
-from ..folds import TreeFold, fold
-from ..reader import read
+from deedbook.folds import TreeFold, fold
+from deedbook.reader import read
+
 from .common import json_option
 from .ledgers import session_file
 from .output import as_json, say

@@ -2,9 +2,10 @@
 
 import click
 
-from ..kernel import read_workspace
-from ..schema import Schemas, data_folder
-from ..verify import verify_file
+from deedbook.kernel import read_workspace
+from deedbook.schema import Schemas, data_folder
+from deedbook.verify import verify_file
+
 from .common import json_option
 from .ledgers import all_files, session_file
 from .output import as_json, say

@@ -13,7 +13,7 @@ import importlib_metadata
 from deedbook.contracts import Event
 from deedbook.errors import Err
 from deedbook.kernel import LOCAL, Kernel, open_kernel
-from deedbook.ledger import read
+from deedbook.reader import read
 from deedbook.plugins import GROUPS, Catalogue, discover
 from deedbook.session import Session
 
