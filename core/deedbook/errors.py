@@ -163,3 +163,18 @@ def raise_all(error: type[DeedbookError], faults: Iterable[DomainError]) -> None
     found = tuple(faults)
     if found:
         raise error(*found)
+
+
+def recordable(text: str, limit: int = 500) -> str:
+    """Return *text* as the ledger can hold it: lone surrogates escaped, at most *limit* characters."""
+    return text[:limit].encode("utf-8", "backslashreplace").decode()
+
+
+def describe(problem: BaseException) -> str:
+    """Return type and message of any exception, recordable; one that cannot even say what it is gives its type."""
+    name = type(problem).__name__
+    try:
+        said = str(problem)
+    except Exception:  # noqa: BLE001 - a plugin's exception may fail in its own __str__
+        said = ""
+    return recordable(f"{name}: {said}" if said else name)
