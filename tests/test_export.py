@@ -9,10 +9,10 @@ from ledgers import Book
 from test_folds import events_of
 from test_verify import SCHEMAS, checks
 
-from deedbook.envelope_1_0 import read
 from deedbook.errors import LedgerError
 from deedbook.export import seed_002
 from deedbook.folds import TreeFold, fold
+from deedbook.reader import read
 from deedbook.verify import verify_file
 
 
@@ -209,9 +209,11 @@ def test_export_refuses_a_call_without_outcome():
         exported(book)
 
 
-def test_export_reads_back_as_the_events_it_was_made_of():
+def test_export_reads_back_as_the_events_it_was_made_of(tmp_path):
     book = ledgers.run()
-    back = list(read(line.rstrip(b"\n") for line in exported(book)))
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"".join(exported(book)))
+    back = list(read(path))
     tree = fold(TreeFold(), back)
     assert ([root.type for root in tree.roots], tree.orphans) == (["session.start"], [])
     assert [(each.type, each.span, each.parent) for each in back] == [

@@ -1,4 +1,4 @@
-"""Envelope 1.0, as seed 002 wrote it: seven fields, causal fields inside the payload, no chain. Read, never written.
+"""Envelope 1.0, as seed 002 wrote it: seven fields, causal fields in the payload, no chain. Checked, never rewritten.
 
 A line is the sorted, compact `json.dumps` of its object, with what is not ASCII unescaped. Only the payload is hashed,
 over that same spelling, so a changed header field does not show; every report says so.
@@ -6,19 +6,17 @@ over that same spelling, so a changed header field does not show; every report s
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Final, NoReturn
 
 import attrs
 
-from .contracts import Event
 from .lines import Lines
 from .report import UNWITNESSED, Findings, Report
 
 VERSION: Final = "1.0"
 KEYS: Final = frozenset({"event_type", "payload", "payload_hash", "schema_version", "session_id", "trace_id", "ts"})
-CAUSAL: Final = frozenset({"_actor", "_span_id", "_parent_span_id", "_source"})
 TS: Final = re.compile(
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z"
 )
@@ -46,18 +44,6 @@ def load(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict) or not isinstance(value.get("payload"), dict):
         raise ValueError("no object with a payload that is one")  # noqa: TRY004 - it is what JSON reading raises
     return value
-
-
-def read(lines: Iterable[bytes], session_id: str | None = None) -> Iterator[Event]:
-    """Yield the events of one session, or of all, numbered from 0; `ValueError` at a line that cannot be read."""
-    for seq, line in enumerate(lines):
-        row = load(line)
-        if session_id in (None, row.get("session_id")):
-            own = row["payload"]
-            payload = {key: value for key, value in own.items() if key not in CAUSAL}
-            span, parent = str(own.get("_span_id") or ""), own.get("_parent_span_id")
-            actor = str(own.get("_actor", "unknown"))
-            yield Event(seq, str(row.get("event_type")), actor, None, span, parent, str(row.get("ts")), payload)
 
 
 def verify(path: str, lines: Lines) -> Report:
