@@ -5,6 +5,7 @@ format, a ``$ref`` that leads out of the document, a keyword whose value has the
 `deedbook.schema.foreign` compiles.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -92,6 +93,14 @@ def _is_type(value: Any) -> bool:
     return isinstance(value, str) or (_is_name_list(value) and bool(value))
 
 
+def _is_anchor(value: Any) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z_][-A-Za-z0-9._]*", value))
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) and "#" not in value.removesuffix("#")
+
+
 @attrs.frozen
 class Shape:
     """What the value of a keyword has to be, in words and as a test, and which schemas stand inside it."""
@@ -124,7 +133,9 @@ KEYWORDS: Final[Mapping[str, Shape]] = MappingProxyType(
         ),
         **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties", "contentSchema"), _ONE),
         **dict.fromkeys(("prefixItems", "allOf", "anyOf", "oneOf"), _LIST),
-        **dict.fromkeys(("$schema", "$id", "$ref", "$anchor", "$dynamicRef", "$dynamicAnchor", "$comment"), _STRING),
+        **dict.fromkeys(("$schema", "$ref", "$dynamicRef", "$comment"), _STRING),
+        **dict.fromkeys(("$anchor", "$dynamicAnchor"), Shape("a name of letters, digits, _ - .", _is_anchor)),
+        "$id": Shape("a URI without fragment", _is_id),
         **dict.fromkeys(("title", "description", "format", "pattern", "contentEncoding", "contentMediaType"), _STRING),
         **dict.fromkeys(("deprecated", "readOnly", "writeOnly", "uniqueItems"), _BOOLEAN),
         **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains"), _COUNT),
@@ -173,11 +184,16 @@ def problems(schema: Any) -> Iterator[Violation]:
         if not _is_schema(part):
             yield violation(path, "is no schema; expected an object, true or false")
         elif isinstance(part, dict):
-            patterns += ("pattern" in part) + len(part.get("patternProperties", ()))
+            patterns += _patterns(part)
             yield from _keywords(part, path)
     if patterns > MAX_PATTERNS:
         yield violation((), f"{patterns} patterns; at most {MAX_PATTERNS} are accepted")
     yield from _references(seen)
+
+
+def _patterns(part: Mapping[str, Any]) -> int:
+    named = part.get("patternProperties")
+    return ("pattern" in part) + (len(named) if isinstance(named, dict) else 0)
 
 
 def _count(value: Any) -> int:
