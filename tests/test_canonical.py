@@ -355,7 +355,7 @@ def test_big_integers_are_all_that_is_converted(value: Any) -> None:
         canonical.admit(canonical.without_big_integers(value))
 
 
-# --- hashes ------------------------------------------------------------------------------------------------------------
+# --- hashes -----------------------------------------------------------------------------------------------------------
 
 
 def test_digest_is_sha256_in_lower_case_hex() -> None:
