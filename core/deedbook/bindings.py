@@ -13,7 +13,7 @@ import attrs
 from . import canonical
 from .charter import Charter
 from .completions import Completion, CompletionSchema
-from .contracts import ALLOW, Call, Decision, Handler, Host, Json, Principal, Skill
+from .contracts import ALLOW, Call, Decision, Effects, Handler, Host, Json, Principal, Skill
 from .errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from .gates import BoundGate, in_order
 from .match import AbilityFacts, Match
@@ -88,7 +88,7 @@ class Bound:
     id: str
     kind: str
     summary: str
-    effects: str
+    effects: Effects
     tags: frozenset[str]
     handler: Handler
     takes: Validator

@@ -1,23 +1,26 @@
 """A hook or a policy, bound: asking it safely, merging the answers, writing down who was asked.
 
-Whatever a gate does, there is an answer: an exception, a late answer, or anything but a decision that it may give denies.
+Whatever a gate does, there is an answer: an exception, a late answer, or anything but a decision that it may give is a
+denial.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
+from inspect import iscoroutine
 from typing import Any, Final, TypeAlias
 
 import attrs
 
 from . import canonical
-from .contracts import Call, Decision, Object
+from .contracts import ALLOW, Call, Decision
+from .errors import describe, recordable
 
 Clock: TypeAlias = Callable[[], float]
 
 RANK: Final = {"allow": 0, "transform": 0, "ask": 1, "deny": 2}
 """The conservative answer wins: the highest rank."""
 
-_MAX_REASON: Final = 500
 _REMEMBERED: Final = 256
 
 
@@ -25,8 +28,9 @@ _REMEMBERED: Final = 256
 class BoundGate:
     """One hook or policy, ready to be asked.
 
-    *may* holds the outcomes it is allowed to give, *limit* the seconds it may take, *holds* the part of its match that
-    depends on the call (``None``: always), *rules* the places of its rules, if it names one by ``signals["rule"]``.
+    *may* holds the outcomes it is allowed to give (``allow`` always among them), *limit* the seconds it may take,
+    *holds* the part of its match that depends on the call (``None``: always), *rules* the places of its rules, if it
+    names one by ``signals["rule"]``.
     """
 
     id: str
@@ -51,21 +55,53 @@ def answer(gate: BoundGate, clock: Clock, *subject: Any) -> Decision:
     begun = clock()
     try:
         decision = gate.ask(*subject)
+        if clock() - begun <= gate.limit and (decision is ALLOW or _speaks_for(gate, decision)):
+            return decision  # type: ignore[no-any-return]
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # noqa: BLE001 - a gate that exits, or is cancelled, has not allowed anything
-        return refusal(f"{type(problem).__name__}: {problem}")
-    late = clock() - begun > gate.limit
-    if type(decision) is not Decision or decision.outcome not in gate.may:
-        return refusal(f"answered {decision!r}; it may answer {', '.join(sorted(gate.may))}")
-    if late:
-        return refusal(f"answered after its limit of {gate.limit * 1000:g} ms")
-    return decision
+        return refusal(describe(problem))
+    return _refused(gate, decision)
+
+
+def heard(gate: BoundGate, decision: Any) -> Decision:
+    """Return an answer that came from elsewhere (a record, another process), or a refusal if *gate* may not give it."""
+    try:
+        return decision if _speaks_for(gate, decision) else _refused(gate, decision)
+    except Exception as problem:  # noqa: BLE001 - as in `answer`
+        return refusal(describe(problem))
 
 
 def refusal(reason: str) -> Decision:
-    """Return a denial with a reason of bounded length."""
-    return Decision("deny", reason[:_MAX_REASON])
+    """Return a denial with a reason that can be recorded, of bounded length."""
+    return Decision("deny", recordable(reason))
+
+
+def _speaks_for(gate: BoundGate, decision: Any) -> bool:
+    """Say whether *decision* is one, complete, that *gate* may give; plugins are not checked by types alone."""
+    return (
+        type(decision) is Decision
+        and type(decision.outcome) is str
+        and decision.outcome in gate.may
+        and type(decision.reason) is str
+        and (type(decision.signals) is dict or isinstance(decision.signals, Mapping))
+        and (decision.outcome != "transform" or isinstance(decision.args, Mapping))
+    )
+
+
+def _refused(gate: BoundGate, decision: Any) -> Decision:
+    """Say why an answer does not count, without quoting what it held."""
+    if iscoroutine(decision):
+        decision.close()  # else Python warns that nobody awaited it
+    may = ", ".join(sorted(gate.may))
+    if type(decision) is not Decision:
+        return refusal(f"answered {type(decision).__name__}, not a Decision; it may answer {may}")
+    if type(decision.outcome) is not str or decision.outcome not in gate.may:
+        given = decision.outcome if type(decision.outcome) is str else type(decision.outcome).__name__
+        return refusal(f"answered {given[:40]}; it may answer {may}")
+    if not _speaks_for(gate, decision):
+        return refusal("answered with a reason that is no text, signals that are no mapping, or transform without args")
+    return refusal(f"answered after its limit of {gate.limit * 1000:g} ms")
 
 
 def merge(asked: Iterable[tuple[BoundGate, Decision]]) -> tuple[BoundGate, Decision] | None:
@@ -82,74 +118,71 @@ def merge(asked: Iterable[tuple[BoundGate, Decision]]) -> tuple[BoundGate, Decis
 def by(gate: BoundGate, decision: Decision) -> dict[str, Any]:
     """Return who decided, as a denial records it: the gate, and its rule and place where there is one."""
     who: dict[str, Any] = {gate.kind: gate.id}
-    rule = rule_place(gate, decision)
-    if rule:
+    rule = rule_of(gate, decision)
+    if rule is not None:
         who["rule"] = rule
     if gate.place:
         who["place"] = gate.place
     return who
 
 
-def rule_place(gate: BoundGate, decision: Decision) -> str | None:
-    """Return the place of the rule that a policy named in its signals."""
-    rule = decision.signals.get("rule")
-    if type(rule) is int and 0 <= rule < len(gate.rules):
-        return gate.rules[rule]
-    return None
-
-
-def entry(gate: BoundGate, decision: Decision) -> dict[str, Any]:
-    """Return the line of one gate in ``hook.fired`` or ``policy.check``."""
-    line: dict[str, Any] = {gate.kind: gate.id, "digest": gate.digest, "decision": decision.outcome}
-    if decision.reason:
-        line["reason"] = decision.reason[:_MAX_REASON]
-    rule = rule_place(gate, decision)
-    if rule:
-        line["rule"] = rule
-    elif decision.signals:
-        line["signals"] = dict(decision.signals)
-    return line
+def rule_of(gate: BoundGate, decision: Decision) -> str | int | None:
+    """Return the rule that a policy named in its signals: its place if that is known, else its index or name."""
+    rule = decision.signals.get("rule") if gate.kind == "policy" else None
+    if type(rule) is int and 0 <= rule <= canonical.MAX_INTEGER:
+        return gate.rules[rule] if rule < len(gate.rules) else rule
+    return recordable(rule) if type(rule) is str else None
 
 
 class Minutes:
     """Writes down who was asked and what they said; a round of answers seen before costs one look-up.
 
-    Gates that answer with shared decisions (the constant ``ALLOW``, the rules of a policy) are what makes it pay.
+    *fixed* are the members that all rounds share. Gates that answer with shared decisions (the constant ``ALLOW``, the
+    rules of a policy) are what makes the memory pay.
     """
 
     def __init__(self, **fixed: Any) -> None:
-        self._fixed = fixed
-        self._seen: dict[tuple[int, ...], tuple[Asked, bytes, str]] = {}
+        self._fixed = {name: canonical.encode(value) for name, value in fixed.items()}
+        self._seen: dict[tuple[str | int, ...], tuple[Asked, bytes, str]] = {}
 
     def usual(self, asked: Asked, outcome: str) -> tuple[bytes, str]:
         """Return payload and payload hash of a round without facts or changes."""
-        key = tuple([id(item) for pair in asked for item in pair])
+        key: tuple[str | int, ...] = (outcome, *[id(item) for pair in asked for item in pair])
         seen = self._seen.get(key)
         if seen is None:
             raw = self.full(asked, outcome)
-            seen = (list(asked), raw, sha256(raw).hexdigest())
-            if len(self._seen) < _REMEMBERED:
-                self._seen[key] = seen
+            seen = (list(asked), raw, sha256(raw).hexdigest())  # holding what was asked keeps the ids theirs
+            if len(self._seen) >= _REMEMBERED:
+                self._seen.clear()
+            self._seen[key] = seen
         return seen[1], seen[2]
 
     def full(self, asked: Asked, outcome: str, **more: Any) -> bytes:
-        """Return the payload of a round, with facts, input and output where there are any.
+        """Return the canonical payload of a round, with facts, input and output where there are any.
 
-        What a gate said may not be JSON at all; then its signals are left out, never the entry.
+        Members are joined as bytes: arguments may be nested as deeply as intake accepts, and stand a level lower here.
         """
-        lines = [entry(gate, decision) for gate, decision in asked]
-        try:
-            return canonical.encode({"asked": lines, "decision": outcome, **self._fixed, **more})
-        except canonical.IntakeError:
-            return canonical.encode({"asked": [_printable(line) for line in lines], "decision": outcome, **self._fixed})
+        members = {name: canonical.encode(value) for name, value in more.items()} | self._fixed
+        members["asked"] = b"[%b]" % b",".join(_line(gate, decision) for gate, decision in asked)
+        members["decision"] = canonical.encode(outcome)
+        return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), members[name]) for name in sorted(members))
 
 
-def _printable(line: Object) -> dict[str, Any]:
-    return {
-        key: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else repr(value)
-        for key, value in line.items()
-        if key != "signals"
-    }
+def _line(gate: BoundGate, decision: Decision) -> bytes:
+    """Return the line of one gate in ``hook.fired`` or ``policy.check``: a hook has signals there, a policy a rule.
+
+    Signals that cannot be recorded are left out, never the line.
+    """
+    line: dict[str, Any] = {gate.kind: gate.id, "digest": gate.digest, "decision": decision.outcome}
+    if decision.reason:
+        line["reason"] = recordable(decision.reason)
+    rule = rule_of(gate, decision)
+    if rule is not None:
+        line["rule"] = rule
+    if decision.signals and gate.kind == "hook":
+        with suppress(Exception):
+            return canonical.admit({**line, "signals": dict(decision.signals)})
+    return canonical.encode(line)
 
 
 def in_order(gates: Iterable[tuple[int, BoundGate]]) -> Sequence[BoundGate]:

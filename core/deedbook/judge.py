@@ -1,7 +1,8 @@
 """Decides a call under a charter, without I/O: steps 1 to 4 of the door.
 
 `judge` is a generator. It asks inline pure gates itself, yields every other gate with its call, is sent the answer, and
-returns the verdict. The door answers by running the gate; ``explain``, what-if and re-derivation answer from the record.
+returns the verdict. The door answers by running the gate; ``explain``, what-if and re-derivation answer from the
+record.
 """
 
 from collections.abc import Generator, Mapping
@@ -13,8 +14,8 @@ import attrs
 from . import canonical
 from .bindings import Bindings, Bound, Caller
 from .contracts import Call, Decision, Json, Object
-from .errors import IntakeError
-from .gates import Asked, BoundGate, Clock, answer, by, merge
+from .errors import describe, recordable
+from .gates import Asked, BoundGate, Clock, answer, by, heard, merge, refusal
 from .schema import Violation, suggest
 
 MAX_NESTING: Final = 16
@@ -34,7 +35,10 @@ class Circumstances:
 
 @attrs.define(eq=False)
 class Verdict:
-    """What was decided about one call, who was asked, and the final arguments (*raw*: their canonical bytes)."""
+    """What was decided about one call, who was asked, and the final arguments (*raw*: their canonical bytes).
+
+    *code* is empty where the call may go on; *first* holds the arguments before rewriters changed them.
+    """
 
     bound: Bound | None
     args: Any
@@ -51,12 +55,17 @@ class Verdict:
     subject: str = "arguments"
 
     def deny(self, code: str, reason: str, who: Object | None = None) -> "Verdict":
-        """Refuse, for the first time; the first reason stays."""
+        """Refuse."""
         self.outcome, self.code, self.reason, self.by = "deny", code, reason, who
         return self
 
+    def ask(self, reason: str, who: Object) -> "Verdict":
+        """Leave it to a person."""
+        self.outcome, self.code, self.reason, self.by = "ask", "NEEDS_HUMAN", reason, who
+        return self
 
-def judge(  # noqa: PLR0913 - a decision is a function of exactly these
+
+def judge(
     bindings: Bindings,
     caller: Caller,
     ability: str,
@@ -65,22 +74,21 @@ def judge(  # noqa: PLR0913 - a decision is a function of exactly these
     when: Circumstances,
     clock: Clock,
 ) -> Judging:
-    """Decide whether *caller* may use *ability* with *args* (canonical: *raw*); *clock* measures late answers."""
+    """Decide whether *caller* may use *ability* with *args* (canonical: *raw*), a copy that is the judge's own.
+
+    *clock* counts seconds, for late answers. Raises `KeyError` where *when* lacks a fact that a gate reads.
+    """
     bound = bindings.abilities.get(ability)
     if bound is None:
         known = suggest(ability, bindings.abilities)
         return Verdict(None, args, raw).deny("TOOL_NOT_FOUND", f"no ability {ability!r} is declared{known}")
     verdict = Verdict(bound, args, raw)
-    if not caller.scope.allows(bound):
-        return verdict.deny(
-            "TOOL_NOT_ALLOWED", f"{ability!r} is outside {caller.scope.why}", {"scope": caller.scope.why}
-        )
-    if caller.depth > MAX_NESTING:
-        return verdict.deny("TOOL_NOT_ALLOWED", f"calls are nested deeper than {MAX_NESTING}")
+    if not caller.scope.allows(bound) or caller.depth > MAX_NESTING:
+        return _outside(verdict, bound, caller)
     if not bound.takes.valid(args):
-        return _violated(verdict, bound.takes.violations(args), "arguments")
+        return _violated(verdict, bound, "arguments")
     if bound.rewriters:
-        yield from _rewrite(verdict, bindings, caller, when, clock)
+        yield from _rewrite(verdict, bound, bindings, caller, when, clock)
         if verdict.code:
             return verdict
     if bound.guards or bound.policies:
@@ -88,21 +96,17 @@ def judge(  # noqa: PLR0913 - a decision is a function of exactly these
         for gates, asked in ((bound.guards, verdict.hooks), (bound.policies, verdict.policies)):
             for gate in gates:
                 if gate.holds is None or gate.holds(call):
-                    seen = attrs.evolve(call, facts=_facts(gate, when)) if gate.reads else call
-                    decision = answer(gate, clock, seen) if gate.pure else (yield gate, seen)
+                    seen = _informed(call, gate, when) if gate.reads else call
+                    decision = answer(gate, clock, seen) if gate.pure else heard(gate, (yield gate, seen))
                     asked.append((gate, decision))
-        _conclude(verdict, binding=bindings.enforcement == "enforce")
-    if verdict.outcome == "allow" and "approval-gate" in bound.tags:
-        verdict.deny("NEEDS_HUMAN", "its tag approval-gate wants a person to decide", {"tag": "approval-gate"})
-        verdict.outcome = "ask"
+    _conclude(verdict, bound, binding=bindings.enforcement == "enforce")
     return verdict
 
 
-def make_call(  # noqa: PLR0913 - all that a call is made of
-    bindings: Bindings, caller: Caller, bound: Bound, args: Any, raw: bytes, when: Circumstances
-) -> Call:
+def make_call(bindings: Bindings, caller: Caller, bound: Bound, args: Any, raw: bytes, when: Circumstances) -> Call:
     """Return the call as gates see it, without facts."""
     principal = caller.principal
+    # ids hold nothing that JSON escapes: their own grammar says so
     identity = b'{"ability":"%b","args":%b,"principal":"%b"}' % (bound.id.encode(), raw, principal.id.encode())
     return Call(
         bound.id, bound.kind, args, bound.effects, bound.tags, principal, caller.role, caller.skill,
@@ -110,61 +114,87 @@ def make_call(  # noqa: PLR0913 - all that a call is made of
     )  # fmt: skip
 
 
-def _facts(gate: BoundGate, when: Circumstances) -> dict[str, Any]:
-    return {name: when.facts[name] for name in gate.reads}
+def _outside(verdict: Verdict, bound: Bound, caller: Caller) -> Verdict:
+    if caller.scope.allows(bound):
+        return verdict.deny("TOOL_NOT_ALLOWED", f"calls are nested deeper than {MAX_NESTING}")
+    why = caller.scope.why
+    return verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is outside {why}", {"scope": why})
+
+
+def _informed(call: Call, gate: BoundGate, when: Circumstances) -> Call:
+    """Return *call* with the facts that *gate* declares, in a copy of its own: what is recorded stays as it was."""
+    facts = {name: when.facts[name] for name in gate.reads}
+    return attrs.evolve(call, facts=canonical.decode(canonical.encode(facts)))
 
 
 def _rewrite(
-    verdict: Verdict, bindings: Bindings, caller: Caller, when: Circumstances, clock: Clock
+    verdict: Verdict, bound: Bound, bindings: Bindings, caller: Caller, when: Circumstances, clock: Clock
 ) -> Generator[Question, Decision, None]:
-    """Ask the rewriters in turn, each on the last output; what they leave is validated again."""
-    bound = verdict.bound
-    assert bound is not None
+    """Ask the rewriters in turn, each on a copy of the last output; what they leave is validated again.
+
+    One that refuses ends the judging, since what it would have rewritten is unknown; one that wants a person does not:
+    a guard may still deny.
+    """
     for gate in bound.rewriters:
-        call = make_call(bindings, caller, bound, verdict.args, verdict.raw, when)
+        call = make_call(bindings, caller, bound, canonical.decode(verdict.raw), verdict.raw, when)
         if gate.holds is not None and not gate.holds(call):
             continue
-        if gate.reads:
-            call = attrs.evolve(call, facts=_facts(gate, when))
-        decision = answer(gate, clock, call) if gate.pure else (yield gate, call)
-        verdict.rewrites.append((gate, decision))
+        seen = _informed(call, gate, when) if gate.reads else call
+        decision = answer(gate, clock, seen) if gate.pure else heard(gate, (yield gate, seen))
         if decision.outcome == "transform":
-            _replace(verdict, decision, gate)
-        elif decision.outcome != "allow":
+            decision = _replace(verdict, decision)
+        verdict.rewrites.append((gate, decision))
+        if decision.outcome == "deny":
             _refuse(verdict, gate, decision)
-        if verdict.code:
             return
     if verdict.first is not None and not bound.takes.valid(verdict.args):
-        _violated(verdict, bound.takes.violations(verdict.args), "transform")
+        _violated(verdict, bound, "transform")
 
 
-def _replace(verdict: Verdict, decision: Decision, gate: BoundGate) -> None:
+def _replace(verdict: Verdict, decision: Decision) -> Decision:
+    """Go on with the arguments of a transform; return what it was worth: a refusal, if they cannot be recorded."""
     try:
-        raw = canonical.admit(None if decision.args is None else dict(decision.args))
-    except IntakeError as problem:
-        verdict.deny("GATE_DENIED", f"{gate.id} answered transform with {problem}", by(gate, decision))
-        return
-    if decision.args is None:
-        verdict.deny("GATE_DENIED", f"{gate.id} answered transform without arguments", by(gate, decision))
-        return
-    verdict.first = verdict.first or verdict.raw
-    verdict.raw, verdict.args = raw, canonical.decode(raw)
+        raw = canonical.admit(dict(decision.args or {}))
+    except Exception as problem:  # noqa: BLE001 - a mapping of a plugin's own may raise anything
+        return refusal(f"answered transform with what cannot be recorded: {describe(problem)}")
+    if raw != verdict.raw:
+        verdict.first = verdict.first or verdict.raw
+        verdict.raw, verdict.args = raw, canonical.decode(raw)
+    return decision
 
 
-def _conclude(verdict: Verdict, *, binding: bool) -> None:
-    """Merge all answers; policies bind only where the charter enforces."""
-    worst = merge(verdict.hooks) if not binding else merge([*verdict.hooks, *verdict.policies])
-    if worst is not None:
-        _refuse(verdict, *worst)
+def _conclude(verdict: Verdict, bound: Bound, *, binding: bool) -> None:
+    """Merge all answers (policies bind only where the charter enforces), and see to it that nobody changed the call."""
+    if verdict.hooks or verdict.policies or verdict.rewrites:
+        asked = [*verdict.rewrites, *verdict.hooks]
+        worst = merge([*asked, *verdict.policies] if binding else asked)
+        if worst is not None:
+            _refuse(verdict, *worst)
+        _check_untouched(verdict)
+    if verdict.outcome == "allow" and "approval-gate" in bound.tags:
+        verdict.ask("its tag approval-gate wants a person to decide", {"rule": "approval-gate"})
+
+
+def _check_untouched(verdict: Verdict) -> None:
+    """Guards share one copy of the arguments: if one changed it, those after it were asked about another call."""
+    args = canonical.decode(verdict.raw)
+    if args != verdict.args and verdict.outcome != "deny":
+        names = ", ".join(f"{gate.kind} {gate.id!r}" for gate, _ in (*verdict.hooks, *verdict.policies))
+        why = "only a hook that declares `rewrites` may, by answering transform"
+        verdict.deny("GATE_DENIED", f"the arguments were changed while they were judged by {names}; {why}")
+    verdict.args = args
 
 
 def _refuse(verdict: Verdict, gate: BoundGate, decision: Decision) -> None:
-    reason = decision.reason or f"{gate.kind} {gate.id!r} answered {decision.outcome}"
-    verdict.deny("NEEDS_HUMAN" if decision.outcome == "ask" else "GATE_DENIED", reason, by(gate, decision))
-    verdict.outcome = "ask" if decision.outcome == "ask" else "deny"
+    reason = recordable(decision.reason) or f"{gate.kind} {gate.id!r} answered {decision.outcome}"
+    if decision.outcome == "ask":
+        verdict.ask(reason, by(gate, decision))
+    else:
+        verdict.deny("GATE_DENIED", reason, by(gate, decision))
 
 
-def _violated(verdict: Verdict, violations: tuple[Violation, ...], subject: str) -> Verdict:
+def _violated(verdict: Verdict, bound: Bound, subject: str) -> Verdict:
+    violations = bound.takes.violations(verdict.args)
     verdict.violations, verdict.subject = violations, subject
     first = violations[0] if violations else Violation("$", "does not fit")
     return verdict.deny("SCHEMA_VIOLATION", f"{first.path}: {first.message}")
