@@ -146,7 +146,7 @@ def _walk(value: Any) -> bool:  # noqa: C901 - the hot loop; a call for each val
 
 def _with_digits(value: Any) -> Any:
     if type(value) is int:
-        return str(value) if MAX_INTEGER < abs(value) and value.bit_length() < MAX_DIGIT_BITS else value
+        return str(value) if abs(value) > MAX_INTEGER and value.bit_length() < MAX_DIGIT_BITS else value
     if type(value) is list:
         return [_with_digits(item) for item in value]
     if type(value) is dict:
