@@ -1,0 +1,102 @@
+"""Real workspaces in temporary folders, with what the benchmarks govern: `echo`, hooks, a policy, schemas."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import importlib_metadata
+import orjson
+
+from deedbook import Call, GateSpec, Host, Json, Object, hookimpl, open_kernel
+from deedbook.errors import Err
+from deedbook.plugins import discover
+from deedbook.session import Session
+from deedbook_testing.lab import OfferedDistribution
+
+ARGS: Final = {"text": "The quarterly report is ready for review; two figures are still missing."}
+"""What `echo` is called with; nobody changes it."""
+
+_TEXT: Final = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+
+
+class Observe:
+    """A hook that looks at results and leaves them as they are."""
+
+    spec = GateSpec(settings={"type": "object", "additionalProperties": False}, pure=True)
+
+    def __init__(self, settings: Object, host: Host) -> None:
+        """Bind; there is nothing to set."""
+
+    @hookimpl
+    def post_tool_use(self, call: Call, result: Json) -> Json:
+        """Return the result."""
+        return result
+
+
+_OFFERED: Final = OfferedDistribution("benchmarks", [("deedbook.hooks", "observe", f"{__name__}:Observe")])
+
+
+@contextmanager
+def session(
+    *, durability: str = "os", effects: str = "none", guards: int = 1, strangers: int = 0, observers: int = 0
+) -> Iterator[Session]:
+    """Begin a session in a new workspace: `echo` with schemas in and out, and a policy of the kind ``rules``.
+
+    *guards* is the number of hooks that allow the call before it, *observers* of those that look at its result, and
+    *strangers* of those that are about another ability.
+    """
+    with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
+        _write(Path(folder) / ".system", durability, effects, guards, strangers, observers)
+        with open_kernel(folder, catalogue=discover([_OFFERED, *importlib_metadata.distributions()])) as kernel:
+            begun = kernel.session("call")
+            if isinstance(begun, Err):
+                raise RuntimeError(str(begun.error))
+            with begun.value as made:
+                yield made
+
+
+def lines(made: Session) -> list[bytes]:
+    """Return the lines of the session's ledger."""
+    return ledger_file(made).read_bytes().splitlines(keepends=True)
+
+
+def ledger_file(made: Session) -> Path:
+    """Return where the session's ledger is."""
+    return Path(made.ledger._folder.path) / ".events.jsonl"
+
+
+def _write(system: Path, durability: str, effects: str, guards: int, strangers: int, observers: int) -> None:
+    (system / "hooks").mkdir(parents=True)
+    rule = {"match": {"abilities": ["echo"]}, "then": "allow", "reason": "it may be used by everybody"}
+    echo = {"summary": "Echo a text back.", "handler": {"tool": "echo"}, "effects": effects, "timeout_ms": 5000}
+    settings = {
+        "schema_version": "v1",
+        "profile": "bench",
+        "profiles": {"bench": {"durability": durability}},
+        "policies": {"baseline": {"kind": "rules", "rules": [rule], "default": "deny"}},
+        "abilities": {"echo": {**echo, "schema_in": _TEXT, "schema_out": _TEXT}},
+    }
+    _yaml(system / "deedbook.yaml", settings)
+    for number in range(guards):
+        _hook(system, f"guard-{number}", "PreToolUse", "allow", "echo")
+    for number in range(strangers):
+        _hook(system, f"stranger-{number}", "PreToolUse", "allow", "another")
+    for number in range(observers):
+        _hook(system, f"observer-{number}", "PostToolUse", "observe", "echo")
+
+
+def _hook(system: Path, name: str, event: str, handler: str, ability: str) -> None:
+    body = {"id": name, "event_type": event, "handler": {"hook": handler}, "match": {"abilities": [ability]}}
+    _yaml(system / "hooks" / f"{name}.yaml", {"schema_version": "v1", **body})
+
+
+def _yaml(path: Path, document: Any) -> None:
+    """Write *document* as JSON, which is YAML."""
+    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
