@@ -1,19 +1,24 @@
 """The kernel's side of binding: what a plugin is given when it is constructed."""
 
 import posixpath
-from collections.abc import Mapping, Sequence
-from typing import BinaryIO, Final
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO, Final, NoReturn
+from unicodedata import category, normalize
 
 from .contracts import Entry, Failed
 from .errors import BindingError, FileRefused, fault
 from .files import Conflict, Folder
+from .schema import suggest
 
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
-"""Parts of paths below which no tool writes, in whatever case; files whose name begins with ``.env`` are not read either."""
+"""Parts of paths at and below which no tool writes, in whatever case."""
+NEVER_REACHED: Final = ".env"
+"""Files and folders whose name begins with it are not even read: programs keep their secrets there."""
 
 
 class HeldSecret:
-    """A secret's value that does not print."""
+    """A secret's value that does not print, and is not copied by accident."""
 
     __slots__ = ("_name", "_value")
 
@@ -28,16 +33,15 @@ class HeldSecret:
     def __repr__(self) -> str:
         return f"<secret {self._name}>"
 
-    def __reduce__(self) -> str:
-        raise TypeError(f"secret {self._name!r} cannot be pickled")
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"secret {self._name!r} cannot be pickled or copied; ask the host for it where it is needed")
 
 
 class WorkspaceHost:
     """Implements `contracts.Host` over a workspace folder.
 
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
-    read (the state), *secrets* the declared values by name
-    (``None`` where there is none).
+    read (the state), *secrets* the declared values by name (``None`` where there is none).
     """
 
     def __init__(
@@ -45,78 +49,103 @@ class WorkspaceHost:
     ) -> None:
         self._folder = folder
         self._roots = tuple(_normal(root) for root in roots)
-        self._hidden = tuple(hidden)
+        self._hidden = tuple(_alike(_normal(place)) for place in hidden)
         self._secrets = secrets
 
     def secret(self, name: str) -> HeldSecret:
         """Return a declared secret; raises `BindingError`."""
         if name not in self._secrets:
             declared = ", ".join(sorted(self._secrets)) or "none"
-            raise BindingError(fault("SECRET_MISSING", f"secret {name!r} is not declared; declared: {declared}"))
+            why = f"secret {name!r} is not declared{suggest(name, self._secrets)}; declared: {declared}"
+            raise BindingError(fault("SECRET_MISSING", why))
         value = self._secrets[name]
         if not value:
-            raise BindingError(fault("SECRET_MISSING", f"secret {name!r} is declared, but its variable is not set"))
+            why = f"secret {name!r} is declared, but its environment variable is not set, or is empty"
+            raise BindingError(fault("SECRET_MISSING", why))
         return HeldSecret(name, value)
 
     def open(self, path: str) -> BinaryIO:
         """Open a regular file for reading."""
-        place = self._normal_beneath(path)
-        try:
+        place = self._reach(path)
+        with _explained(place):
             return self._folder.open(place)
-        except FileRefused as problem:
-            raise Failed("PATH_REFUSED", str(problem)) from None
 
     def scan(self, path: str) -> Sequence[Entry]:
         """List a folder, sorted; what may not be read is left out."""
-        place = self._normal_beneath(path, folder=True)
-        try:
+        place = self._reach(path, folder=True)
+        with _explained(place):
             found = self._folder.scan(place)
-        except FileRefused as problem:
-            raise Failed("PATH_REFUSED", str(problem)) from None
-        paths = (f"{place}/{name}" if place else name for name, _, _ in found)
-        return [
-            Entry(path, is_folder, size)
-            for path, (_, is_folder, size) in zip(paths, found, strict=True)
-            if self._why_refused(path, folder=is_folder) is None
-        ]
+        entries = (Entry(posixpath.join(place, name), folder, size) for name, folder, size in found)
+        return [entry for entry in entries if self._why_refused(entry.path, folder=entry.folder) is None]
 
     def replace(self, path: str, data: bytes, *, expected: str) -> str:
         """Write a whole file atomically, if it is still what *expected* says."""
-        place = self._normal_beneath(path)
+        place = self._reach(path)
         for part in place.split("/"):
-            if part.casefold() in NEVER_WRITTEN:
-                raise Failed("PATH_REFUSED", f"{path}: tools never write below {part}")
-        try:
+            if _alike(part) in NEVER_WRITTEN:
+                raise Failed("PATH_REFUSED", f"{place!r}: tools never write at or below {part}")
+        if type(expected) is not str:
+            why = 'expected must be the SHA-256 of the present content, or "" for a file that must not exist'
+            raise Failed("WRITE_CONFLICT", f"{place!r}: {why}")
+        with _explained(place):
             return self._folder.replace(place, data, expected=expected, mode=0o644)
-        except Conflict as problem:
-            raise Failed("WRITE_CONFLICT", str(problem), retryable=problem.error.retryable) from None
-        except FileRefused as problem:
-            raise Failed("PATH_REFUSED", str(problem)) from None
 
-    def _normal_beneath(self, path: str, *, folder: bool = False) -> str:
+    def _reach(self, path: str, *, folder: bool = False) -> str:
+        """Return *path*, normal; raises `Failed` if a plugin may not reach it."""
+        if not isinstance(path, str):
+            raise Failed("PATH_REFUSED", f"a path is text, not {type(path).__name__}")
         place = _normal(path)
         why = self._why_refused(place, folder=folder)
         if why:
-            raise Failed("PATH_REFUSED", f"{path!r} {why}")
+            raise Failed("PATH_REFUSED", f"{path[:200]!r} {why}")
         return place
 
-    def _why_refused(self, place: str, *, folder: bool = False) -> str | None:
+    def _why_refused(self, place: str, *, folder: bool) -> str | None:
         """Say what speaks against reaching *place*; a folder may also lead to a root."""
-        if place.startswith(("..", "/")) or (not place and not folder):
+        if place == ".." or place.startswith(("../", "/")):
             return "leads outside the workspace; use a path relative to it"
+        if not place and not folder:
+            return "names no file"
         if not any(_beneath(place, root) or (folder and _beneath(root, place)) for root in self._roots):
             return f"is outside the allowed roots: {', '.join(self._roots) or 'none'}"
-        if place.rsplit("/", 1)[-1].casefold().startswith(".env"):
-            return "is not for plugins"
-        if any(_beneath(place.casefold(), hidden.casefold()) for hidden in self._hidden):
+        alike = _alike(place)
+        if any(part.startswith(NEVER_REACHED) for part in alike.split("/")):
+            return f"is not for plugins: {NEVER_REACHED} files hold secrets"
+        if any(_beneath(alike, hidden) for hidden in self._hidden):
             return "is the kernel's state"
         return None
 
 
+@contextmanager
+def _explained(place: str) -> Iterator[None]:
+    """Say what a `Folder` refuses as plugins know it, and by the path in the workspace: records hold no other."""
+    try:
+        yield
+    except Conflict as problem:
+        why = f"{place!r} {problem.error.message}"
+        raise Failed("WRITE_CONFLICT", why, retryable=problem.error.retryable) from None
+    except FileRefused as problem:
+        raise Failed("PATH_REFUSED", f"{place!r} {problem.error.message}") from None
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, place) from None
+
+
 def _normal(path: str) -> str:
-    """Return *path* without ``.`` and doubled slashes; ``..`` is kept where it leads out."""
+    """Return *path* without ``.`` and doubled slashes; ``..`` is kept where it leads out.
+
+    To resolve ``a/..`` by name alone is exact here, since no link is ever followed.
+    """
     place = posixpath.normpath(path) if path else ""
     return "" if place == "." else place
+
+
+def _alike(place: str) -> str:
+    """Return what all spellings of a path have in common that one file system or another takes for the same.
+
+    Case and composition (APFS), invisible letters (HFS+), dots and spaces at the end of a name (FAT).
+    """
+    seen = "".join(letter for letter in normalize("NFKC", place).casefold() if category(letter) != "Cf")
+    return "/".join(part.rstrip(". ") for part in seen.split("/"))
 
 
 def _beneath(place: str, root: str) -> bool:

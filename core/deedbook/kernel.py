@@ -21,6 +21,8 @@ from .host import WorkspaceHost
 from .ledger import Ledger, WorkspaceLedger
 from .locks import Opened, Store, open_charter
 from .plugins import Catalogue, discover
+from .reader import read
+from .recovery import close_interrupted
 from .schema import Schemas, data_folder, suggest
 from .sealed import Rules, Sealer
 from .session import Session
@@ -92,14 +94,7 @@ class Kernel:
         self.close()
 
     def _head(self, session: Session) -> None:
-        """Write a session's head into the workspace ledger, so that the session cannot vanish unseen."""
-        payload = {
-            "session_id": session.id,
-            "events": session.ledger.size,
-            "head": session.ledger.head,
-            "state": "ended" if session.ended else "open",
-        }
-        write(self.ledger, "ledger.session", payload)
+        write_head(self.ledger, session.ledger, "ended" if session.ended else "open")
 
 
 def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue: Catalogue | None = None) -> Kernel:
@@ -122,11 +117,30 @@ def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue
             "tighter": list(opened.changes.tighter),
         }
         write(ledger, "ledger.charter", payload)
-    secrets = {name: os.environ.get(variable) for name, variable in workspace.secrets.items()}
+    secrets = secrets_of(workspace)
     host = WorkspaceHost(root, workspace.file_roots, hidden_from(workspace), secrets)
     schemas = Schemas.load(data_folder("schemas"))
-    sealer = Sealer(Rules.parse(workspace.seal), {name: value for name, value in secrets.items() if value})
-    return Kernel(workspace, opened, freeze(opened.charter, catalogue, host, schemas), schemas, state, ledger, sealer)
+    bindings = freeze(opened.charter, catalogue, host, schemas)
+    return Kernel(workspace, opened, bindings, schemas, state, ledger, sealer_of(workspace))
+
+
+def close_session(workspace: Workspace, identity: str) -> int:
+    """End a session whose process died; return how many of its calls have an unknown outcome.
+
+    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody writes it, ``SESSION_ENDED`` if it has ended.
+    """
+    with Folder.at(workspace.state) as state:
+        ledger = Ledger.reopen(state.sub(f"sessions/{identity}"), sealer=sealer_of(workspace))
+        try:
+            unknown = close_interrupted(ledger, read(workspace.state / "sessions" / identity))
+        finally:
+            ledger.close()
+        own = WorkspaceLedger.open(state, workspace=identity_of(workspace), kernel=VERSION)
+        try:
+            write_head(own, ledger, "interrupted")
+        finally:
+            own.close()
+    return unknown
 
 
 def read_workspace(path: str | Path, profile: str | None = None) -> Workspace:
@@ -150,6 +164,23 @@ def hidden_from(workspace: Workspace) -> list[str]:
     """Return the folders of the workspace that plugins may not even read."""
     inside = workspace.state.is_relative_to(workspace.root)
     return [str(workspace.state.relative_to(workspace.root))] if inside else []
+
+
+def secrets_of(workspace: Workspace) -> dict[str, str | None]:
+    """Return the declared secrets as the environment has them; ``None`` where a variable is not set."""
+    return {name: os.environ.get(variable) for name, variable in workspace.secrets.items()}
+
+
+def sealer_of(workspace: Workspace) -> Sealer:
+    """Return what every ledger of the workspace seals and scrubs."""
+    secrets = {name: value for name, value in secrets_of(workspace).items() if value}
+    return Sealer(Rules.parse(list(workspace.seal)), secrets)
+
+
+def write_head(own: WorkspaceLedger, ledger: Ledger, state: str) -> None:
+    """Write a session's head into the workspace ledger, so that the session cannot vanish unseen."""
+    payload = {"session_id": ledger.session_id, "events": ledger.size, "head": ledger.head, "state": state}
+    write(own, "ledger.session", payload)
 
 
 def write(ledger: WorkspaceLedger, event_type: str, payload: Object) -> None:

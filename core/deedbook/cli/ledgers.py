@@ -4,7 +4,8 @@ from pathlib import Path
 
 from deedbook.declarations import Workspace
 from deedbook.errors import LedgerError, fault
-from deedbook.events import SESSION_ID
+from deedbook.events import MAX_PAYLOAD, SESSION_ID, split_line
+from deedbook.files import Folder
 from deedbook.kernel import read_workspace
 from deedbook.schema import suggest
 
@@ -30,6 +31,13 @@ def all_files(workspace: Workspace) -> list[Path]:
     """Return the workspace ledger and the ledgers of all sessions, in order of their ids."""
     own = workspace.state / "workspace" / FILE
     return [*([own] if own.exists() else []), *sorted((workspace.state / "sessions").glob(f"*/{FILE}"))]
+
+
+def identity(place: Path) -> tuple[str, str]:
+    """Return a ledger's session id and trace id, as its first line has them; raises `LedgerError`."""
+    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        first = split_line(file.readline(MAX_PAYLOAD + 4096).rstrip(b"\n"), place=f"{place}:1")
+    return first.session_id, first.trace_id
 
 
 def _by_id(workspace: Workspace, name: str) -> Path:

@@ -1,6 +1,7 @@
 """``deedbook run``: one request, from the prompt to the answer."""
 
 import sys
+from contextlib import suppress
 
 import click
 
@@ -68,4 +69,5 @@ def _progress(event: Event) -> None:
     """Show where the run is; only on a terminal."""
     member = _STEPS.get(event.type)
     if member:
-        message(f"· {event.type} {event.payload.get(member, '')}")
+        with suppress(OSError):  # nobody may be looking any more; the ledger goes on
+            message(f"· {event.type} {event.payload.get(member, '')}")

@@ -1,10 +1,11 @@
 """``deedbook sessions``: the lives of work in this workspace."""
 
+import attrs
 import click
 
 from deedbook.files import Folder
 from deedbook.kernel import close_session, read_workspace
-from deedbook.listing import listed
+from deedbook.reader import sessions
 
 from .common import json_option
 from .ledgers import session_file
@@ -23,11 +24,11 @@ def command(ctx: click.Context, *, as_json_: bool) -> int:
         found = []
     else:
         with Folder.at(state) as folder:
-            found = listed(folder)
+            found = sessions(folder)
     if as_json_:
-        as_json({"schema_version": "v1", "sessions": [session.as_json() for session in found]})
+        as_json({"schema_version": "v1", "sessions": [attrs.asdict(session) for session in found]})
     elif found:
-        table((s.id, s.state, s.started, f"{s.events} events", s.purpose) for s in found)
+        table((s.id, s.state, s.started, f"{s.events} events") for s in found)
     else:
         say("no sessions yet")
     return 0
