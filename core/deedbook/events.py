@@ -124,13 +124,14 @@ def seal_line(prefix: str, seq: int, ts: str, prev: str, entry: Entry) -> tuple[
     """Return the finished line with its newline, and its envelope hash."""
     label_, span, parent, payload, payload_hash = entry
     above = f'"{parent}"' if parent else "null"
-    payload_hash = payload_hash or sha256(payload).hexdigest()
     header = (
         f'{prefix}{seq},"ts":"{ts}",{label_}"span_id":"{span}","parent_span_id":{above},'
-        f'"payload_hash":"{payload_hash}","prev_envelope_hash":"{prev}"'
+        f'"payload_hash":"{payload_hash or sha256(payload).hexdigest()}","prev_envelope_hash":"{prev}"'
     ).encode()
     envelope_hash = sha256(header).hexdigest()
-    return b'%b,"envelope_hash":"%b","payload":%b}\n' % (header, envelope_hash.encode(), payload), envelope_hash
+    return b"".join(
+        (header, b',"envelope_hash":"', envelope_hash.encode(), b'","payload":', payload, b"}\n")
+    ), envelope_hash
 
 
 class Line(NamedTuple):

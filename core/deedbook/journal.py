@@ -7,6 +7,7 @@ Nothing here knows what a line means. The promises, in the order in which they a
 3. after a failed fdatasync nothing is believed any more: the journal stays broken until it is opened again.
 """
 
+import errno
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from .canonical import decode, digest
+from .canonical import digest
 from .errors import DomainError, LedgerError, fault
 from .files import Folder
 
@@ -84,7 +85,7 @@ class Journal:
         try:
             done = os.write(self.fd, data)
             if done != len(data):
-                self._finish(memoryview(data)[done:])
+                _write_all(self.fd, memoryview(data)[done:])
             self.end += len(data)
         except OSError as problem:
             self._cut_back()
@@ -99,20 +100,11 @@ class Journal:
     def write_other(self, fd: int, data: bytes) -> None:
         """Write *data* to another new file, durably unless the mode is ``os``, and close it; raises `OSError`."""
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
+            _write_all(fd, memoryview(data))
             if self._durability != "os":
                 self._fdatasync(fd)
         finally:
             os.close(fd)
-
-    def _finish(self, rest: memoryview) -> None:
-        while rest:
-            done = os.write(self.fd, rest)
-            if not done:
-                raise OSError(0, "the file takes no more bytes")
-            rest = rest[done:]
 
     def _cut_back(self) -> None:
         """Take away what a failed write left. It counts as broken meanwhile, so that no signal lets half a line by."""
@@ -187,6 +179,14 @@ class Journal:
             with self._turn:
                 while self._syncing:
                     self._turn.wait()
+
+
+def _write_all(fd: int, rest: memoryview) -> None:
+    while rest:
+        done = os.write(fd, rest)
+        if not done:
+            raise OSError(errno.EIO, "the file takes no more bytes")
+        rest = rest[done:]
 
 
 class _Flusher:
@@ -275,25 +275,21 @@ def lines_from_end(fd: int, end: int, *, place: str) -> Iterator[tuple[int, byte
 
 
 def find_tail(fd: int, *, place: str) -> Tail:
-    """Find the last line that is one, ended by a newline and JSON, without a full read; what follows it is torn."""
+    """Find the last whole line without a full read; what follows it is torn.
+
+    A write that did not end leaves no newline, zeros, or what is not even shaped like a line; whatever else is wrong
+    with a line is damage, and not for recovery to judge.
+    """
     size = os.fstat(fd).st_size
     for offset, line in lines_from_end(fd, size, place=place):
         end = offset + len(line)
         if size - offset > MAX_TAIL:
             break
-        if line.endswith(b"\n") and _is_json(line):
+        if line.startswith(b"{") and line.endswith(b"}\n") and b"\0" not in line:
             return Tail(end, line, size - end)
     if size > MAX_TAIL:
-        raise LedgerError(fault("LEDGER_UNSOUND", "no sound line near its end; verify the file", place=place))
+        raise LedgerError(fault("LEDGER_UNSOUND", "no whole line near its end; verify the file", place=place))
     return Tail(0, b"", size)
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        decode(line)
-    except ValueError:
-        return False
-    return True
 
 
 def set_aside(folder: Folder, fd: int, tail: Tail) -> Torn:

@@ -9,6 +9,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
@@ -23,6 +24,8 @@ from .files import Folder
 
 MAX_INLINE: Final = 1024 * 1024
 """A payload of more bytes has members sealed until it fits."""
+MAX_BLOBS: Final = 64
+"""Where more values than this would be sealed in one payload, whole members are: each is a file of its own."""
 SALT_BYTES: Final = 32
 
 _SALTED: Final = re.compile(r"[0-9a-f]{64}")
@@ -236,13 +239,16 @@ def _seal_at(value: Any, path: tuple[str, ...], blobs: list[Blob]) -> None:
 
 
 def _sealed_or_whole(value: dict[str, Any], payload: bytes, found: list[Blob]) -> bytes:
-    """Encode *value*; where sealing inside has passed the limits of depth and size, seal the members whole instead."""
-    try:
-        return encode(value)
-    except IntakeError:
-        found.clear()
-        before = decode(payload).items()
-        return encode({key: item if value[key] == item else _seal(item, found) for key, item in before})
+    """Encode *value*, unless too much was sealed in it for the limits of depth and size, or for one append.
+
+    Then the members of *payload* in which something was sealed are sealed whole instead.
+    """
+    if len(found) <= MAX_BLOBS:
+        with suppress(IntakeError):
+            return encode(value)
+    found.clear()
+    before = decode(payload).items()
+    return encode({key: item if value[key] == item else _seal(item, found) for key, item in before})
 
 
 def _steps(value: Any, step: str) -> Sequence[Any]:
