@@ -1,0 +1,80 @@
+"""What durability costs: one fdatasync for a call that writes, shared ones for many threads (T4). Wall time."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from benchmarks.calls import lines_of
+from benchmarks.measures import Line, Measure, Note
+from benchmarks.rounds import WALL, Work, once_each
+from benchmarks.workspaces import ARGS, ledger_file, session
+from deedbook.events import Entry, label, new_id
+from deedbook.files import Folder
+from deedbook.ledger import Ledger
+
+_THREADS: Final = 16
+_APPENDS: Final = 100
+_CALLS: Final = 300
+
+
+def run() -> Iterator[Line]:
+    """Measure both."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _writing_call(Path(folder))
+        yield from _shared_syncs(Path(folder))
+
+
+def _writing_call(folder: Path) -> Iterator[Line]:
+    with session(durability="boundary", effects="write") as made:
+        written = lines_of(lambda: made.call("echo", ARGS), ledger_file(made))
+        candidates = {"ours": lambda: made.call("echo", ARGS), "floor": bare(written, folder / "bare.jsonl")}
+        times = once_each(candidates, clock=WALL, rounds=_CALLS)
+    p50 = times.micros("ours") / times.micros("floor")
+    yield Note(f"durable call: one fdatasync takes {times.micros('floor'):.0f} µs here and now")
+    yield Measure("durable call (boundary, writing): p50 to write + fdatasync", "at most", 1.3, p50)
+
+
+def bare(written: list[bytes], file: Path) -> Work:
+    """Return the bare system calls: the intent's lines, a sync, the result's line."""
+    fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    before, after = b"".join(written[:-1]), written[-1]
+
+    def work() -> None:
+        os.write(fd, before)
+        os.fdatasync(fd)
+        os.write(fd, after)
+
+    return work
+
+
+def _shared_syncs(folder: Path) -> Iterator[Line]:
+    syncs = 0
+
+    def counted(fd: int) -> None:
+        nonlocal syncs
+        syncs += 1
+        os.fdatasync(fd)
+
+    place = Folder.at(folder / "shared", create=True)
+    ledger = Ledger.create(place, new_id(), new_id(), durability="always", fdatasync=counted)
+    ledger.append([Entry(label("session.start", "runtime", None), ledger.span(), None, b"{}")])
+    syncs = 0
+    together = threading.Barrier(_THREADS)
+
+    def writer() -> None:
+        together.wait()
+        for _ in range(_APPENDS):
+            ledger.append([Entry(label("user.message", "user", "ada"), ledger.span(), ledger.root, b'{"text":"hello"}')])
+
+    threads = [threading.Thread(target=writer) for _ in range(_THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ledger.close()
+    yield Measure(
+        f"durable appends (always, {_THREADS} threads): events per sync", "at least", 5, _THREADS * _APPENDS / syncs, unit=""
+    )
