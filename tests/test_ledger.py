@@ -1,0 +1,501 @@
+"""A session's ledger: appending, the chain, time, sealing, subscribers, locks, opening again."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from writing import NAME, SESSION, TRACE, again, begin, checked, note, types
+
+from deedbook import canonical
+from deedbook.canonical import decode, encode
+from deedbook.errors import FileRefused, IntakeError, LedgerError
+from deedbook.events import Entry, label
+from deedbook.files import Folder
+from deedbook.ledger import Ledger
+from deedbook.reader import read
+from deedbook.sealed import Rules, Sealer, open_value, opened
+
+
+def code(caught) -> str:
+    return caught.value.error.code
+
+
+class Clock:
+    """A clock that shows what it is told to."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# --- appending --------------------------------------------------------------------------------------------------------
+
+
+def test_append_writes_lines_that_an_independent_check_accepts(tmp_path):
+    with_payload = {"text": "é\u2028\n", "n": [1, None, 1.5], "o": {}}
+    ledger = begin(tmp_path)
+    for i in range(50):
+        ledger.append([note(ledger, f"{i}"), note(ledger)])
+    ledger.append([Entry(label("user.message", "user", None), ledger.span(), ledger.root, encode(with_payload))])
+    ledger.close()
+    lines = checked(tmp_path)
+    assert len(lines) == 102
+    assert lines[-1]["payload"] == with_payload
+    assert {(line["session_id"], line["trace_id"]) for line in lines} == {(SESSION, TRACE)}
+
+
+def test_append_returns_the_seq_of_the_last_entry(tmp_path):
+    ledger = begin(tmp_path)
+    assert ledger.append([note(ledger), note(ledger), note(ledger)]) == 3
+    assert ledger.append([]) == 3
+    assert ledger.append([note(ledger)]) == 4
+    ledger.close()
+    assert len(checked(tmp_path)) == 5
+
+
+def test_append_of_several_entries_is_one_write(tmp_path, monkeypatch):
+    ledger = begin(tmp_path, durability="os")
+    written = []
+    write = os.write
+    monkeypatch.setattr("deedbook.journal.os.write", lambda fd, data: written.append(write(fd, data)) or written[-1])
+    ledger.append([note(ledger), note(ledger), note(ledger)])
+    monkeypatch.undo()
+    ledger.close()
+    assert len(written) == 1
+    assert len(checked(tmp_path)) == 4
+
+
+def test_append_gives_all_entries_one_time(tmp_path):
+    ledger = begin(tmp_path, clock=Clock())
+    ledger.append([note(ledger), note(ledger)], ts="2026-11-21T10:00:00.123Z")
+    ledger.append([note(ledger)])
+    ledger.close()
+    assert [line["ts"] for line in checked(tmp_path)] == [
+        "2023-11-14T22:13:20.000Z",
+        "2026-11-21T10:00:00.123Z",
+        "2026-11-21T10:00:00.123Z",
+        "2023-11-14T22:13:20.000Z",
+    ]
+
+
+def test_ledger_knows_where_it_stands(tmp_path):
+    ledger = begin(tmp_path)
+    ledger.append([note(ledger)])
+    lines = checked(tmp_path)
+    assert (ledger.session_id, ledger.trace_id, ledger.root) == (SESSION, TRACE, lines[0]["span_id"])
+    assert (ledger.size, ledger.head) == (2, lines[-1]["envelope_hash"])
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("parent", "seq"), [(None, 1), ("00000000000000ab", 0)], ids=["a second root", "a first event with a parent"]
+)
+def test_append_refuses_what_is_no_tree(tmp_path, parent, seq):
+    ledger = begin(tmp_path) if seq else Ledger.create(Folder.at(tmp_path), SESSION, TRACE)
+    with pytest.raises(LedgerError, match="no other, has no parent"):
+        ledger.append([Entry(label("user.message", "user", None), ledger.span(), parent, b"{}")])
+    assert ledger.size == seq
+    ledger.close()
+
+
+def test_append_refuses_what_may_not_follow_the_end(tmp_path):
+    ledger = begin(tmp_path)
+    ledger.append([note(ledger, event_type="session.end")])
+    with pytest.raises(LedgerError) as caught:
+        ledger.append([note(ledger)])
+    assert code(caught) == "SESSION_ENDED"
+    ledger.append([note(ledger, event_type="event.amended"), note(ledger, event_type="payload.erased")])
+    ledger.close()
+    with pytest.raises(LedgerError) as caught:
+        (reopened := again(tmp_path)).append([note(reopened)])
+    assert code(caught) == "SESSION_ENDED"
+    reopened.append([note(reopened, event_type="ledger.recovered")])
+    reopened.close()
+    assert types(checked(tmp_path)) == [
+        "session.start",
+        "session.end",
+        "event.amended",
+        "payload.erased",
+        "ledger.recovered",
+    ]
+
+
+def test_append_refuses_a_batch_that_goes_on_after_the_end_and_writes_none_of_it(tmp_path):
+    ledger = begin(tmp_path)
+    with pytest.raises(LedgerError) as caught:
+        ledger.append([note(ledger, event_type="session.end"), note(ledger)])
+    assert code(caught) == "SESSION_ENDED"
+    ledger.append([note(ledger)])
+    ledger.close()
+    assert types(checked(tmp_path)) == ["session.start", "user.message"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.text(max_size=4), max_size=3), max_size=6), st.data())
+def test_chain_is_one_however_often_the_ledger_is_closed_between(tmp_path_factory, batches, data):
+    place = tmp_path_factory.mktemp("ledger")
+    ledger = begin(place, durability="os")
+    for batch in batches:
+        if data.draw(st.booleans()):
+            ledger.close()
+            ledger = again(place, durability="os")
+        ledger.append([note(ledger, text) for text in batch])
+    ledger.close()
+    assert [line["payload"].get("text") for line in checked(place)] == [
+        None,
+        *(text for batch in batches for text in batch),
+    ]
+
+
+# --- creating and opening again ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("session_id", "trace_id"),
+    [
+        ("../x", TRACE),
+        ("", TRACE),
+        ("a\n", TRACE),
+        ("a/b", TRACE),
+        ("\u202ea", TRACE),
+        ("a" * 129, TRACE),
+        (SESSION, "x"),
+    ],
+)
+def test_create_refuses_ids_that_are_not_in_the_format(tmp_path, session_id, trace_id):
+    with pytest.raises(LedgerError, match="not in the format"):
+        Ledger.create(Folder.at(tmp_path), session_id, trace_id)
+    assert not (tmp_path / NAME).exists()
+
+
+def test_create_refuses_a_folder_that_has_a_ledger(tmp_path):
+    begin(tmp_path).close()
+    before = (tmp_path / NAME).read_bytes()
+    with pytest.raises(LedgerError, match="there is a ledger already"):
+        begin(tmp_path)
+    assert (tmp_path / NAME).read_bytes() == before
+
+
+def test_create_makes_a_file_for_its_owner_only(tmp_path):
+    begin(tmp_path).close()
+    assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_reopen_goes_on_where_the_ledger_stands(tmp_path):
+    first = begin(tmp_path)
+    first.append([note(first)])
+    first.close()
+    second = again(tmp_path)
+    assert (second.session_id, second.trace_id, second.root) == (SESSION, TRACE, first.root)
+    assert (second.size, second.head) == (first.size, first.head)
+    second.append([note(second)], durable=True)
+    second.close()
+    assert types(checked(tmp_path)) == ["session.start", "user.message", "user.message"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"schema_version":"1.1","sess'])
+def test_reopen_says_that_there_is_no_session_where_nothing_was_recorded(tmp_path, content):
+    if content is not None:
+        (tmp_path / NAME).write_bytes(content)
+    with pytest.raises(LedgerError) as caught:
+        again(tmp_path)
+    assert code(caught) == "SESSION_NOT_FOUND"
+    assert content is None or (tmp_path / NAME).read_bytes() == content
+
+
+@pytest.mark.parametrize("size", [100, 5000])
+def test_reopen_reads_as_little_of_a_long_ledger_as_of_a_short_one(tmp_path, monkeypatch, size):
+    ledger = begin(tmp_path, durability="os")
+    for _ in range(size // 50):
+        ledger.append([note(ledger, "x" * 200) for _ in range(50)])
+    ledger.close()
+    counted = []
+    pread = os.pread
+    monkeypatch.setattr("deedbook.journal.os.pread", lambda *at: counted.append(len(raw := pread(*at))) or raw)
+    again(tmp_path).close()
+    assert 0 < sum(counted) < 200_000
+
+
+def test_close_gives_the_lock_back_and_ends_writing(tmp_path):
+    ledger = begin(tmp_path)
+    ledger.close()
+    ledger.close()
+    with pytest.raises(LedgerError) as caught:
+        ledger.append([note(ledger)])
+    assert code(caught) == "LEDGER_BROKEN"
+    again(tmp_path).close()
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_writer_in_this_process_is_told_that_it_is_locked(tmp_path):
+    ledger = begin(tmp_path)
+    with pytest.raises(LedgerError) as caught:
+        again(tmp_path)
+    assert code(caught) == "LEDGER_LOCKED"
+    assert caught.value.error.retryable
+    ledger.append([note(ledger)])
+    ledger.close()
+    assert len(checked(tmp_path)) == 2
+
+
+def test_a_second_writer_in_another_process_is_told_that_it_is_locked(tmp_path):
+    ledger = begin(tmp_path)
+    script = """
+import sys
+from deedbook.errors import LedgerError
+from deedbook.files import Folder
+from deedbook.ledger import Ledger
+try:
+    Ledger.reopen(Folder.at(sys.argv[1]))
+except LedgerError as problem:
+    print(problem.error.code)
+"""
+    run = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True)
+    assert run.stdout == "LEDGER_LOCKED\n"
+    ledger.close()
+
+
+def test_a_forked_process_cannot_write_and_does_not_disturb_its_parent(tmp_path):
+    script = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from writing import begin, note
+from deedbook.errors import LedgerError
+ledger = begin(Path(sys.argv[1]))
+ledger.append([note(ledger)])
+child = os.fork()
+if not child:
+    for attempt in (lambda: ledger.append([note(ledger)]), lambda: ledger.append([note(ledger)], durable=True)):
+        try:
+            attempt()
+        except LedgerError as problem:
+            print(problem.error.code, flush=True)
+    ledger.close()
+    os._exit(0)
+os.waitpid(child, 0)
+ledger.append([note(ledger)], durable=True)
+try:
+    begin(Path(sys.argv[1]))
+except LedgerError as problem:
+    print(problem.error.message)
+ledger.close()
+"""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, tmp_path, os.path.dirname(__file__)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[:2] == ["LEDGER_BROKEN", "LEDGER_BROKEN"]
+    assert len(checked(tmp_path)) == 3
+
+
+def test_threads_write_one_chain(tmp_path):
+    ledger = begin(tmp_path)
+
+    def work(name: int) -> None:
+        for i in range(40):
+            ledger.append([note(ledger, f"{name}.{i}.a"), note(ledger, f"{name}.{i}.b")], durable=i % 8 == 0)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ledger.close()
+    texts = [line["payload"].get("text") for line in checked(tmp_path)][1:]
+    assert len(set(texts)) == len(texts) == 640
+    for name in range(8):
+        own = [text for text in texts if text.startswith(f"{name}.")]
+        assert own == [f"{name}.{i}.{part}" for i in range(40) for part in "ab"]
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_clock_that_goes_back_is_recorded_once_and_then_believed(tmp_path):
+    clock = Clock(1_700_003_600.0)
+    ledger = begin(tmp_path, clock=clock)
+    ledger.append([note(ledger)])
+    clock.now -= 3600
+    for _ in range(3):
+        ledger.append([note(ledger)])
+        clock.now += 1
+    ledger.close()
+    lines = checked(tmp_path)
+    assert types(lines) == ["session.start", "user.message", "system.clock_regressed", *["user.message"] * 3]
+    assert lines[2]["payload"] == {"from": "2023-11-14T23:13:20.000Z", "to": "2023-11-14T22:13:20.000Z"}
+    assert lines[2]["parent_span_id"] == lines[0]["span_id"]
+    assert [line["ts"] for line in lines[2:]] == sorted(line["ts"] for line in lines[2:])
+
+
+def test_clock_that_went_back_while_the_ledger_was_closed_is_recorded(tmp_path):
+    begin(tmp_path, clock=Clock(1_700_000_000.0)).close()
+    ledger = again(tmp_path, clock=Clock(1_600_000_000.0))
+    ledger.append([note(ledger)])
+    ledger.close()
+    assert types(checked(tmp_path)) == ["session.start", "system.clock_regressed", "user.message"]
+
+
+def test_clock_that_goes_back_by_less_than_is_written_is_no_event(tmp_path):
+    clock = Clock(1_700_000_000.0009)
+    ledger = begin(tmp_path, clock=clock)
+    clock.now -= 0.0005
+    ledger.append([note(ledger)])
+    ledger.close()
+    assert types(checked(tmp_path)) == ["session.start", "user.message"]
+
+
+def test_clock_that_goes_back_after_the_end_adds_nothing(tmp_path):
+    clock = Clock()
+    ledger = begin(tmp_path, clock=clock)
+    ledger.append([note(ledger, event_type="session.end")])
+    clock.now -= 10
+    assert ledger.now() == "2023-11-14T22:13:10.000Z"
+    ledger.close()
+    assert types(checked(tmp_path)) == ["session.start", "session.end"]
+
+
+# --- sealing ----------------------------------------------------------------------------------------------------------
+
+
+def test_sealed_values_lie_beside_the_ledger_and_open_again(tmp_path):
+    sealer = Sealer(Rules.parse(["user.message/text"]), {"gh": "s3cr3t-value"})
+    ledger = begin(tmp_path, sealer=sealer)
+    ledger.append([note(ledger, "with s3cr3t-value inside"), note(ledger, "second")], durable=True)
+    ledger.close()
+    _, first, second = checked(tmp_path)
+    assert b"second" not in (tmp_path / NAME).read_bytes()
+    with Folder.at(tmp_path) as folder:
+        assert open_value(folder, first["payload"]["text"]) == "with [secret:gh] inside"
+        assert opened(folder, second["payload"]) == {"text": "second"}
+    assert {entry.name for entry in (tmp_path / "sealed").iterdir()} == {
+        line["payload"]["text"]["$sealed"] for line in (first, second)
+    }
+
+
+def test_sealed_payloads_are_hashed_as_they_are_stored(tmp_path):
+    ledger = begin(tmp_path, sealer=Sealer(Rules.parse(["user.message/text"])))
+    known = canonical.digest(encode({"text": "hi"}))
+    ledger.append([note(ledger)._replace(payload_hash=known)])
+    ledger.close()
+    assert checked(tmp_path)[1]["payload_hash"] != known
+
+
+def test_payload_over_a_mebibyte_is_sealed_without_any_rule(tmp_path):
+    ledger = begin(tmp_path)
+    ledger.append([note(ledger, "x" * 2_000_000)])
+    ledger.close()
+    (_, line) = checked(tmp_path)
+    assert (tmp_path / NAME).stat().st_size < 2000
+    with Folder.at(tmp_path) as folder:
+        assert open_value(folder, line["payload"]["text"]) == "x" * 2_000_000
+
+
+def test_payload_of_a_hundred_megabytes_is_refused_at_intake():
+    with pytest.raises(IntakeError) as caught:
+        canonical.admit({"text": "x" * 100_000_000})
+    assert code(caught) == "INTAKE_REFUSED"
+
+
+def test_payload_that_cannot_be_sealed_small_enough_is_refused_and_nothing_kept(tmp_path):
+    ledger = begin(tmp_path, sealer=Sealer(Rules.parse(["user.message/text"])))
+    with pytest.raises(IntakeError):
+        ledger.append([note(ledger), note(ledger, "x" * canonical.MAX_BYTES)])
+    ledger.append([note(ledger)])
+    ledger.close()
+    assert len(checked(tmp_path)) == 2
+    assert len(list((tmp_path / "sealed").iterdir())) == 1
+
+
+# --- subscribers ------------------------------------------------------------------------------------------------------
+
+
+def test_subscribers_hear_what_a_reader_reads(tmp_path):
+    heard = []
+    ledger = begin(tmp_path, sealer=Sealer(Rules.parse(["*/text"])), clock=Clock())
+    ledger.subscribe(heard.append)
+    ledger.append([note(ledger, "a"), note(ledger, "b")], ts="2026-11-21T10:00:00.000Z")
+    ledger.append([note(ledger, event_type="session.end")])
+    ledger.close()
+    assert heard == list(read(tmp_path))[1:]
+    assert [event.seq for event in heard] == [1, 2, 3]
+
+
+def test_subscribers_that_fail_break_the_ledger(tmp_path):
+    def fail(_event):
+        raise ZeroDivisionError("no")
+
+    ledger = begin(tmp_path)
+    ledger.subscribe(fail)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="live state is not the ledger's any more") as caught:
+            ledger.append([note(ledger)])
+        assert code(caught) == "LEDGER_BROKEN"
+    ledger.close()
+    assert len(checked(tmp_path)) == 2
+
+
+def test_payloads_are_not_parsed_when_nobody_listens(tmp_path, monkeypatch):
+    ledger = begin(tmp_path)
+    monkeypatch.setattr("deedbook.chain.decode", None)
+    ledger.append([note(ledger)])
+    ledger.subscribe(lambda event: None)
+    with pytest.raises(LedgerError):
+        ledger.append([note(ledger)])
+    ledger.close()
+
+
+# --- links and special files ------------------------------------------------------------------------------------------
+
+
+def test_ledger_that_is_a_link_is_refused(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious\n")
+    for link in (lambda to: to.symlink_to(victim), lambda to: to.hardlink_to(victim)):
+        link(tmp_path / NAME)
+        for attempt in (begin, again):
+            with pytest.raises((FileRefused, LedgerError)):
+                attempt(tmp_path)
+        (tmp_path / NAME).unlink()
+    assert victim.read_bytes() == b"precious\n"
+
+
+def test_ledger_that_is_a_fifo_is_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / NAME)
+    with pytest.raises((FileRefused, LedgerError)):
+        again(tmp_path)
+
+
+def test_session_folder_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "state" / "sessions").mkdir(parents=True)
+    (tmp_path / "state" / "sessions" / SESSION).symlink_to(tmp_path / "outside")
+    with Folder.at(tmp_path / "state") as state, pytest.raises(FileRefused):
+        state.sub(f"sessions/{SESSION}", create=True)
+
+
+def test_sealed_folder_that_is_a_link_is_refused_and_nothing_is_recorded(tmp_path):
+    (tmp_path / "outside").mkdir()
+    ledger = begin(tmp_path / "own")
+    (tmp_path / "own" / "sealed").symlink_to(tmp_path / "outside")
+    with pytest.raises(FileRefused):
+        ledger.append([note(ledger, "x" * 2_000_000)])
+    ledger.append([note(ledger)])
+    ledger.close()
+    assert len(checked(tmp_path / "own")) == 2
+    assert not list((tmp_path / "outside").iterdir())
+
+
+def test_payload_bytes_reach_the_file_as_they_are(tmp_path):
+    ledger = begin(tmp_path)
+    payload = encode({"text": "\x00\x1f\x7f\u2028\ufeff𝄞", "n": 1e21})
+    ledger.append([Entry(label("user.message", "user", None), ledger.span(), ledger.root, payload)])
+    ledger.close()
+    assert b',"payload":' + payload + b"}\n" in (tmp_path / NAME).read_bytes()
+    assert checked(tmp_path)[1]["payload"] == decode(payload)
