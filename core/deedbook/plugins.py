@@ -1,8 +1,14 @@
 """Installed plugins: entry points to a catalogue without importing anything; then one at a time, loaded and checked."""
 
-import inspect
+import hashlib
+import json
+import re
+import signal
 import sys
+import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from hashlib import sha256
 from types import MappingProxyType
@@ -14,9 +20,10 @@ import orjson
 import pluggy
 
 from . import canonical
-from .contracts import GateSpec, HandlerSpec, Lifecycle
-from .errors import BindingError, DomainError, fault
+from .contracts import Lifecycle
+from .errors import BindingError, DomainError, describe, fault
 from .schema import suggest
+from .shape import misfits
 
 GROUPS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -44,7 +51,7 @@ EVENTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Life-cycle event in YAML, and the method of `contracts.Lifecycle` that answers it."""
 
-_ACTING: Final = frozenset({"tool", "provider", "flow"})
+_HASHED_WITH: Final = ((json, "dumps"), (json, "loads"), (orjson, "dumps"), (orjson, "loads"), (hashlib, "sha256"))
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -61,13 +68,19 @@ class Offer:
     @cached_property
     def editable(self) -> bool:
         """Whether the distribution is installed in place, so that its files may change under the charter."""
-        record = self.metadata.read_text("direct_url.json")
-        return bool(record and orjson.loads(record).get("dir_info", {}).get("editable"))
+        try:
+            record = self.metadata.read_text("direct_url.json")
+            return bool(record and orjson.loads(record).get("dir_info", {}).get("editable"))
+        except (ValueError, AttributeError):
+            return True  # what cannot be told is not pinned
 
     @cached_property
     def digest(self) -> str | None:
-        """SHA-256 over the distribution's module files and entry points as installed; ``None`` if editable."""
-        return None if self.editable else _distribution_digest(self.metadata)
+        """SHA-256 over the distribution's module files and entry points as installed.
+
+        ``None`` where it is editable, or keeps no record of its files.
+        """
+        return None if self.editable or not self.metadata.files else _distribution_digest(self.metadata)
 
     def __str__(self) -> str:
         return f"{self.kind} plugin {self.name!r} of {self.distribution} {self.version}"
@@ -75,19 +88,19 @@ class Offer:
 
 @attrs.frozen
 class Catalogue:
-    """What is installed: offers by kind and name, and names that two distributions claim."""
+    """What is installed: offers by kind and name, names that two distributions claim, and what cannot be read."""
 
     offers: Mapping[tuple[str, str], Offer]
     clashes: Mapping[tuple[str, str], tuple[Offer, ...]]
+    unreadable: tuple[str, ...] = ()
 
     def find(self, kind: str, name: str, place: str | None = None) -> Offer:
         """Return the one offer of that name; raises `BindingError` if there is none, or more than one."""
         rivals = self.clashes.get((kind, name))
         if rivals:
             owners = " and ".join(f"{rival.distribution} {rival.version}" for rival in rivals)
-            raise BindingError(
-                fault("PLUGIN_BROKEN", f"{kind} {name!r} is offered by {owners}; uninstall all but one", place=place)
-            )
+            why = f"{kind} {name!r} is offered by {owners}; uninstall all but one"
+            raise BindingError(fault("PLUGIN_BROKEN", why, place=place))
         offer = self.offers.get((kind, name))
         if offer is None:
             raise BindingError(self._missing(kind, name, place))
@@ -99,9 +112,10 @@ class Catalogue:
 
     def _missing(self, kind: str, name: str, place: str | None) -> DomainError:
         names = self.names(kind)
+        broken = f" (the metadata of {', '.join(self.unreadable)} cannot be read)" if self.unreadable else ""
         return fault(
             "PLUGIN_MISSING",
-            f"{kind} {name!r} is not installed{suggest(name, names)}; installed: {', '.join(names) or 'none'}. "
+            f"{kind} {name!r} is not installed{suggest(name, names)}; installed: {', '.join(names) or 'none'}{broken}. "
             "Correct the name, or pip install its plugin.",
             place=place,
         )
@@ -110,146 +124,143 @@ class Catalogue:
 def discover(distributions: Iterable[importlib_metadata.Distribution] | None = None) -> Catalogue:
     """Read the metadata of installed distributions; imports no plugin.
 
-    Of distributions with one name the first on the path counts, as for Python's own import.
+    Of distributions with one name the first on the path counts, as for Python's own import. One whose metadata cannot
+    be read offers nothing: what it would have offered is missing where it is named.
     """
     found: dict[tuple[str, str], list[Offer]] = {}
-    for offer in _offers(importlib_metadata.distributions() if distributions is None else distributions):
-        found.setdefault((offer.kind, offer.name), []).append(offer)
+    unreadable: list[str] = []
+    seen: set[str] = set()
+    present: Iterable[Any] = importlib_metadata.distributions() if distributions is None else distributions
+    for distribution in present:
+        try:
+            name = _name(distribution)
+            offers = [] if name in seen else list(_offers(name, distribution))
+        except Exception as problem:  # noqa: BLE001 - a half removed package must not stop every command
+            unreadable.append(_where(distribution, problem))
+            continue
+        seen.add(name)
+        for offer in offers:
+            found.setdefault((offer.kind, offer.name), []).append(offer)
     return Catalogue(
         {key: offers[0] for key, offers in found.items() if len(offers) == 1},
         {key: tuple(offers) for key, offers in found.items() if len(offers) > 1},
+        tuple(unreadable),
     )
 
 
 def load(offer: Offer, place: str | None = None) -> type[Any]:
-    """Import a plugin and return its class, checked against its kind; raises `BindingError` whatever it does."""
+    """Import a plugin and return its class, checked against its kind; raises `BindingError` whatever it does.
+
+    What its import did to signal handlers, to the recursion limit and to warnings is undone.
+    """
+    made: Any = None
     try:
-        module, _, attribute = offer.target.partition(":")
-        __import__(module)
-        made: Any = sys.modules[module]
-        for part in attribute.split("."):
-            made = getattr(made, part)
+        with _undisturbed() as replaced:
+            made = _import(offer)
+        problems = [*misfits(offer.kind, made), *(f"replaced {name} while it was loaded" for name in replaced)]
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # noqa: BLE001 - a plugin that says sys.exit() must not end the kernel
-        why = f"{offer} does not load from {offer.target}: {type(problem).__name__}: {problem}"
-        raise BindingError(fault("PLUGIN_BROKEN", why, place=place)) from None
-    problems = list(_problems(offer, made))
+        problems = [f"does not load from {offer.target}: {describe(problem)}"]
     if not canonical.check_bindings():
         problems.append("changed how the kernel hashes while it was loaded")
     if problems:
-        raise BindingError(*(fault("PLUGIN_BROKEN", f"{offer}: {problem}", place=place) for problem in problems))
+        raise BindingError(*(_broken(offer, problem, place) for problem in problems))
     return made  # type: ignore[no-any-return]
 
 
 def implementations(offer: Offer, made: object, event: str, place: str | None = None) -> Any:
     """Return the method of a hook object that answers *event*; raises `BindingError` if it has none."""
-    method = EVENTS[event]
     manager = pluggy.PluginManager("deedbook")
     manager.add_hookspecs(Lifecycle)
     try:
         manager.register(made)
         manager.check_pending()
-    except pluggy.PluginValidationError as problem:
-        raise BindingError(fault("PLUGIN_BROKEN", f"{offer}: {problem}", place=place)) from None
-    found = getattr(manager.hook, method).get_hookimpls()
-    if not found:
-        has = ", ".join(name for name, hook in EVENTS.items() if getattr(manager.hook, hook).get_hookimpls())
-        why = f"{offer} does not answer {event}; it answers {has or 'nothing (is @hookimpl missing?)'}"
-        raise BindingError(fault("PLUGIN_BROKEN", why, place=place))
-    return found[0].function
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # noqa: BLE001 - registering looks at every attribute, and one may do anything
+        raise BindingError(_broken(offer, describe(problem), place)) from None
+    found = {name: getattr(manager.hook, method).get_hookimpls() for name, method in EVENTS.items()}
+    if len(found[event]) != 1:
+        has = ", ".join(name for name, methods in found.items() if methods)
+        why = f"has {len(found[event])} answers to {event}; it answers {has or 'nothing (is @hookimpl missing?)'}"
+        raise BindingError(_broken(offer, why, place))
+    return found[event][0].function
+
+
+def _broken(offer: Offer, problem: str, place: str | None) -> DomainError:
+    return fault("PLUGIN_BROKEN", f"{offer}: {problem}", place=place)
 
 
 # --- reading metadata -------------------------------------------------------------------------------------------------
 
 
-def _offers(distributions: Iterable[importlib_metadata.Distribution]) -> Iterator[Offer]:
+def _offers(name: str, distribution: importlib_metadata.Distribution) -> Iterator[Offer]:
     kinds = {group: kind for kind, group in GROUPS.items()}
-    seen: set[str] = set()
-    for distribution in distributions:
-        name = _normal(distribution.metadata["Name"] or "")
-        if name in seen:
-            continue
-        seen.add(name)
-        for point in distribution.entry_points:
-            if point.group in kinds:
-                yield Offer(kinds[point.group], point.name, point.value, name, distribution.version, distribution)
+    points = [point for point in distribution.entry_points if point.group in kinds]
+    version = distribution.version if points else ""
+    for point in points:
+        yield Offer(kinds[point.group], point.name, point.value, name, version, distribution)
 
 
-def _normal(name: str) -> str:
-    return name.lower().replace("_", "-").replace(".", "-")
+def _name(distribution: importlib_metadata.Distribution) -> str:
+    """Return the normalised name (PEP 503), by the folder's name where it tells: parsing takes far longer."""
+    quick = getattr(distribution, "_normalized_name", None)
+    return re.sub(r"[-_.]+", "-", quick or distribution.metadata["Name"]).lower()
+
+
+def _where(distribution: importlib_metadata.Distribution, problem: Exception) -> str:
+    return f"{getattr(distribution, '_path', None) or type(distribution).__name__}: {describe(problem)}"
 
 
 def _distribution_digest(distribution: importlib_metadata.Distribution) -> str:
+    """Hash what a wheel brought: not what the installer added, and nothing that says where or when."""
     total = sha256()
     for path in sorted(distribution.files or (), key=str):
-        inside = path.parent.name.endswith(".dist-info")
-        if (inside and path.name != "entry_points.txt") or path.suffix == ".pyc" or ".." in path.parts:
+        told = path.parts[0].endswith(".dist-info")
+        if (told and path.parts[1:] != ("entry_points.txt",)) or path.suffix == ".pyc" or ".." in path.parts:
             continue
-        name = path.name if inside else str(path)  # the folder's name holds the version, which stands elsewhere
-        total.update(f"{name}\0{sha256(path.read_binary()).hexdigest()}\n".encode())
+        name = path.name if told else str(path)  # the folder's name holds the version, which stands elsewhere
+        total.update(f"{name}\0{_file_digest(path)}\n".encode())
     return total.hexdigest()
 
 
-# --- checking a class against its kind --------------------------------------------------------------------------------
-
-
-def _problems(offer: Offer, made: Any) -> Iterator[str]:
-    if not inspect.isclass(made):
-        yield f"{offer.target} is not a class"
-        return
-    wanted = HandlerSpec if offer.kind in _ACTING else GateSpec
-    spec = inspect.getattr_static(made, "spec", None)
-    if not isinstance(spec, wanted):
-        yield f"its `spec` is {type(spec).__name__}, not a {wanted.__name__}"
-    yield from _argument_problems(made.__init__, "__init__", ("self", "settings", "host"))
-    if offer.kind in _ACTING:
-        yield from _call_problems(made, ("self", "args", "ctx"))
-        if getattr(spec, "reconciles", False) and not callable(getattr(made, "reconcile", None)):
-            yield "it declares `reconciles` and has no method `reconcile`"
-    elif offer.kind == "policy":
-        yield from _call_problems(made, ("self", "call"))
-    elif offer.kind == "skill":
-        yield from _call_problems(made, ("self",))
-    elif offer.kind == "hook":
-        yield from _hook_problems(made)
-
-
-def _call_problems(made: type[Any], wanted: tuple[str, ...]) -> Iterator[str]:
-    call = inspect.getattr_static(made, "__call__", None)
-    if call is None:
-        yield "its objects cannot be called: there is no method `__call__`"
-    else:
-        yield from _argument_problems(call, "__call__", wanted)
-
-
-def _argument_problems(function: Any, name: str, wanted: tuple[str, ...]) -> Iterator[str]:
-    """Positional arguments are counted, not named: a tool may call its arguments as it likes."""
+def _file_digest(path: importlib_metadata.PackagePath) -> str:
     try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        yield f"the signature of `{name}` cannot be read"
-        return
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    required = [p for p in positional if p.default is p.empty]
-    spread = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    named_only = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    if named_only or len(required) > len(wanted) or (len(positional) < len(wanted) and not spread):
-        yield f"`{name}{inspect.signature(function)}` should take ({', '.join(wanted)})"
+        return sha256(path.read_binary()).hexdigest()
+    except OSError:
+        return "absent"
 
 
-def _hook_problems(made: type[Any]) -> Iterator[str]:
-    """Compare each implementation with its specification: pluggy accepts fewer arguments, and ordering marks."""
-    for name, method in inspect.getmembers(made, inspect.isfunction):
-        marks = getattr(method, "deedbook_impl", None)
-        if marks is None:
-            continue
-        specification = getattr(Lifecycle, marks.get("specname") or name, None)
-        if specification is None:
-            yield f"`{name}` answers no event of the life cycle"
-            continue
-        wanted = list(inspect.signature(specification).parameters)
-        if list(inspect.signature(method).parameters) != wanted:
-            yield f"`{name}{inspect.signature(method)}` should take ({', '.join(wanted)})"
-        if any(marks.get(mark) for mark in ("hookwrapper", "wrapper", "tryfirst", "trylast", "optionalhook")):
-            yield f"`{name}` is marked as a wrapper or with an order; priority stands in YAML"
+# --- importing --------------------------------------------------------------------------------------------------------
+
+
+def _import(offer: Offer) -> Any:
+    if offer.kind == "pack":
+        raise TypeError("a pack is data, and is never imported")
+    return importlib_metadata.EntryPoint(offer.name, offer.target, GROUPS[offer.kind]).load()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[list[str]]:
+    """Undo what an import does to the process as far as that can be undone; give the names of functions it replaced.
+
+    The kernel holds references of its own to what it hashes with. Who replaces it for everybody else is refused anyway.
+    """
+    before = [getattr(module, name) for module, name in _HASHED_WITH]
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    limit = sys.getrecursionlimit()
+    replaced: list[str] = []
+    try:
+        with warnings.catch_warnings():
+            yield replaced
+    finally:
+        sys.setrecursionlimit(limit)
+        if threading.current_thread() is threading.main_thread():  # nobody else can have changed a handler
+            for number, handler in handlers.items():
+                if handler is not None and signal.getsignal(number) is not handler:
+                    signal.signal(number, handler)
+        for (module, name), function in zip(_HASHED_WITH, before, strict=True):
+            if getattr(module, name) is not function:
+                setattr(module, name, function)
+                replaced.append(f"{module.__name__}.{name}")
