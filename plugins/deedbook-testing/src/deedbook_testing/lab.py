@@ -1,55 +1,49 @@
 """A workspace to try things in: real files, a real kernel, plugins offered as if pip had installed them."""
 
 import itertools
-import os
+import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import importlib_metadata
 
-from deedbook.contracts import Event
-from deedbook.errors import Err
+from deedbook.contracts import Event, GateSpec, HandlerSpec
+from deedbook.errors import DeedbookError, Err
 from deedbook.kernel import LOCAL, Kernel, open_kernel
-from deedbook.reader import read
 from deedbook.plugins import GROUPS, Catalogue, discover
+from deedbook.reader import read
+from deedbook.report import Report
+from deedbook.schema import Schemas, data_folder
 from deedbook.session import Session
+from deedbook.verify import verify_file
+
+from .offered import OfferedDistribution, acting, answering, judging
 
 _numbers: Final = itertools.count()
-
-
-class OfferedDistribution(importlib_metadata.Distribution):
-    """A distribution that exists in memory only: a name, and entry points."""
-
-    def __init__(self, name: str, points: Iterable[tuple[str, str, str]]) -> None:
-        self._name = name
-        self._points = tuple(points)
-
-    def read_text(self, filename: str) -> str | None:
-        """Return a metadata file."""
-        if filename == "METADATA":
-            return f"Metadata-Version: 2.1\nName: {self._name}\nVersion: 1.0\n"
-        if filename == "entry_points.txt":
-            return "".join(f"[{group}]\n{name} = {target}\n" for group, name, target in self._points)
-        return None
-
-    def locate_file(self, path: str | os.PathLike[str]) -> Any:
-        """Return where a file of the distribution would be: nowhere."""
-        return Path(os.devnull) / path
+_ANYTHING: Final[Mapping[str, Any]] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
 
 
 class Lab:
-    """A workspace in *path*, empty but for ``.system/deedbook.yaml``."""
+    """A workspace in *path*, empty but for ``.system/deedbook.yaml``.
+
+    `close` verifies every ledger that was written here; a test that damages one on purpose sets *damaged*.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.damaged = False
+        self._settings: dict[str, Any] = {"schema_version": "v1"}
         self._points: list[tuple[str, str, str, str]] = []
         self._modules: list[str] = []
         self._kernels: list[Kernel] = []
-        self._session: str | None = None
-        self.write("deedbook.yaml", "schema_version: v1\n")
+        self._sessions: list[Session] = []
+        self.settings()
+
+    # --- sources ------------------------------------------------------------------------------------------------------
 
     def write(self, path: str, text: str, *, system: bool = True) -> Path:
         """Write a file of the workspace, below ``.system`` unless *system* is false; return its place."""
@@ -57,6 +51,22 @@ class Lab:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
         return place
+
+    def settings(self, **sections: Any) -> None:
+        """Put *sections* into ``deedbook.yaml``; objects are merged with what earlier calls have put there."""
+        self._settings = _merged(self._settings, sections)
+        self.write("deedbook.yaml", json.dumps(self._settings, indent=1))
+
+    def role(self, name: str, instructions: str = "Do it.") -> None:
+        """Write the instructions of a role."""
+        self.write(f"agents/{name}.md", instructions)
+
+    def skill(self, name: str, *, allows: str = "", triggers: str = "") -> None:
+        """Write a skill that allows the abilities *allows*, separated by spaces; its trigger defaults to its name."""
+        front = f"name: {name}\ndescription: Does {name}.\nallowed-tools: {allows}\ntriggers: [{triggers or name}]"
+        self.write(f"skills/{name}/SKILL.md", f"---\n{front}\n---\n# {name}\n")
+
+    # --- plugins ------------------------------------------------------------------------------------------------------
 
     def offer(self, kind: str, name: str, plugin: object, *, distribution: str = "offered") -> None:
         """Offer *plugin* (a class, as an entry point would name it) under *name*, as *distribution* would."""
@@ -66,14 +76,61 @@ class Lab:
         self._modules.append(module.__name__)
         self._points.append((distribution, GROUPS[kind], name, f"{module.__name__}:plugin"))
 
+    def tool(self, name: str, function: Callable[[Any, Any], Any], /, **more: Any) -> None:
+        """Offer and declare a tool whose handler is *function*; *more* goes to `HandlerSpec` or to the YAML.
+
+        It has no effects and takes and gives anything unless *more* says otherwise.
+        """
+        spec, rest = _spec(more)
+        self.offer("tool", name, acting(function, spec))
+        self._declare("abilities", name, {"summary": f"{name}.", "handler": {"tool": name}, **rest})
+
+    def flow(self, name: str, function: Callable[[Any, Any], Any], /, **more: Any) -> None:
+        """Offer and declare a flow, which also becomes the profile's own; see `tool`."""
+        spec, rest = _spec(more)
+        self.offer("flow", name, acting(function, spec))
+        self._declare("abilities", name, {"summary": f"{name}.", "handler": {"flow": name}, **rest})
+        self.settings(profile="lab", profiles={"lab": {"flow": name}})
+
+    def model(self, function: Callable[[Any, Any], Any], /, *, tier: str = "standard", **more: Any) -> None:
+        """Offer a provider and let it serve *tier*; *function* may return the text alone, or whole response."""
+        spec, rest = _spec({"effects": "read", **more})
+        name = f"offered-{tier}"
+        self.offer("provider", name, acting(lambda request, ctx: _response(function(request, ctx)), spec))
+        self.settings(
+            profile="lab", profiles={"lab": {"models": {tier: {"provider": name, "model": f"{tier}-1", **rest}}}}
+        )
+
+    def hook(self, name: str, event: str, function: Callable[..., Any], /, **more: Any) -> None:
+        """Offer and define a hook: *function* takes the event's arguments; *more* is for `GateSpec` or the YAML.
+
+        It matches every tool, model and flow unless *more* has a ``match``, which may be ``None``.
+        """
+        spec, rest = _gate(more)
+        self.offer("hook", name, answering(event, function, spec))
+        match = rest.pop("match", {"kind": ["tool", "model", "flow"]} if event.endswith("ToolUse") else None)
+        more = {**rest, "match": match} if match else rest
+        self._declare("hooks", name, {"event_type": event, "handler": {"hook": name}, **more})
+
+    def policy(self, name: str, function: Callable[[Any], Any], /, **more: Any) -> None:
+        """Offer a policy kind and declare one policy of it, of the same name; see `hook`."""
+        spec, rest = _gate(more)
+        self.offer("policy", name, judging(function, spec))
+        self._declare("policies", name, {"kind": name, **rest})
+
     def catalogue(self) -> Catalogue:
         """Return what is installed, and what is offered here."""
         names = dict.fromkeys(distribution for distribution, *_ in self._points)
-        offered = [
-            OfferedDistribution(name, [point for distribution, *point in self._points if distribution == name])  # type: ignore[misc]
+        offered: list[Any] = [
+            OfferedDistribution(name, [tuple(point) for of, *point in self._points if of == name])  # type: ignore[misc]
             for name in names
         ]
         return discover([*offered, *importlib_metadata.distributions()])
+
+    def _declare(self, section: str, name: str, entry: Mapping[str, Any]) -> None:
+        self.settings(**{section: {name: dict(entry)}})
+
+    # --- running ------------------------------------------------------------------------------------------------------
 
     def kernel(self, **options: Any) -> Kernel:
         """Open the workspace; closed with the lab."""
@@ -83,16 +140,24 @@ class Lab:
 
     def session(self, purpose: str = "open", **options: Any) -> Session:
         """Begin a session in a kernel of its own; fails the test if it is refused."""
-        principal = options.pop("principal", LOCAL)
-        begun = self.kernel(**options).session(purpose, principal=principal)
+        kept = {name: options.pop(name) for name in ("principal", "show") if name in options}
+        begun = self.kernel(**options).session(purpose, **{"principal": LOCAL, **kept})
         assert not isinstance(begun, Err), begun.error
-        self._session = begun.value.id
+        self._sessions.append(begun.value)
         return begun.value
+
+    # --- looking at the record ----------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Path:
+        """The folder of the workspace's state."""
+        return self._kernels[-1].workspace.state if self._kernels else self.path / ".deedbook"
 
     def ledger(self, session: Session | str | None = None) -> Path:
         """Return where the ledger of *session* is; without one, of the last session begun here."""
-        name = session.id if isinstance(session, Session) else session or self._session or ""
-        return self.path / ".deedbook" / "sessions" / name / ".events.jsonl"
+        last = self._sessions[-1].id if self._sessions else ""
+        name = session.id if isinstance(session, Session) else session or last
+        return self.state / "sessions" / name / ".events.jsonl"
 
     def events(self, session: Session | str | None = None) -> list[Event]:
         """Return the events of a session."""
@@ -102,15 +167,76 @@ class Lab:
         """Return the types of a session's events, in order."""
         return [event.type for event in self.events(session)]
 
-    def payload(self, event_type: str, session: Session | str | None = None) -> Mapping[str, Any]:
-        """Return the payload of the one event of that type."""
-        found = [event.payload for event in self.events(session) if event.type == event_type]
+    def all(self, event_type: str, session: Session | str | None = None) -> list[Event]:
+        """Return the events of that type, in order."""
+        return [event for event in self.events(session) if event.type == event_type]
+
+    def one(self, event_type: str, session: Session | str | None = None) -> Event:
+        """Return the one event of that type; fails the test if there is none, or another."""
+        found = self.all(event_type, session)
         assert len(found) == 1, f"{len(found)} events {event_type} in {self.types(session)}"
         return found[0]
 
+    def payload(self, event_type: str, session: Session | str | None = None) -> Mapping[str, Any]:
+        """Return the payload of the one event of that type."""
+        return self.one(event_type, session).payload
+
+    def verify(self, session: Session | str | None = None) -> Report:
+        """Verify the ledger of a session."""
+        return verify_file(self.ledger(session), schemas=Schemas.load(data_folder("schemas")))
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
     def close(self) -> None:
-        """Close what was opened, and take back what was offered."""
+        """End what is open, take back what was offered, and verify every ledger."""
+        for session in self._sessions:
+            with suppress(DeedbookError):
+                session.end(ok=True, reason="the lab is closed")
         for kernel in self._kernels:
             kernel.close()
         for name in self._modules:
             sys.modules.pop(name, None)
+        if not self.damaged:
+            self._check_ledgers()
+
+    def _check_ledgers(self) -> None:
+        schemas = Schemas.load(data_folder("schemas"))
+        for place in sorted(self.state.glob("*/**/.events.jsonl")):
+            report = verify_file(place, schemas=schemas)
+            assert report.sound, "\n".join(report.lines())
+            lost = [note for note in report.notes if report.state == "ended" and "without an outcome" in note]
+            assert not lost, f"{place}: {lost[0]}"
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if isinstance(old, dict) and isinstance(new, Mapping):
+        return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}
+    return new
+
+
+def _split(more: Mapping[str, Any], names: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    rest = {"with" if name == "with_" else name: value for name, value in more.items() if name not in names}
+    return {name: value for name, value in more.items() if name in names}, rest
+
+
+def _spec(more: Mapping[str, Any]) -> tuple[HandlerSpec, dict[str, Any]]:
+    mine, rest = _split(more, frozenset({"settings", "takes", "gives", "effects", "interruptible", "reconciles"}))
+    return HandlerSpec(**{"effects": "none", "takes": _ANYTHING, "gives": _ANYTHING, **mine}), rest
+
+
+def _gate(more: Mapping[str, Any]) -> tuple[GateSpec, dict[str, Any]]:
+    mine, rest = _split(more, frozenset({"settings", "reads", "pure", "rewrites"}))
+    return GateSpec(**{**mine, "reads": frozenset(mine.get("reads", ()))}), rest
+
+
+def _response(answer: Any) -> Any:
+    """Return a whole ``completion_response_v2`` where *answer* is only its text, its tool calls, or a part of it."""
+    said = (
+        {"text": answer} if isinstance(answer, str) else {"tool_calls": answer} if isinstance(answer, list) else answer
+    )
+    if not isinstance(said, dict):
+        return said
+    calls = said.get("tool_calls", [])
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    whole = {"text": "", "tool_calls": calls, "finish_reason": "tool_use" if calls else "stop", "usage": usage}
+    return {**whole, "model": "offered", "schema_version": "v2", **said}
