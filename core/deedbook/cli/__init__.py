@@ -1,7 +1,8 @@
 """The command ``deedbook``: data on standard output, messages on standard error.
 
 Exit status: 0 fine, 1 failed, 2 wrong usage, 3 denied, 4 the ledger is not sound, 130 interrupted. Each command
-stands in a module of its own and is imported when it is called, so that ``--help`` is quick and imports no plugin.
+stands in a module of its own and is imported when it is called, and imports what it needs when it runs, so that
+``--help`` is quick and imports no plugin.
 """
 
 import importlib
@@ -13,19 +14,22 @@ from typing import Final
 
 import click
 
-from deedbook.errors import CODES, DeedbookError
+from deedbook.errors import CODES, DeedbookError, fault
 
-from .output import complain
+from .common import Asked
+from .output import as_json, complain, message, worded
+from .process import flush, hold_streams, take_signals
 
 TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
 """Set to anything, this environment variable shows where an internal error came from."""
+INTERRUPTED: Final = 130
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "run": "Take a request through hooks, skill and roles to an answer.",
         "call": "Use one ability through the door, in a session of its own.",
         "abilities": "List what the workspace declares.",
-        "sessions": "List the sessions of the workspace; `sessions close` ends an interrupted one.",
+        "sessions": "List the sessions; `sessions close` ends an interrupted one.",
         "verify": "Check ledgers: bytes and structure.",
         "replay": "Tell a session's story from its ledger; nothing is called again.",
         "tree": "Show what caused what in a session.",
@@ -65,34 +69,31 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-C", "--workspace", default=".", metavar="DIR", help="Look for the workspace here and above.")
-@click.version_option(package_name="deedbook")
-@click.pass_context
-def program(ctx: click.Context, workspace: str) -> None:
+@click.version_option(package_name="deedbook", message="%(prog)s %(version)s")
+@click.pass_obj
+def program(asked: Asked, workspace: str) -> None:
     """Every capability of an agent passes one door and leaves a line in a tamper-evident ledger."""
-    ctx.obj = workspace
+    asked.workspace = workspace
 
 
 def main() -> None:
     """Run the command line and exit with its status; whatever happens, no traceback."""
-    sys.exit(_status())
+    hold_streams()
+    take_signals()
+    sys.exit(flush(_status(Asked())))
 
 
-def _status() -> int:
+def _status(asked: Asked) -> int:
     try:
-        outcome = program.main(standalone_mode=False)
+        outcome = program.main(standalone_mode=False, obj=asked)
     except click.ClickException as problem:
-        problem.show()
-        return problem.exit_code
+        return _misused(problem)
     except (click.Abort, KeyboardInterrupt):
         complain("interrupted")
-        return 130
+        return INTERRUPTED
     except DeedbookError as problem:
-        for error in problem.errors:
-            complain(f"{error} [{error.code}]")
-        known = CODES.get(problem.error.code)
-        return known.exit if known else 1
+        return _failed(problem, asked)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as problem:
         complain(f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": "))
@@ -103,3 +104,28 @@ def _status() -> int:
         complain(f"internal error: {type(problem).__name__}: {problem}; {TRACEBACK}=1 shows where, please report it")
         return 1
     return outcome if isinstance(outcome, int) else 0
+
+
+def _misused(problem: click.ClickException) -> int:
+    """Say what is wrong with how the command was called, and where to look up how it is."""
+    ctx = problem.ctx if isinstance(problem, click.UsageError) else None
+    if isinstance(problem, click.exceptions.NoArgsIsHelpError) and ctx:
+        click.echo(ctx.get_help(), err=True)
+        return problem.exit_code
+    complain(problem.format_message())
+    if ctx:
+        message(ctx.get_usage())
+        message(f"Help:  {ctx.command_path} --help")
+    return problem.exit_code
+
+
+def _failed(problem: DeedbookError, asked: Asked) -> int:
+    """Say everything that is wrong; as JSON, too, where JSON was asked for."""
+    for error in problem.errors:
+        complain(worded(error))
+    if asked.json:
+        errors = [{"code": error.code, "message": error.message, "place": error.place} for error in problem.errors]
+        as_json({"schema_version": "v1", "ok": False, "errors": errors})
+    first = problem.errors[0] if problem.errors else fault("USAGE", "no reason was given")
+    known = CODES.get(first.code)
+    return known.exit if known else 1

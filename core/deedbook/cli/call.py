@@ -2,15 +2,17 @@
 
 import json
 import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from deedbook import canonical
-from deedbook.errors import Err
-from deedbook.kernel import open_kernel
+from .common import Asked, json_option, principal_option, profile_option
+from .output import spelled
 
-from .common import announce, begin, json_option, place_of, principal_option, profile_option, summary
-from .output import as_json, message, refused, say
+if TYPE_CHECKING:
+    from deedbook.session import Session
+
+    from .acting import Ending
 
 
 @click.command("call")
@@ -20,31 +22,42 @@ from .output import as_json, message, refused, say
 @principal_option
 @json_option
 @click.pass_obj
-def command(
-    workspace: str, ability: str, text: str, profile: str | None, principal: str | None, *, as_json_: bool
-) -> int:
+def command(asked: Asked, ability: str, text: str, profile: str | None, principal: str | None) -> int:
     """Use ABILITY through the door and print its result as JSON."""
-    args = canonical.parse(sys.stdin.buffer.read() if text == "-" else text)
-    with open_kernel(workspace, profile=profile) as kernel:
-        announce(kernel)
-        session = begin(kernel, "call", principal)
-        if isinstance(session, int):
-            return session
-        with session:
-            result = session.call(ability, args)
-            session.end(ok=not isinstance(result, Err), reason=result.error.code if isinstance(result, Err) else "done")
-        if isinstance(result, Err):
-            error = {"code": result.error.code, "message": str(result.error)}
-            if as_json_:
-                as_json(summary(kernel, session, ok=False, error=error))
-            status = refused(result.error)
-        else:
-            status = 0
-            if as_json_:
-                as_json(summary(kernel, session, ok=True, result=result.value))
-            else:
-                say(json.dumps(result.value, indent=2))
-        if not as_json_:
-            message(f"session {session.id}")
-            message(f"ledger  {place_of(kernel, session)}")
-        return status
+    from .acting import act
+
+    args = _args(text)
+    return act(asked, "call", lambda session: _call(session, ability, args), profile=profile, principal=principal)
+
+
+def _call(session: "Session", ability: str, args: Any) -> "Ending":
+    from deedbook.errors import Err
+
+    from .acting import FINE, Ending
+
+    result = session.call(ability, args)
+    if isinstance(result, Err):
+        return Ending.failed(result.error)
+    shown = spelled(json.dumps(result.value, ensure_ascii=False, indent=2))
+    return Ending(FINE, shown, members={"result": result.value})
+
+
+def _args(text: str) -> Any:
+    """Return the arguments, refused where they are not JSON; large integers are for the ability to refuse."""
+    from deedbook.canonical import parse
+    from deedbook.errors import IntakeError
+
+    try:
+        raw = _read() if text == "-" else text.encode()
+        parse(raw, big_integers="string")
+        return json.loads(raw)
+    except IntakeError as problem:
+        raise click.BadParameter(str(problem), param_hint="--args") from None
+    except UnicodeEncodeError:
+        raise click.BadParameter("not UTF-8", param_hint="--args") from None
+
+
+def _read() -> bytes:
+    from deedbook.canonical import MAX_BYTES
+
+    return sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""

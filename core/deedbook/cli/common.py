@@ -1,42 +1,52 @@
-"""What several commands share: options, and beginning a session."""
+"""What several commands share: who was asked for what, options, and how places are shown."""
 
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import attrs
 import click
 
-from deedbook.errors import Err
-from deedbook.kernel import LOCAL, Kernel
-from deedbook.session import Session
+from .output import message
 
-from .output import message, refused
+if TYPE_CHECKING:
+    from deedbook.locks import Opened
 
-json_option = click.option("--json", "as_json_", is_flag=True, help="Print JSON with a versioned schema.")
+
+@attrs.define
+class Asked:
+    """What was asked for before a command runs: the folder to look from, and whether the answer is to be JSON."""
+
+    workspace: str = "."
+    json: bool = False
+
+
+def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    asked = ctx.find_object(Asked)
+    assert asked is not None
+    asked.json = asked.json or value
+
+
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON with a versioned schema."
+)
 profile_option = click.option("--profile", metavar="NAME", help="Use this profile instead of the workspace's own.")
 principal_option = click.option("--as", "principal", metavar="NAME", help="Act for this declared principal.")
 
 
-def begin(kernel: Kernel, purpose: str, principal: str | None) -> Session | int:
-    """Begin a session for *principal*; the exit status if it is refused."""
-    who = kernel.principal(principal) if principal else LOCAL
-    begun = kernel.session(purpose, principal=who)
-    return refused(begun.error) if isinstance(begun, Err) else begun.value
-
-
-def announce(kernel: Kernel) -> None:
+def announce(opened: "Opened") -> None:
     """Say what changed in the charter since it was last in force."""
-    changes = kernel.opened.changes
-    for way, texts in (("looser", changes.looser), ("tighter", changes.tighter)):
-        for text in texts:
-            message(f"charter {way}: {text}")
+    if opened.previous is None:
+        return
+    for way in ("looser", "tighter", "other"):
+        for text in getattr(opened.changes, way):
+            message(f"charter {'changed' if way == 'other' else way}: {text}")
 
 
-def place_of(kernel: Kernel, session: Session) -> str:
-    """Return where a session's ledger is, relative to the workspace if it is inside."""
-    place = kernel.workspace.state / "sessions" / session.id / ".events.jsonl"
-    root = kernel.workspace.root
-    return str(place.relative_to(root) if place.is_relative_to(root) else place)
-
-
-def summary(kernel: Kernel, session: Session, **more: Any) -> dict[str, Any]:
-    """Return what every command that acts prints as JSON."""
-    return {"schema_version": "v1", "session": session.id, "ledger": place_of(kernel, session), **more}
+def shown(place: Path) -> str:
+    """Return *place* relative to the present folder if it is below it."""
+    with suppress(OSError):  # the present folder may be gone
+        here = Path.cwd()
+        if place.is_relative_to(here):
+            return str(place.relative_to(here))
+    return str(place)

@@ -1,16 +1,14 @@
 """``deedbook lock``: compile, compare, pin."""
 
+from typing import TYPE_CHECKING
+
 import click
 
-from deedbook.bindings import unguarded
-from deedbook.files import Folder
-from deedbook.kernel import VERSION, read_workspace
-from deedbook.locks import LOCK, Store, lock
-from deedbook.plugins import discover
-from deedbook.terminal import plain
-
-from .common import json_option, profile_option
+from .common import Asked, json_option, profile_option
 from .output import as_json, message, say
+
+if TYPE_CHECKING:
+    from deedbook.locks import Opened
 
 
 @click.command("lock")
@@ -18,31 +16,44 @@ from .output import as_json, message, say
 @profile_option
 @json_option
 @click.pass_obj
-def command(workspace: str, profile: str | None, *, editable: bool, as_json_: bool) -> int:
+def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
     """Compile the charter, print what became looser or tighter, and pin it in .system/deedbook.lock."""
-    source = read_workspace(workspace, profile)
+    from deedbook.bindings import unguarded
+    from deedbook.files import Folder
+    from deedbook.kernel import VERSION, read_workspace
+    from deedbook.locks import LOCK, Store, lock
+    from deedbook.plugins import discover
+
+    source = read_workspace(asked.workspace, profile)
     with Folder.at(source.root) as root, Folder.at(source.state, create=True) as state:
         opened = lock(source, discover(), Store(state), root, kernel=VERSION, editable=editable)
-    changes, free = opened.changes, unguarded(opened.charter)
-    if as_json_:
+    free = unguarded(opened.charter)
+    if asked.json:
         as_json(
             {
                 "schema_version": "v1",
                 "charter": opened.charter.digest,
                 "previous": opened.previous,
-                "looser": list(changes.looser),
-                "tighter": list(changes.tighter),
-                "other": list(changes.other),
+                "looser": list(opened.changes.looser),
+                "tighter": list(opened.changes.tighter),
+                "other": list(opened.changes.other),
                 "without_policy": free,
             }
         )
         return 0
-    for way, texts in (("looser", changes.looser), ("tighter", changes.tighter), ("other", changes.other)):
+    _tell(opened, free)
+    message(f"charter {opened.charter.digest} is pinned in {LOCK}")
+    return 0
+
+
+def _tell(opened: "Opened", free: list[str]) -> None:
+    from deedbook.terminal import plain
+
+    changes = opened.changes
+    for way, texts in (("looser", changes.looser), ("tighter", changes.tighter), ("changed", changes.other)):
         for text in texts:
             say(f"{way:8}{plain(text)}")
     if not changes:
         say("nothing changed")
     for name in free:
         say(f"no policy fits {plain(name)}: it is allowed where its scope, schema and hooks allow it")
-    message(f"charter {opened.charter.digest} is pinned in {LOCK}")
-    return 0

@@ -1,20 +1,29 @@
-"""What the commands print: data, messages, and JSON that names its version."""
+"""What the commands print: data, messages, and JSON that names its version. Nothing reaches a terminal unspelled."""
 
 import json
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final, TextIO
 
 import click
 
 from deedbook.errors import CODES, DomainError
 from deedbook.terminal import plain
 
+TAB: Final = 8
+DENIED: Final = 3
+
 
 def say(text: str = "") -> None:
     """Write one line of data; the caller has made it safe to print."""
-    click.echo(text, color=None if colours() else False)
+    click.echo(text)
+
+
+def answer(text: str) -> None:
+    """Write text that came from a model, line by line."""
+    for line in text.split("\n"):
+        say(plain(line.removesuffix("\r").expandtabs(TAB)))
 
 
 def message(text: str) -> None:
@@ -24,23 +33,30 @@ def message(text: str) -> None:
 
 def complain(text: str) -> None:
     """Write an error to standard error, one line per line of *text*."""
+    mark = click.style("error:", fg="red", bold=True) if colours(sys.stderr) else "error:"
     for line in text.splitlines() or [""]:
-        mark = click.style("error:", fg="red", bold=True) if colours(sys.stderr) else "error:"
         click.echo(f"{mark} {plain(line)}", err=True)
 
 
-def as_json(value: Any) -> None:
-    """Write *value* as JSON; indented where a person looks on."""
-    click.echo(json.dumps(value, ensure_ascii=not sys.stdout.isatty(), indent=2 if sys.stdout.isatty() else None))
-
-
-def refused(error: DomainError) -> int:
-    """Say why there is no result; return the exit status for it."""
+def worded(error: DomainError) -> str:
+    """Return *error* in words, with its code; a denial says that it is one."""
     known = CODES.get(error.code)
-    status = known.exit if known else 1
-    denied = 3
-    complain(f"{'denied: ' if status == denied else ''}{error} [{error.code}]")
-    return status
+    return f"{'denied: ' if known and known.exit == DENIED else ''}{error} [{error.code}]"
+
+
+def as_json(value: Any) -> None:
+    """Write *value* as JSON, indented where a person looks on."""
+    say(spelled(json.dumps(value, ensure_ascii=False, indent=2 if watched(sys.stdout) else None)))
+
+
+def spelled(text: str) -> str:
+    """Return JSON *text* with everything that a terminal could act on or hide spelled as JSON's escapes."""
+    return text if text.isprintable() else "".join(map(_spelled, text))
+
+
+def _spelled(char: str) -> str:
+    """Return *char* as JSON may have it; what is not printable stands inside a string, but for the line breaks."""
+    return char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1].replace("\x7f", "\\u007f")
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> None:
@@ -52,7 +68,11 @@ def table(rows: Iterable[tuple[str, ...]]) -> None:
         say("  ".join([*cells, row[-1]]).rstrip())
 
 
-def colours(stream: Any = None) -> bool:
+def watched(stream: TextIO | None) -> bool:
+    """Say whether a person looks at *stream*."""
+    return stream is not None and stream.isatty()
+
+
+def colours(stream: TextIO | None) -> bool:
     """Say whether colours are welcome: a terminal, no ``NO_COLOR`` (no-color.org), not ``TERM=dumb``."""
-    target = stream or sys.stdout
-    return target.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return watched(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

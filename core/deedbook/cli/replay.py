@@ -2,11 +2,7 @@
 
 import click
 
-from deedbook.folds import SnapshotFold, fold, transcript
-from deedbook.reader import read
-
-from .common import json_option
-from .ledgers import session_file
+from .common import Asked, json_option
 from .output import as_json, say
 
 
@@ -14,11 +10,16 @@ from .output import as_json, say
 @click.argument("session")
 @json_option
 @click.pass_obj
-def command(workspace: str, session: str, *, as_json_: bool) -> int:
+def command(asked: Asked, session: str) -> int:
     """Tell the story of SESSION (an id, or a file) from its ledger; `--json` prints the state it came to."""
-    place = session_file(workspace, session)
-    if as_json_:
-        as_json({"schema_version": "v1", **fold(SnapshotFold(), read(place)).as_json()})
+    from deedbook.folds import SnapshotFold, fold, transcript
+    from deedbook.reader import read
+
+    from .ledgers import session_file
+
+    place = session_file(asked.workspace, session)
+    if asked.json:
+        as_json(fold(SnapshotFold(), read(place)).as_json())
     else:
         for line in transcript(read(place)):
             say(line)

@@ -1,73 +1,63 @@
 """``deedbook run``: one request, from the prompt to the answer."""
 
 import sys
-from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
-from deedbook.contracts import Event
-from deedbook.errors import Err, Result
-from deedbook.kernel import Kernel, open_kernel
-from deedbook.session import Reply, Session
-from deedbook.terminal import plain
+from .common import Asked, json_option, principal_option, profile_option
 
-from .common import announce, begin, json_option, place_of, principal_option, profile_option, summary
-from .output import as_json, message, refused, say
+if TYPE_CHECKING:
+    from deedbook.session import Session
 
-_STATUS = {"COMPLETED": 0, "NEEDS_HUMAN": 3}
-_STEPS = {"agent.transition": "to", "tool.call": "tool_name", "tool.denied": "name", "skill.invoke": "skill"}
+    from .acting import Ending
+
+MAX_BYTES = 1024 * 1024
 
 
 @click.command("run")
-@click.argument("prompt")
+@click.argument("prompt", nargs=-1, required=True)
 @profile_option
 @principal_option
 @json_option
 @click.pass_obj
-def command(workspace: str, prompt: str, profile: str | None, principal: str | None, *, as_json_: bool) -> int:
+def command(asked: Asked, prompt: tuple[str, ...], profile: str | None, principal: str | None) -> int:
     """Take a request through hooks, skill and roles to an answer; PROMPT may be `-` for standard input."""
-    text = sys.stdin.read() if prompt == "-" else prompt
-    if not text.strip():
-        raise click.UsageError("the prompt is empty")
-    with open_kernel(workspace, profile=profile) as kernel:
-        announce(kernel)
-        session = begin(kernel, "run", principal)
-        if isinstance(session, int):
-            return session
-        if sys.stderr.isatty():
-            session.ledger.subscribe(_progress)
-        with session:
-            result = session.run(text)
-            state = result.error.code if isinstance(result, Err) else result.value.state
-            session.end(ok=state == "COMPLETED", reason=state)
-        return _report(kernel, session, result, json=as_json_)
+    from .acting import act
+
+    text = _text(prompt)
+    return act(asked, "run", lambda session: _run(session, text), profile=profile, principal=principal)
 
 
-def _report(kernel: Kernel, session: Session, result: Result[Reply], *, json: bool) -> int:
+def _run(session: "Session", text: str) -> "Ending":
+    from deedbook.errors import Err
+
+    from .acting import Ending
+
+    result = session.run(text)
     if isinstance(result, Err):
-        error = {"code": result.error.code, "message": str(result.error)}
-        if json:
-            as_json(summary(kernel, session, ok=False, error=error))
-        status = refused(result.error)
-    else:
-        reply = result.value
-        status = _STATUS.get(reply.state, 1)
-        if json:
-            as_json(summary(kernel, session, ok=status == 0, reply=reply.text, state=reply.state))
-        else:
-            for line in reply.text.split("\n"):
-                say(plain(line))
-        if status:
-            message(f"the run ended {reply.state}")
-    if not json:
-        message(f"session {session.id}")
-        message(f"ledger  {place_of(kernel, session)}")
-    return status
+        return Ending.failed(result.error)
+    reply = result.value
+    return Ending(reply.state, reply.text, members={"reply": reply.text})
 
 
-def _progress(event: Event) -> None:
-    """Show where the run is; only on a terminal."""
-    member = _STEPS.get(event.type)
-    if member:
-        with suppress(OSError):  # nobody may be looking any more; the ledger goes on
-            message(f"· {event.type} {event.payload.get(member, '')}")
+def _text(words: tuple[str, ...]) -> str:
+    """Return the request, refused where it is several, none, or no text."""
+    if len(words) > 1:
+        raise click.UsageError(f'the request is {len(words)} arguments; put it in quotes: deedbook run "…"')
+    text = _read() if words[0] == "-" else words[0]
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as problem:
+        raise click.UsageError(f"the request is not UTF-8 at character {problem.start + 1}") from None
+    if size > MAX_BYTES:
+        raise click.UsageError(f"the request is longer than {MAX_BYTES} bytes; put the text into a file and name that")
+    if not text.strip():
+        raise click.UsageError("the request is empty")
+    return text
+
+
+def _read() -> str:
+    """Read standard input; the line break that ends it belongs to the pipe, and not to the request."""
+    raw = sys.stdin.buffer.read(MAX_BYTES + 3) if sys.stdin else b""
+    return raw.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")

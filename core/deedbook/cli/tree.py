@@ -2,11 +2,7 @@
 
 import click
 
-from deedbook.folds import TreeFold, fold
-from deedbook.reader import read
-
-from .common import json_option
-from .ledgers import session_file
+from .common import Asked, json_option
 from .output import as_json, say
 
 
@@ -14,11 +10,16 @@ from .output import as_json, say
 @click.argument("session")
 @json_option
 @click.pass_obj
-def command(workspace: str, session: str, *, as_json_: bool) -> int:
+def command(asked: Asked, session: str) -> int:
     """Show the causal tree of SESSION (an id, or a file), with its roots and orphans counted."""
-    tree = fold(TreeFold(), read(session_file(workspace, session)))
-    if as_json_:
-        as_json({"schema_version": "v1", **tree.as_json()})
+    from deedbook.folds import TreeFold, fold
+    from deedbook.reader import read
+
+    from .ledgers import session_file
+
+    tree = fold(TreeFold(), read(session_file(asked.workspace, session)))
+    if asked.json:
+        as_json(tree.as_json())
     else:
         for line in tree.lines():
             say(line)

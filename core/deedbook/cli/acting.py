@@ -1,0 +1,167 @@
+"""Doing something in a session of its own, and saying what came of it: what ``run`` and ``call`` have in common."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from deedbook.bindings import Bindings
+from deedbook.contracts import Event, Object
+from deedbook.errors import CODES, DeedbookError, DomainError, Err
+from deedbook.kernel import LOCAL, Kernel, open_kernel
+from deedbook.session import Session
+from deedbook.story import show
+
+from .common import Asked, announce, shown
+from .output import answer, as_json, complain, message, worded
+from .progress import moving, tell
+
+FINE: Final = "COMPLETED"
+_STATUS: Final[Mapping[str, int]] = {FINE: 0, "NEEDS_HUMAN": 3}
+_MAKERS: Final = ("hook", "policy", "skill", "scope")
+_REFUSING: Final[Mapping[str, tuple[str, str]]] = {
+    "UserPromptSubmit": ("PROMPT_DENIED", "the request"),
+    "SkillStart": ("SKILL_DENIED", "the skill"),
+}
+"""Events at which a hook's refusal ends a run, the code it ends with, and what was refused."""
+
+
+def _nothing() -> Object:
+    return {}
+
+
+@attrs.frozen
+class Ending:
+    """How the work of a session ended: in a *state* (`FINE`, or why not), with *text* to print, or with an *error*.
+
+    *members* are what the work adds to the JSON answer.
+    """
+
+    state: str
+    text: str | None = None
+    error: DomainError | None = None
+    members: Object = attrs.field(factory=_nothing)
+
+    @classmethod
+    def failed(cls, error: DomainError) -> "Ending":
+        """Return the ending of work that failed."""
+        return cls(error.code, error=error, members={"error": {"code": error.code, "message": str(error)}})
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        if self.error is None:
+            return _STATUS.get(self.state, 1)
+        known = CODES.get(self.error.code)
+        return known.exit if known else 1
+
+
+class Denials:
+    """Listens to a session's ledger for what was denied, and by whom."""
+
+    def __init__(self, bindings: Bindings) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._bindings = bindings
+
+    def __call__(self, event: Event) -> None:
+        """Take *event* in."""
+        if event.type == "tool.denied":
+            self._add({name: value for name, value in event.payload.items() if name != "args"})
+        elif event.type == "hook.fired" and event.payload["event"] in _REFUSING:
+            self._refused(event.payload)
+
+    def _refused(self, fired: Object) -> None:
+        code, what = _REFUSING[fired["event"]]
+        places = {gate.id: gate.place for gate in self._bindings.hooks.get(fired["event"], ())}
+        for asked in fired["asked"]:
+            if asked["decision"] in ("ask", "deny"):
+                by = {"hook": asked["hook"], "place": places.get(asked["hook"], "")}
+                self._add({"code": code, "kind": "hook", "name": what, "reason": asked.get("reason", ""), "by": by})
+
+    def _add(self, denial: dict[str, Any]) -> None:
+        if denial not in self.found:  # a reworked run meets the same wall again
+            self.found.append(denial)
+
+    def lines(self) -> list[str]:
+        """Return each denial in a line: what, why, by whom and where."""
+        return [
+            f"denied: {show(denial['name'])}: {show(denial['reason'])}{_by(denial)} [{show(denial['code'])}]"
+            for denial in self.found
+        ]
+
+    def explain(self, error: DomainError) -> bool:
+        """Say whether *error* is one of the denials."""
+        return any((denial["code"], denial["reason"]) == (error.code, error.message) for denial in self.found)
+
+
+def _by(denial: Object) -> str:
+    by = denial.get("by")
+    if not isinstance(by, dict):
+        return ""
+    maker = next((f"{kind} {show(by[kind])}" for kind in _MAKERS if kind in by), "")
+    place = by.get("rule", by.get("place"))
+    if "scope" in by or not maker:
+        return ""  # the reason names it already
+    return f" (by {maker}{f', {show(place)}' if place and isinstance(place, str) else ''})"
+
+
+def act(
+    asked: Asked, purpose: str, work: Callable[[Session], Ending], *, profile: str | None, principal: str | None
+) -> int:
+    """Do *work* in a new session, end it, say what came of it, and return the exit status."""
+    with open_kernel(asked.workspace, profile=profile) as kernel:
+        announce(kernel.opened)
+        begun = kernel.session(purpose, principal=kernel.principal(principal) if principal else LOCAL)
+        if isinstance(begun, Err):
+            raise DeedbookError(begun.error)
+        session, denials = begun.value, Denials(begun.value.bindings)
+        session.ledger.subscribe(denials)
+        if moving():
+            session.ledger.subscribe(tell)
+        try:
+            with session:
+                ending = work(session)
+                session.end(ok=ending.state == FINE, reason=ending.state)
+        except BaseException:
+            _say_where(kernel, session)
+            raise
+        if asked.json:
+            as_json(_summary(kernel, session, ending, denials))
+        else:
+            _say(ending, denials)
+            _say_where(kernel, session)
+        return ending.status
+
+
+def _say(ending: Ending, denials: Denials) -> None:
+    if ending.text is not None:
+        answer(ending.text)
+    for line in denials.lines():
+        complain(line)
+    if ending.error is None:
+        if ending.status:
+            complain(f"the run ended {ending.state}")
+    elif not denials.explain(ending.error):
+        complain(worded(ending.error))
+
+
+def _say_where(kernel: Kernel, session: Session) -> None:
+    message(f"session {session.id}")
+    message(f"ledger  {shown(_ledger(kernel, session))}")
+
+
+def _summary(kernel: Kernel, session: Session, ending: Ending, denials: Denials) -> dict[str, Any]:
+    return {
+        "schema_version": "v1",
+        "ok": ending.state == FINE,
+        "state": ending.state,
+        "session": session.id,
+        "ledger": str(_ledger(kernel, session)),
+        "denied": denials.found,
+        **ending.members,
+    }
+
+
+def _ledger(kernel: Kernel, session: Session) -> Path:
+    return kernel.workspace.state / "sessions" / session.id / ".events.jsonl"

@@ -1,0 +1,64 @@
+"""What the command owes the process that it runs in: its streams, and an orderly end when it is told to stop."""
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn, TextIO
+
+STOPPING = (signal.SIGTERM, signal.SIGHUP)
+"""Besides SIGINT: what asks a process to end. A session is then closed as interrupted, like one of Ctrl-C."""
+
+
+def hold_streams() -> None:
+    """See to it that descriptors 0 to 2 are taken, and that nothing which is printed can fail to be spelled.
+
+    A closed one would be given to the next file that is opened, a ledger perhaps, and whoever prints would write there.
+    """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free, which is this one
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="backslashreplace")
+
+
+def take_signals() -> None:
+    """Let what asks the process to end do what Ctrl-C does; a signal that the parent has ignored stays so."""
+    for number in STOPPING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _stop)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def flush(status: int) -> int:
+    """Write out what is still held, and return the exit status: 1 instead of 0 where nobody can take it."""
+    failed = [stream for stream in (sys.stdout, sys.stderr) if stream and not _flushed(stream)]
+    return status or int(bool(failed))
+
+
+def _flushed(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        _point_nowhere(stream)  # nobody reads on, and nobody has to be told
+        return False
+    except (OSError, ValueError) as problem:
+        _point_nowhere(stream)
+        if stream is sys.stdout and sys.stderr:
+            sys.stderr.write(f"error: standard output: {getattr(problem, 'strerror', None) or problem}\n")
+        return False
+    return True
+
+
+def _point_nowhere(stream: TextIO) -> None:
+    """Let Python's own flush at its end succeed."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
