@@ -12,15 +12,17 @@ through `Door.before` and `Door.after`. The nine steps:
 9. validate what the caller sees.
 """
 
+import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from . import canonical
 from .bindings import Bindings, Bound, Caller
 from .contracts import ALLOW, Call, Decision, Json, Object
-from .errors import Err, IntakeError, LedgerError, Ok, Result, fault
+from .errors import DeedbookError, Err, IntakeError, LedgerError, Ok, Result, fault
 from .events import Entry
-from .gates import Asked, BoundGate, Clock, answer, refusal
+from .gates import Asked, BoundGate, Clock, answer, merge, refusal
 from .handlers import Interrupted, Outcome, Ticket, aperform, off_loop, perform
 from .judge import Circumstances, Verdict, judge, make_call
 from .ledger import Ledger
@@ -34,6 +36,8 @@ class Door:
     """The door of one session: decides under *bindings*, records in *ledger*.
 
     *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts the seconds.
+    *open* holds the tickets that have no outcome yet, by span. After an interrupt in the midst of recording there is
+    *doubt* whether they are all: then only the ledger knows.
     """
 
     def __init__(
@@ -49,7 +53,11 @@ class Door:
         self.ledger = ledger
         self.clock = clock
         self.open: dict[str, Ticket] = {}
+        self.closed = False
+        self.doubt = False
         self.scribe = Scribe(ledger, bindings.enforcement)
+        self._opening: set[str] = set()
+        self._always = bindings.charter.document["durability"] == "always"
         self._facts = facts
         self._contexts = contexts
 
@@ -75,24 +83,33 @@ class Door:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
         try:
             return self._before(caller, ability, args, cause)
+        except IntakeError as problem:
+            return self._unrecordable(caller, ability, problem, cause)
         except LedgerError as problem:
             return Err(problem.error)
 
     async def abefore(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
-        """Do what `before` does; a durable commit is awaited beside the event loop."""
+        """Do what `before` does; a durable commit is awaited beside the event loop.
+
+        Who is cancelled meanwhile gets no ticket, so what was opened for them is closed as ``cancelled``.
+        """
         bound = self.bindings.abilities.get(ability)
-        if bound is None or not bound.durable:
+        if not self._always and (bound is None or not bound.durable):
             return self.before(caller, ability, args, cause)
-        return await off_loop(self.before, caller, ability, args, cause)
+        opened: list[Result[Ticket]] = []
+        try:
+            await off_loop(lambda: opened.append(self.before(caller, ability, args, cause)))
+        except asyncio.CancelledError:
+            for ticket in opened:
+                if isinstance(ticket, Ok):
+                    why = fault("CANCELLED", f"{ability} was cancelled before it began")
+                    self.after(ticket.value, Outcome("cancelled", error=why))
+            raise
+        return opened[0]
 
     def _before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         bound = self.bindings.abilities.get(ability)
-        try:
-            raw = canonical.admit(canonical.without_big_integers(args) if bound and bound.big_integers else args)
-        except IntakeError as problem:
-            refused = self.scribe.refused(bound.kind if bound else "tool", ability, problem.error, caller, cause)
-            self.ledger.append([refused])
-            return Err(problem.error)
+        raw = canonical.admit(canonical.without_big_integers(args) if bound and bound.big_integers else args)
         now = self.ledger.now()
         facts = self._facts(bound.reads) if bound and bound.reads else {}
         verdict = self._judge(caller, ability, raw, Circumstances(now, self.ledger.session_id, facts))
@@ -102,6 +119,17 @@ class Door:
             self.ledger.append(entries, ts=now)
             return Err(fault(verdict.code, verdict.reason))
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now))
+
+    def _unrecordable(self, caller: Caller, ability: str, problem: IntakeError, cause: str) -> Err:
+        """Record that a call was refused because its arguments cannot be recorded."""
+        bound = self.bindings.abilities.get(ability)
+        try:
+            self.ledger.append(
+                [self.scribe.refused(bound.kind if bound else "tool", ability, problem.error, caller, cause)]
+            )
+        except LedgerError as worse:
+            return Err(worse.error)
+        return Err(problem.error)
 
     def _judge(self, caller: Caller, ability: str, raw: bytes, when: Circumstances) -> Verdict:
         """Drive `judge`: gates that it does not ask itself are run here."""
@@ -119,13 +147,26 @@ class Door:
     ) -> Ticket:
         span = self.ledger.span()
         entries.append(self.scribe.intent(bound, verdict, caller, span, cause))
-        self.ledger.append(entries, ts=now, durable=bound.durable)
-        # gates have seen these arguments: the handler gets a copy of its own, parsed from what the line commits to
-        args = verdict.args if len(entries) == 1 else canonical.decode(verdict.raw)
-        deadline = self.clock() + bound.timeout
-        ticket = Ticket(bound, caller, args, verdict.raw, span, self.ledger.session_id, deadline)
-        self.open[span] = ticket
+        try:
+            self._announce(span)
+            self.ledger.append(entries, ts=now, durable=bound.durable)
+            deadline = self.clock() + bound.timeout
+            ticket = Ticket(bound, caller, verdict.args, verdict.raw, span, self.ledger.session_id, deadline)
+            self.open[span] = ticket
+        except DeedbookError:
+            raise
+        except BaseException:
+            self.doubt = True
+            raise
+        finally:
+            self._opening.discard(span)
         return ticket
+
+    def _announce(self, span: str) -> None:
+        """Let `close` wait for the ticket that will have *span*, so that no effect begins after the end."""
+        self._opening.add(span)
+        if self.closed:
+            raise LedgerError(fault("SESSION_ENDED", f"session {self.ledger.session_id} has ended"))
 
     # --- step 6 -------------------------------------------------------------------------------------------------------
 
@@ -145,7 +186,7 @@ class Door:
         except Interrupted as stop:
             self.after(ticket, stop.outcome)
             raise stop.cause from None
-        return self.after(ticket, outcome)
+        return await off_loop(self.after, ticket, outcome) if self._always else self.after(ticket, outcome)
 
     # --- steps 7 to 9 -------------------------------------------------------------------------------------------------
 
@@ -155,18 +196,23 @@ class Door:
             return Err(fault("SESSION_ENDED", f"call {ticket.span} is closed already"))
         try:
             return self._succeed(ticket, outcome) if outcome.end == "result" else self._fail(ticket, outcome)
-        except LedgerError as problem:
+        except DeedbookError as problem:
+            if ticket.outcome is not None:  # recorded; what hooks or schema said about it is not
+                return Err(problem.error)
             why = f"{ticket.bound.id} was begun and its outcome is not recorded: {problem}"
             return Err(fault("OUTCOME_UNKNOWN", why))
+        except BaseException:
+            self.doubt = True
+            raise
 
     def _succeed(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         try:
             raw = canonical.admit(outcome.value)
+            entry = self.scribe.result(ticket, raw, late=outcome.late)
+            self.ledger.append([entry])
         except IntakeError as problem:
             why = fault(problem.error.code, f"{ticket.bound.id} returned what cannot be recorded: {problem}")
             return self._fail(ticket, Outcome("failed", error=why))
-        entry = self.scribe.result(ticket, raw, late=outcome.late)
-        self.ledger.append([entry])
         ticket.outcome = entry.span
         seen = canonical.decode(raw)
         return self._observe(ticket, seen, raw) if ticket.bound.observers else self._check(ticket, seen)
@@ -183,17 +229,17 @@ class Door:
         when = Circumstances(self.ledger.now(), ticket.session, {})
         call = make_call(self.bindings, ticket.caller, ticket.bound, canonical.decode(ticket.raw), ticket.raw, when)
         asked: Asked = []
-        failed: Decision | None = None
+        seen = raw
         for gate in ticket.bound.observers:
             if gate.holds is None or gate.holds(call):
-                result, raw, decision = _narrow(gate, self.clock, call, result, raw)
-                failed = failed or (decision if decision.outcome == "deny" else None)
+                seen, decision = _narrow(gate, self.clock, call, seen)
                 asked.append((gate, decision))
         if asked:
-            self.ledger.append([self.scribe.observed(ticket, asked, "deny" if failed else "allow")], ts=when.now)
+            self.ledger.append([self.scribe.observed(ticket, asked, None if seen == raw else seen)], ts=when.now)
+        failed = merge(asked)
         if failed is not None:
-            return Err(fault("GATE_DENIED", f"the result of {ticket.bound.id} is withheld: {failed.reason}"))
-        return self._check(ticket, result)
+            return Err(fault("GATE_DENIED", f"the result of {ticket.bound.id} is withheld: {failed[1].reason}"))
+        return self._check(ticket, result if seen == raw else canonical.decode(seen))
 
     def _check(self, ticket: Ticket, result: Json) -> Result[Json]:
         """Step 9. The recorded result stands; what does not fit its schema does not reach the caller."""
@@ -207,8 +253,11 @@ class Door:
         return Err(fault("SCHEMA_VIOLATION", f"the result of {bound.id}: {first}"))
 
     def close(self) -> None:
-        """Record every ticket that is still open as ``unknown``; nothing retries it."""
-        for ticket in list(self.open.values()):
+        """Open no more tickets, and record every one that is still open as ``unknown``; nothing retries it."""
+        self.closed = True
+        while self._opening:  # another thread is recording an intent; what it waits for is the disk
+            time.sleep(0.001)
+        for ticket in reversed(list(self.open.values())):  # a nested call before the one that it serves
             why = fault("OUTCOME_UNKNOWN", f"{ticket.bound.id} was begun and its outcome never came")
             self.after(ticket, Outcome("unknown", error=why))
 
@@ -216,14 +265,13 @@ class Door:
 _NARROWED = Decision("transform", "narrowed the result")
 
 
-def _narrow(gate: BoundGate, clock: Clock, call: Call, result: Json, raw: bytes) -> tuple[Json, bytes, Decision]:
-    """Ask one observer; return what it leaves of *result*, its canonical bytes, and how it did."""
-    decision = answer(gate, clock, call, result)
+def _narrow(gate: BoundGate, clock: Clock, call: Call, raw: bytes) -> tuple[bytes, Decision]:
+    """Ask one observer about a copy of the result; return what it leaves, as canonical bytes, and how it did."""
+    decision = answer(gate, clock, call, canonical.decode(raw))
     if decision.outcome == "deny":
-        return result, raw, decision
-    seen = decision.args["result"] if decision.args is not None else None
+        return raw, decision
     try:
-        left = canonical.admit(seen)
+        left = canonical.admit(decision.args["result"] if decision.args is not None else None)
     except IntakeError as problem:
-        return result, raw, refusal(f"returned what cannot be recorded: {problem}")
-    return seen, left, ALLOW if left == raw else _NARROWED
+        return raw, refusal(f"returned what cannot be recorded: {problem}")
+    return left, ALLOW if left == raw else _NARROWED

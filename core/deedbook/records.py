@@ -52,10 +52,11 @@ class Scribe:
         """Return the refusal, with the final arguments."""
         more = {} if verdict.by is None else {"by": dict(verdict.by)}
         kind = verdict.bound.kind if verdict.bound else "tool"
-        payload = {"code": verdict.code, "kind": kind, "name": text(ability), "reason": text(verdict.reason), **more}
-        if verdict.raw:
-            payload["args"] = verdict.args
-        return self._entry("tool.denied", "policy", caller.principal.id, cause, canonical.encode(payload))
+        said = {"code": verdict.code, "kind": kind, "name": text(ability), "reason": text(verdict.reason), **more}
+        payload = canonical.encode(said)
+        if verdict.raw.startswith(b"{"):  # joined as bytes, since arguments may be as deep as a payload
+            payload = b'{"args":%b,%b' % (verdict.raw, payload[1:])
+        return self._entry("tool.denied", "policy", caller.principal.id, cause, payload)
 
     def refused(self, kind: str, ability: str, error: DomainError, caller: Caller, cause: str) -> Entry:
         """Return the refusal of a call whose arguments cannot be recorded."""
@@ -82,12 +83,11 @@ class Scribe:
         who = ticket.caller.principal.id
         return self._entry(words.error, words.result_actor, who, ticket.span, canonical.encode(payload))
 
-    def observed(self, ticket: Ticket, asked: Asked, decision: str) -> Entry:
-        """Return ``hook.fired`` of ``PostToolUse``."""
+    def observed(self, ticket: Ticket, asked: Asked, seen: bytes | None) -> Entry:
+        """Return ``hook.fired`` of ``PostToolUse``; *seen* is what hooks have made of the result, if anything."""
         minutes = _minutes(self._observers, ticket.bound.id, event="PostToolUse", ability=ticket.bound.id)
-        payload, digest = minutes.usual(asked, decision)
-        kind = label("hook.fired", "policy", ticket.caller.principal.id)
-        return Entry(kind, self._ledger.span(), ticket.span, payload, digest)
+        more = {} if seen is None else {"output": canonical.decode(seen)}
+        return self._round("hook.fired", minutes, asked, more, ticket.caller.principal.id, ticket.span)
 
     def violation(self, subject: str, bound: Bound, violations: tuple[Violation, ...], who: str, cause: str) -> Entry:
         """Return ``schema.violation`` with the first faults."""
