@@ -82,7 +82,8 @@ class Ledger(Chain):
             journal = Journal(fd, place.end, place=place_of(folder), durability=durability, fdatasync=fdatasync)
             ledger = cls(folder, journal, place, sealer, clock)
             ledger.recover(torn)
-        journal.settle(journal.end, durable=bool(torn))
+            if torn:
+                journal.settle(journal.end, durable=True)
         return ledger
 
 
