@@ -4,107 +4,54 @@ Everything that can be decided before a call is decided here, once: the handler 
 hooks and policies that cannot match are left out, event names are rendered. What does not match costs nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
 from . import canonical
+from .bound import EVERYTHING, Bound, Caller, Scope, Words, words
 from .charter import Charter
 from .completions import Completion, CompletionSchema
-from .contracts import ALLOW, Call, Decision, Effects, Handler, Host, Json, Principal, Skill
-from .errors import BindingError, DeedbookError, DomainError, fault, raise_all
+from .contracts import ALLOW, Call, Decision, Host, Json, Skill
+from .errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
+from .fitting import CALL_EVENTS, Fitting, facts_of, fittings
 from .gates import BoundGate, in_order
-from .match import AbilityFacts, Match
-from .plugins import Catalogue, Offer, implementations, load
+from .linker import Linked, Linker
+from .match import AbilityFacts
+from .plugins import Catalogue, implementations
 from .schema import Schemas, Validator, Violation, foreign
 
+__all__ = [
+    "EVERYTHING",
+    "Bindings",
+    "Bound",
+    "Caller",
+    "Scope",
+    "Words",
+    "freeze",
+    "words",
+]
+
+T = TypeVar("T")
+
+_CALL: Final = frozenset({"allow", "deny", "ask"})
+_PROMPT: Final = frozenset({"allow", "deny", "transform"})
 _ANSWERS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "SessionStart": frozenset({"allow", "deny"}),
-        "UserPromptSubmit": frozenset({"allow", "deny", "transform"}),
-        "SkillStart": frozenset({"allow", "deny", "transform"}),
-        "PreToolUse": frozenset({"allow", "deny", "ask"}),
+        "UserPromptSubmit": _PROMPT,
+        "SkillStart": _PROMPT,
+        "PreToolUse": _CALL,
         "PostToolUse": frozenset({"allow", "transform"}),
         "Stop": frozenset({"allow", "deny"}),
         "SessionStop": frozenset({"allow"}),
     }
 )
 """What a hook may answer at each event; a rewriter at PreToolUse may transform, too."""
-
+_SESSION_EVENTS: Final = tuple(event for event in _ANSWERS if event not in CALL_EVENTS)
 _POLICY_LIMIT: Final = 1.0
-
-
-@attrs.frozen
-class Scope:
-    """Which abilities a caller may use: *names* of tools and flows, *models* by name; ``None`` means all."""
-
-    why: str
-    names: frozenset[str] | None = None
-    models: frozenset[str] | None = None
-
-    def allows(self, bound: "Bound") -> bool:
-        """Say whether *bound* is inside."""
-        allowed = self.models if bound.kind == "model" else self.names
-        return allowed is None or bound.id in allowed
-
-
-EVERYTHING: Final = Scope("everything")
-
-
-@attrs.frozen(kw_only=True)
-class Caller:
-    """Who asks: the principal, the class of actor, the scope, and where in a run they stand."""
-
-    principal: Principal
-    actor: str
-    scope: Scope
-    role: str | None = None
-    skill: str | None = None
-    depth: int = 0
-
-
-@attrs.frozen
-class Words:
-    """How the calls of one ability are written: event types, and the payload's bytes around arguments and results."""
-
-    intent: str
-    result: str
-    error: str
-    result_actor: str
-    name: str
-    intent_head: bytes
-    intent_tail: bytes
-    result_head: bytes
-    late_head: bytes
-    result_tail: bytes
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class Bound:
-    """One ability, ready to be called. *timeout* is in seconds (infinity: none)."""
-
-    id: str
-    kind: str
-    summary: str
-    effects: Effects
-    tags: frozenset[str]
-    handler: Handler
-    takes: Validator
-    gives: Validator
-    takes_document: Mapping[str, Any]
-    interruptible: bool
-    timeout: float
-    durable: bool
-    uses: Scope
-    big_integers: bool
-    rewriters: tuple[BoundGate, ...]
-    guards: tuple[BoundGate, ...]
-    policies: tuple[BoundGate, ...]
-    observers: tuple[BoundGate, ...]
-    reads: frozenset[str]
-    words: Words
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -133,62 +80,85 @@ class Bindings:
 
 def freeze(charter: Charter, catalogue: Catalogue, host: Host, schemas: Schemas) -> Bindings:
     """Load, check and construct all that *charter* names; raises `BindingError` with every fault."""
-    return _Freezer(charter, catalogue, host, schemas).bindings()
+    return _Freezer(charter, Linker(catalogue), host, schemas).bindings()
+
+
+@attrs.frozen(eq=False)
+class _Ready:
+    """A constructed hook or policy: as it is asked at every call, and as it is asked where its match holds."""
+
+    fitting: Fitting
+    always: BoundGate
+    matching: BoundGate
+
+    def gate_for(self, facts: AbilityFacts, named: list[str]) -> BoundGate:
+        """Return the gate of an ability that it fits; abilities whose paths stand alike share it."""
+        match = self.fitting.match
+        test = None if match is None or self.fitting.name in named else match.test_for(facts)
+        if test is None:
+            return self.always
+        return self.matching if test is self.matching.holds else attrs.evolve(self.always, holds=test)
+
+
+# --- binding ----------------------------------------------------------------------------------------------------------
 
 
 class _Freezer:
-    def __init__(self, charter: Charter, catalogue: Catalogue, host: Host, schemas: Schemas) -> None:
-        self.schemas = schemas
+    """One binding of a charter; collects faults instead of stopping at the first."""
+
+    def __init__(self, charter: Charter, linker: Linker, host: Host, schemas: Schemas) -> None:
         self.charter = charter
         self.document = charter.document
-        self.catalogue = catalogue
+        self.linker = linker
         self.host = host
-        self.faults: list[DomainError] = []
-        self.gates: dict[str, tuple[Mapping[str, Any], BoundGate, Match | None]] = {}
+        self.schemas = schemas
+        self.ready: dict[str, list[_Ready]] = {event: [] for event in (*_ANSWERS, "policy")}
+        self._validators: dict[str, Validator] = {}
 
     def bindings(self) -> Bindings:
-        for name, entry in self.document["hooks"].items():
-            self._collect(lambda name=name, entry=entry: self._hook(name, entry))
-        for name, entry in self.document["policies"].items():
-            self._collect(lambda name=name, entry=entry: self._policy(name, entry))
-        made = {
-            name: self._collect(lambda name=name, entry=entry: self._bound(name, entry))
-            for name, entry in self.document["abilities"].items()
+        for fitting in fittings(self.document, "hooks"):
+            self._collect(self._hook, fitting)
+        for fitting in fittings(self.document, "policies"):
+            self._collect(self._policy, fitting)
+        abilities = {
+            name: self._collect(self._bound, name, entry) for name, entry in self.document["abilities"].items()
         }
-        raise_all(BindingError, self.faults)
+        if not canonical.check_bindings():
+            why = "a plugin changed how the kernel hashes while it was constructed; find out which, and take it out"
+            self.linker.faults.append(fault("PLUGIN_BROKEN", why))
+        raise_all(BindingError, dict.fromkeys(self.linker.faults))
         return Bindings(
             charter=self.charter,
-            abilities=MappingProxyType(made),
+            abilities=MappingProxyType({name: bound for name, bound in abilities.items() if bound}),
             enforcement=self.document["enforcement"],
-            hooks=MappingProxyType({event: tuple(in_order(self._session_hooks(event))) for event in _ANSWERS}),
+            hooks=MappingProxyType({event: self._session_hooks(event) for event in _SESSION_EVENTS}),
             skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
         )
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
-    def _hook(self, name: str, entry: Mapping[str, Any]) -> None:
-        offer, made = self._make(entry)
-        method = implementations(offer, made, entry["event"], entry["place"])
-        may = _ANSWERS[entry["event"]]
-        if entry["rewrites"] and entry["event"] == "PreToolUse":
+    def _hook(self, fitting: Fitting) -> None:
+        entry, event = fitting.entry, fitting.entry["event"]
+        linked, made = self._make(entry)
+        method = implementations(linked.offer, made, event, entry["place"])
+        may = _ANSWERS[event]
+        if entry["rewrites"] and event == "PreToolUse":
             may |= {"transform"}
-        if entry["event"] == "PostToolUse":
+        if event == "PostToolUse":
             method = _observer(method)
-        elif entry["event"] == "SessionStop":
+        elif event == "SessionStop":
             method = _witness(method)
-        self._keep(f"hook:{name}", name, "hook", entry, method, may, entry["timeout_ms"] / 1000)
+        self._keep(event, fitting, method, may, entry["timeout_ms"] / 1000)
 
-    def _policy(self, name: str, entry: Mapping[str, Any]) -> None:
-        _, made = self._make(entry)
-        self._keep(f"policy:{name}", name, "policy", entry, made, _ANSWERS["PreToolUse"], _POLICY_LIMIT)
+    def _policy(self, fitting: Fitting) -> None:
+        _, made = self._make(fitting.entry)
+        self._keep("policy", fitting, made, _CALL, _POLICY_LIMIT)
 
-    def _keep(  # noqa: PLR0913 - the parts in which hooks and policies differ
-        self, key: str, name: str, kind: str, entry: Mapping[str, Any], ask: Any, may: frozenset[str], limit: float
-    ) -> None:
-        match = None if entry["match"] is None else Match.compile(entry["match"], entry["place"])
+    def _keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
+        entry, match = fitting.entry, fitting.match
         gate = BoundGate(
-            id=name,
-            kind=kind,
+            id=fitting.name,
+            kind="policy" if at == "policy" else "hook",
             digest=self._gate_digest(entry),
             ask=ask,
             may=may,
@@ -199,7 +169,8 @@ class _Freezer:
             rules=tuple(entry.get("rules", ())),
             place=entry["place"],
         )
-        self.gates[key] = (entry, gate, match)
+        holds = match.holds if match else None
+        self.ready[at].append(_Ready(fitting, gate, attrs.evolve(gate, holds=holds)))
 
     def _gate_digest(self, entry: Mapping[str, Any]) -> str:
         """Return what identifies a gate: what it is told to do, and the code that does it."""
@@ -207,36 +178,28 @@ class _Freezer:
         told = {key: entry[key] for key in ("plugin", "settings", "match")}
         return canonical.digest(canonical.encode({**told, "code": plugin["digest"], "version": plugin["version"]}))
 
-    def _session_hooks(self, event: str) -> Iterator[tuple[int, BoundGate]]:
-        for entry, gate, _ in self.gates.values():
-            if entry.get("event") == event and event not in ("PreToolUse", "PostToolUse"):
-                yield entry["priority"], gate
+    def _session_hooks(self, event: str) -> tuple[BoundGate, ...]:
+        return tuple(in_order((ready.fitting.entry["priority"], ready.always) for ready in self.ready[event]))
 
-    def _gates_of(self, facts: AbilityFacts, prefix: str, named: list[str], event: str | None) -> list[BoundGate]:
-        """Return the gates that can fit one ability: named by it, or matching it."""
-        fitting: list[tuple[int, BoundGate]] = []
-        for key, (entry, gate, match) in self.gates.items():
-            if not key.startswith(prefix) or (event is not None and entry["event"] != event):
-                continue
-            if _fits(entry, match, gate.id in named, facts):
-                holds = match.test_for(facts) if match is not None and gate.id not in named else None
-                fitting.append((entry.get("priority", 0), attrs.evolve(gate, holds=holds)))
-        return list(in_order(fitting))
+    def _gates(self, at: str, facts: AbilityFacts, named: list[str]) -> tuple[BoundGate, ...]:
+        """Return the gates that can fit one ability, by priority and id."""
+        fitting = [ready for ready in self.ready[at] if ready.fitting.fits(facts, named)]
+        return tuple(
+            in_order((ready.fitting.entry.get("priority", 0), ready.gate_for(facts, named)) for ready in fitting)
+        )
 
     # --- abilities ----------------------------------------------------------------------------------------------------
 
     def _bound(self, name: str, entry: Mapping[str, Any]) -> Bound:
         _, handler = self._make(entry)
-        takes, gives = _validator(entry, "takes", "schema_in"), _validator(entry, "gives", "schema_out")
+        takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
         if entry["kind"] == "model":
             handler = Completion(handler)
             takes = CompletionSchema(self.schemas, "completion_request", takes)
             gives = CompletionSchema(self.schemas, "completion_response", gives)
-        facts = _facts(name, entry)
-        before = self._gates_of(facts, "hook:", entry["hooks"].get("pre_call", []), "PreToolUse")
-        policies = self._gates_of(facts, "policy:", entry["policies"], None)
-        gates = (*before, *policies)
-        limit = entry["timeout_ms"]
+        facts, limit, uses = facts_of(name, entry), entry["timeout_ms"], frozenset(entry["uses"])
+        before = self._gates("PreToolUse", facts, entry["hooks"].get("pre_call", []))
+        policies = self._gates("policy", facts, entry["policies"])
         return Bound(
             id=name,
             kind=entry["kind"],
@@ -246,76 +209,83 @@ class _Freezer:
             handler=handler,
             takes=takes,
             gives=gives,
-            takes_document=entry["schema_in"] or entry["takes"],
+            takes_document=self._described(entry),
             interruptible=entry["interruptible"],
             timeout=limit / 1000 if limit else float("inf"),
             durable=entry["effects"] in ("write", "irreversible"),
-            uses=Scope(f"what {name} declares to use", frozenset(entry["uses"]), frozenset()),
+            uses=Scope(f"what {name} declares to use", uses, uses),
             big_integers=entry["big_integers"],
             rewriters=tuple(gate for gate in before if "transform" in gate.may),
             guards=tuple(gate for gate in before if "transform" not in gate.may),
-            policies=tuple(policies),
-            observers=tuple(self._gates_of(facts, "hook:", entry["hooks"].get("post_call", []), "PostToolUse")),
-            reads=frozenset().union(*(gate.reads for gate in gates)),
+            policies=policies,
+            observers=self._gates("PostToolUse", facts, entry["hooks"].get("post_call", [])),
+            reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
             words=words(entry["kind"], name),
         )
 
-    def _make(self, entry: Mapping[str, Any]) -> tuple[Offer, Any]:
+    def _validator(self, entry: Mapping[str, Any], own: str, narrowed: str) -> Validator:
+        """Return what both the plugin's schema and the one in YAML accept, compiled once for all that share them."""
+        key = f"{entry[own]} {entry[narrowed]}"
+        if key not in self._validators:
+            both = [
+                foreign(self.document["schemas"][digest], place=f"schema {digest}")
+                for digest in (entry[own], entry[narrowed])
+                if digest is not None
+            ]
+            self._validators[key] = both[0] if len(both) == 1 else _Both(*both)
+        return self._validators[key]
+
+    def _described(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments' schema as models are shown it: the plugin's, with what YAML narrows written over it."""
+        plugin: Mapping[str, Any] = self.document["schemas"][entry["takes"]]
+        if entry["schema_in"] is None:
+            return plugin
+        narrowed: Mapping[str, Any] = self.document["schemas"][entry["schema_in"]]
+        merged = {
+            part: {**plugin.get(part, {}), **narrowed.get(part, {})}
+            for part in ("properties", "$defs")
+            if part in plugin or part in narrowed
+        }
+        required = sorted({*plugin.get("required", ()), *narrowed.get("required", ())})
+        return {**plugin, **narrowed, **merged, **({"required": required} if required else {})}
+
+    # --- plugins and faults -------------------------------------------------------------------------------------------
+
+    def _make(self, entry: Mapping[str, Any]) -> tuple[Linked, Any]:
         """Construct a plugin; whatever its constructor does, the worst is a fault."""
         kind, name = entry["plugin"]
-        offer = self.catalogue.find(kind, name, entry["place"])
-        made = load(offer, entry["place"])
+        linked = self.linker.link(kind, name, entry["place"])
+        if linked is None:
+            raise _Broken
         try:
-            return offer, made(dict(entry["settings"]), self.host)
-        except DeedbookError:
-            raise
+            return linked, linked.made(dict(entry["settings"]), self.host)
+        except DeedbookError as problem:
+            raise BindingError(*(_placed(each, entry, linked) for each in problem.errors)) from None
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-            why = f"{offer} cannot be constructed: {type(problem).__name__}: {problem}"
+            why = f"{linked.offer} cannot be constructed: {describe(problem)}"
             raise BindingError(fault("PLUGIN_BROKEN", why, place=entry["place"])) from None
 
-    def _collect(self, make: Any) -> Any:
+    def _collect(self, make: Callable[..., T], *what: Any) -> T | None:
         try:
-            return make()
+            return make(*what)
+        except _Broken:
+            return None
         except DeedbookError as problem:
-            self.faults.extend(problem.errors)
+            self.linker.faults.extend(problem.errors)
             return None
 
 
-def unguarded(charter: Charter) -> list[str]:
-    """Return the tools and flows that no policy can fit: what they do is allowed by scope, schema and hooks alone."""
-    document = charter.document
-    policies = [
-        (name, policy, Match.compile(policy["match"], policy["place"]) if policy["match"] is not None else None)
-        for name, policy in document["policies"].items()
-    ]
-    return [
-        ability
-        for ability, entry in sorted(document["abilities"].items())
-        if entry["kind"] != "model"
-        and not any(_fits(policy, match, name in entry["policies"], _facts(ability, entry)) for name, policy, match in policies)
-    ]
+class _Broken(Exception):  # noqa: N818 - it says what the plugin is
+    """A plugin is missing or broken, which is noted already."""
 
 
-def _facts(name: str, entry: Mapping[str, Any]) -> AbilityFacts:
-    return AbilityFacts(
-        id=name,
-        kind=entry["kind"],
-        effects=entry["effects"],
-        tags=frozenset(entry["tags"]),
-        scopes=frozenset(entry["scopes"]),
-        paths=tuple(entry["paths"]),
-    )
-
-
-def _fits(entry: Mapping[str, Any], match: Match | None, named: bool, facts: AbilityFacts) -> bool:
-    """Say whether a hook or policy can fit an ability: named by it, matching it, or for all in ``deedbook.yaml``."""
-    if named:
-        return True
-    if match is not None:
-        return match.could_match(facts)
-    return bool(entry.get("inline")) and facts.kind in ("tool", "flow")
+def _placed(error: DomainError, entry: Mapping[str, Any], linked: Linked) -> DomainError:
+    """Say whose fault it is, where a constructor did not."""
+    if error.place:
+        return error
+    return attrs.evolve(error, place=entry["place"], message=f"{linked.offer}: {error.message}")
 
 
 class _Both:
@@ -332,21 +302,11 @@ class _Both:
         return (*self._first.violations(value), *self._second.violations(value))
 
 
-def _validator(entry: Mapping[str, Any], own: str, narrowed: str) -> Validator:
-    first = foreign(dict(entry[own]), place=f"{entry['place']}: {own}")
-    if entry[narrowed] is None:
-        return first
-    return _Both(first, foreign(dict(entry[narrowed]), place=f"{entry['place']}: {narrowed}"))
+def _observer(method: Callable[[Call, Json], Json]) -> Callable[[Call, Json], Decision]:
+    return lambda call, result: Decision("transform", args={"result": method(call, result)})
 
 
-def _observer(method: Any) -> Any:
-    def observe(call: Call, result: Json) -> Decision:
-        return Decision("transform", args={"result": method(call, result)})
-
-    return observe
-
-
-def _witness(method: Any) -> Any:
+def _witness(method: Callable[..., None]) -> Callable[..., Decision]:
     def witness(*subject: Any) -> Decision:
         method(*subject)
         return ALLOW
@@ -364,25 +324,3 @@ def _skill(name: str, entry: Mapping[str, Any]) -> Skill:
         metadata=entry["metadata"],
         source=entry["source"],
     )
-
-
-def words(kind: str, name: str) -> Words:
-    """Return how calls of an ability are written; members stand in canonical order."""
-    quoted = canonical.encode(name)
-    if kind == "model":
-        head = b'{"ability":%b,' % quoted
-        return Words(
-            "llm.request", "llm.response", "llm.error", "agent", "ability",
-            head + b'"request":', b"}", head + b'"response":', head + b'"late":true,"response":', b"}",
-        )  # fmt: skip
-    if kind == "flow":
-        head, tail = b'{"flow":%b,' % quoted, b',"flow":%b}' % quoted
-        return Words(
-            "flow.call", "flow.result", "flow.error", "runtime", "flow",
-            b'{"args":', tail, head + b'"result":', head + b'"late":true,"result":', b"}",
-        )  # fmt: skip
-    tail = b',"tool_name":%b}' % quoted
-    return Words(
-        "tool.call", "tool.result", "tool.error", "tool", "tool_name",
-        b'{"args":', tail, b'{"result":', b'{"late":true,"result":', tail,
-    )  # fmt: skip

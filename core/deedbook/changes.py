@@ -1,13 +1,29 @@
-"""What became looser or tighter between two charters; pure."""
+"""What became looser or tighter between two charters; pure.
 
-from collections.abc import Iterator, Mapping
+Looser means that something is allowed that was not, or *may* be: where nobody can tell (another schema, other code,
+other settings of a policy), a change counts as looser, so that somebody looks. Every difference between two charters is
+said in some way; what neither allows nor forbids is *other*.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-Change: TypeAlias = tuple[Literal["looser", "tighter", "other"], str]
+from . import canonical
+from .match import EFFECTS
 
-_EFFECTS: Final = ("none", "read", "write", "irreversible")
+Way: TypeAlias = Literal["looser", "tighter", "other"]
+Change: TypeAlias = tuple[Way, str]
+Entry: TypeAlias = Mapping[str, Any]
+
+_DURABILITY: Final = ("os", "boundary", "always")
+_OUTCOMES: Final = ("allow", "ask", "deny")
+_STRICTNESS: Final = {"enforcement": ("observe", "enforce"), "lock": ("auto", "required"), "durability": _DURABILITY}
+_PLAIN: Final = ("kernel", "profile", "flow", "models", "roles", "secrets")
+_PLACES: Final = frozenset({"place", "rules"})
+"""Where something stands in the sources, which are compared themselves."""
 
 
 @attrs.frozen
@@ -22,95 +38,145 @@ class Difference:
         return bool(self.looser or self.tighter or self.other)
 
 
-def difference(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> Difference:
+def difference(old: Entry | None, new: Entry) -> Difference:
     """Compare two charter documents; without *old* everything is new."""
-    found = list(_changes(old, new)) if old is not None else [("other", "first charter of this workspace")]
+    if old is None:
+        return Difference(other=("first charter of this workspace",))
+    if old["format"] != new["format"]:
+        return Difference(looser=(f"the charter before has the form {old['format']}, which cannot be compared",))
+    found = list(_changes(old, new))
     return Difference(*(tuple(text for kind, text in found if kind == way) for way in ("looser", "tighter", "other")))
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    yield from _enforcement(old, new)
-    yield from _section(old, new, "abilities", "ability", "looser", "tighter", _ability)
-    yield from _section(old, new, "hooks", "hook", "tighter", "looser", _gate)
-    yield from _section(old, new, "policies", "policy", "tighter", "looser", _gate)
-    yield from _section(old, new, "skills", "skill", "looser", "tighter", _skill)
-    yield from _section(old, new, "principals", "principal", "looser", "tighter", _principal)
-    yield from _section(old, new, "plugins", "plugin", "other", "other", _plugin)
-    if old["file_roots"] != new["file_roots"]:
-        yield "looser", f"file roots are {', '.join(new['file_roots'])}"
-    if old["seal"] != new["seal"]:
-        yield "looser", "what is sealed changed"
-    for name in ("kernel", "profile", "durability", "flow", "models", "roles", "instructions", "secrets"):
+def _changes(old: Entry, new: Entry) -> Iterator[Change]:
+    for name, ranks in _STRICTNESS.items():
+        yield from _ranked(name, old[name], new[name], ranks)
+    yield from _section(old, new, "abilities", "ability", ("looser", "tighter"), _ability)
+    yield from _section(old, new, "hooks", "hook", ("tighter", "looser"), _hook)
+    yield from _section(old, new, "policies", "policy", ("tighter", "looser"), _policy)
+    yield from _section(old, new, "skills", "skill", ("looser", "tighter"), _skill)
+    yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
+    yield from _section(old, new, "plugins", "plugin", ("other", "other"), _plugin)
+    yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
+    yield from _sets("file root", old["file_roots"], new["file_roots"], "looser", "tighter")
+    yield from _sets("seal", _texts(old["seal"]), _texts(new["seal"]), "tighter", "looser")
+    for name in _PLAIN:
         if old[name] != new[name]:
-            yield "other", f"{name} changed"
+            yield "other", f"{name}: {_said(new[name])}, was {_said(old[name])}"
+    yield from _section(old, new, "sources", "source", ("other", "other"), _text)
 
 
-def _enforcement(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    if old["enforcement"] != new["enforcement"]:
-        way: Literal["looser", "tighter"] = "looser" if new["enforcement"] == "observe" else "tighter"
-        yield way, f"enforcement is {new['enforcement']}"
+# --- one entry of a section -------------------------------------------------------------------------------------------
 
 
-def _section(  # noqa: PLR0913 - one row of a table
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    name: str,
-    noun: str,
-    added: Literal["looser", "tighter", "other"],
-    removed: Literal["looser", "tighter", "other"],
-    changed: Any,
+def _ability(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _ranked(f"{what}: effects", old["effects"], new["effects"], EFFECTS)
+    yield from _limit(what, old, new)
+    yield from _sets(f"{what}: uses", old["uses"], new["uses"], "looser", "tighter")
+    for part, noun in (("tags", "tag"), ("policies", "policy")):
+        yield from _sets(f"{what}: {noun}", old[part], new[part], "tighter", "looser")
+    for moment in ("pre_call", "post_call"):
+        was, now = (entry["hooks"].get(moment, []) for entry in (old, new))
+        yield from _sets(f"{what}: hook at {moment}", was, now, "tighter", "looser")
+    for part in ("schema_in", "schema_out"):
+        if (old[part] is None) != (new[part] is None):
+            yield ("tighter", f"{what}: {part} is new") if old[part] is None else ("looser", f"{what}: {part} is gone")
+        elif old[part] != new[part]:
+            yield "looser", f"{what}: {part} changed"
+    done = {"effects", "timeout_ms", "uses", "tags", "policies", "hooks", "schema_in", "schema_out"}
+    yield from _rest(what, old, new, done, other={"summary", "intents"})
+
+
+def _hook(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _limit(what, old, new)
+    yield from _rest(what, old, new, {"timeout_ms"}, other={"priority"})
+
+
+def _policy(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    done = set()
+    if old["plugin"] == new["plugin"] == ["policy", "rules"]:
+        done = {"settings"}
+        yield from _rules(what, old["settings"], new["settings"])
+    yield from _rest(what, old, new, done, other=set())
+
+
+def _rules(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    """Compare the bodies of two policies of the kind ``rules``: what each rule says decides what it means to add it."""
+    yield from _ranked(f"{what}: default", old.get("default", "deny"), new.get("default", "deny"), _OUTCOMES)
+    was, now = (Counter(map(_said, body["rules"])) for body in (old, new))
+    yield from ((_way(rule, "deny", "looser"), f"{what}: rule {rule} is new") for rule in (now - was).elements())
+    yield from ((_way(rule, "allow", "looser"), f"{what}: rule {rule} is gone") for rule in (was - now).elements())
+    if was == now and old["rules"] != new["rules"]:
+        yield "looser", f"{what}: the rules stand in another order"
+
+
+def _way(rule: str, tightening: str, otherwise: Way) -> Way:
+    return "tighter" if canonical.decode(rule)["then"] == tightening else otherwise
+
+
+def _skill(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _sets(f"{what}: allowed ability", old["allowed"], new["allowed"], "looser", "tighter")
+    yield from _rest(what, old, new, {"allowed"}, other=set(new))
+
+
+def _principal(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _sets(f"{what}: role", old["roles"], new["roles"], "looser", "tighter")
+    yield from _rest(what, old, new, {"roles"}, other=set())
+
+
+def _plugin(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    if old != new:
+        was, now = (f"{entry['distribution']} {entry['version']}" for entry in (old, new))
+        yield "looser", f"{what}: {now}, other code" + (f" than {was}" if was != now else " than before")
+
+
+def _text(what: str, old: Any, new: Any) -> Iterator[Change]:
+    if old != new:
+        yield "other", f"{what} changed"
+
+
+# --- ways to compare --------------------------------------------------------------------------------------------------
+
+
+def _section(
+    old: Entry, new: Entry, name: str, noun: str, ways: tuple[Way, Way], changed: Callable[..., Iterator[Change]]
 ) -> Iterator[Change]:
+    """Compare a section entry by entry; *ways*: what it means that one is new, and that one is gone."""
     before, after = old[name], new[name]
-    yield from ((added, f"{noun} {key} is new") for key in sorted(after.keys() - before.keys()))
-    yield from ((removed, f"{noun} {key} is gone") for key in sorted(before.keys() - after.keys()))
+    yield from ((ways[0], f"{noun} {key} is new") for key in sorted(after.keys() - before.keys()))
+    yield from ((ways[1], f"{noun} {key} is gone") for key in sorted(before.keys() - after.keys()))
     for key in sorted(after.keys() & before.keys()):
         yield from changed(f"{noun} {key}", before[key], after[key])
 
 
-def _ability(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    if old["effects"] != new["effects"]:
-        lower = _EFFECTS.index(new["effects"]) < _EFFECTS.index(old["effects"])
-        yield "looser" if lower else "tighter", f"{what}: effects are {new['effects']}"
-    yield from _sets(f"{what}: uses", old["uses"], new["uses"], "looser", "tighter")
-    yield from _sets(f"{what}: tag", old["tags"], new["tags"], "tighter", "looser")
-    yield from _sets(f"{what}: policy", old["policies"], new["policies"], "tighter", "looser")
-    for moment in ("pre_call", "post_call"):
-        was, now = (entry["hooks"].get(moment, []) for entry in (old, new))
-        yield from _sets(f"{what}: hook at {moment}", was, now, "tighter", "looser")
-    for part in ("takes", "gives", "schema_in", "schema_out", "settings", "plugin", "timeout_ms", "paths", "scopes"):
-        if old[part] != new[part]:
-            yield "looser", f"{what}: {part} changed"
+def _rest(what: str, old: Entry, new: Entry, done: set[str], other: set[str]) -> Iterator[Change]:
+    """Say which parts changed that nobody compared more closely: looser, but for those in *other*."""
+    for part in sorted((old.keys() | new.keys()) - done - _PLACES):
+        if old.get(part) != new.get(part):
+            yield "other" if part in other else "looser", f"{what}: {part} changed"
 
 
-def _gate(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    parts = [part for part in new if part not in ("place", "rules") and old.get(part) != new[part]]
-    if parts:
-        yield "looser", f"{what}: {', '.join(parts)} changed"
-
-
-def _skill(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    yield from _sets(f"{what}: allowed ability", old["allowed"], new["allowed"], "looser", "tighter")
-    if {**old, "allowed": (), "source": ""} != {**new, "allowed": (), "source": ""}:
-        yield "other", f"{what}: text changed"
-
-
-def _principal(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    yield from _sets(f"{what}: role", old["roles"], new["roles"], "looser", "tighter")
-    if {**old, "roles": ()} != {**new, "roles": ()}:
-        yield "looser", f"{what} changed"
-
-
-def _plugin(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def _ranked(what: str, old: str, new: str, ranks: Sequence[str]) -> Iterator[Change]:
+    """Compare what has an order, from the loosest to the strictest."""
     if old != new:
-        yield "looser", f"{what} is {new['distribution']} {new['version']}, other code than before"
+        yield "looser" if ranks.index(new) < ranks.index(old) else "tighter", f"{what}: {new}, was {old}"
 
 
-def _sets(
-    what: str,
-    old: list[str],
-    new: list[str],
-    added: Literal["looser", "tighter"],
-    removed: Literal["looser", "tighter"],
-) -> Iterator[Change]:
+def _limit(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    was, now = old["timeout_ms"], new["timeout_ms"]
+    if was != now:
+        longer = now is None or (was is not None and now > was)
+        yield "looser" if longer else "tighter", f"{what}: timeout_ms: {_said(now)}, was {_said(was)}"
+
+
+def _sets(what: str, old: Iterable[str], new: Iterable[str], added: Way, removed: Way) -> Iterator[Change]:
     yield from ((added, f"{what} {name} is new") for name in sorted(set(new) - set(old)))
     yield from ((removed, f"{what} {name} is gone") for name in sorted(set(old) - set(new)))
+
+
+def _texts(values: Iterable[Any]) -> list[str]:
+    return [value if isinstance(value, str) else _said(value) for value in values]
+
+
+def _said(value: Any) -> str:
+    return canonical.encode(value).decode()

@@ -1,24 +1,31 @@
-"""Which charter is in force: kept once per digest in the state folder, and pinned by ``.system/deedbook.lock``."""
+"""Which charter is in force: kept once per digest in the state folder, and pinned by ``.system/deedbook.lock``.
 
-import platform
-import sys
-from collections.abc import Mapping
+With ``lock: auto`` the state folder is a cache, trusted as far as the sources beside it are: what changed is compiled
+anew, and said. With ``lock: required`` the lock file decides: a change is refused before any of its code is imported.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
 
 from . import canonical
 from .changes import Difference, difference
-from .charter import Charter, compile_charter
-from .errors import BindingError, DomainError, fault, raise_all
-from .files import Folder
-from .plugins import Catalogue
+from .charter import FORMAT, Charter, compile_charter, unavailable
 from .declarations import Workspace
+from .errors import BindingError, DeedbookError, DomainError, FileRefused, IntakeError, fault, raise_all
+from .files import Folder
+from .lockfile import LOCK, Lock, here
+from .plugins import Catalogue
 
-LOCK: Final = ".system/deedbook.lock"
-_MAX_CHARTER: Final = 64 * 1024 * 1024
-_MAX_SOURCE: Final = 1024 * 1024
+__all__ = ["LOCK", "Opened", "Store", "here", "lock", "open_charter"]
+
+_MAX_BYTES: Final = 256 * 1024 * 1024
+_LOSSLESS: Final = "surrogateescape"  # a skill that no loader reads may be any bytes
 _CURRENT: Final = "charters/current.json"
+_IS_DIGEST: Final = re.compile("[0-9a-f]{64}").fullmatch
 
 
 @attrs.frozen
@@ -38,185 +45,199 @@ class Store:
 
     def load(self, digest: str) -> Charter:
         """Return the charter kept under *digest*; raises `BindingError` if its bytes are others, or it is not there."""
+        found = self.find(digest)
+        if found is None:
+            raise BindingError(fault("CHARTER_CHANGED", f"charter {digest} is not kept in this state folder"))
+        return found
+
+    def find(self, digest: str) -> Charter | None:
+        """Return the charter kept under *digest*, if it is there; raises `BindingError` if its bytes are others."""
         try:
-            raw = self._state.read(f"charters/{digest}/charter.json", limit=_MAX_CHARTER)
+            return Charter.from_bytes(self._read(digest, "charter"), digest)
         except FileNotFoundError:
-            raise BindingError(fault("CHARTER_CHANGED", f"charter {digest} is not kept in this state folder")) from None
-        return Charter.from_bytes(raw, digest)
+            return None
+
+    def sources(self, charter: Charter) -> Mapping[str, bytes]:
+        """Return the sources that *charter* was compiled from, by path; raises `BindingError` if they are others."""
+        try:
+            kept = json.loads(self._read(charter.digest, "sources"))
+            sources = {path: text.encode("utf-8", _LOSSLESS) for path, text in kept.items()}
+        except (FileNotFoundError, ValueError, AttributeError):
+            sources = {}
+        if {path: canonical.digest(raw) for path, raw in sources.items()} != charter.document["sources"]:
+            why = f"the sources kept with charter {charter.digest} are not what was kept"
+            raise BindingError(fault("CHARTER_CHANGED", why))
+        return sources
 
     def keep(self, charter: Charter, root: Folder) -> None:
-        """Keep *charter* and the sources that it was compiled from; a second time does nothing."""
-        place = f"charters/{charter.digest}"
-        if self._state.exists(f"{place}/charter.json"):
-            return
-        for path in charter.document["sources"]:
-            copy = f"{place}/sources/{path}"
-            self._state.make(copy.rpartition("/")[0])
-            self._state.replace(copy, root.read(path, limit=_MAX_SOURCE))
-        self._state.make(place)
-        self._state.replace(f"{place}/charter.json", charter.raw)
+        """Keep *charter* and the sources below *root* that it was compiled from; what is kept soundly stays.
+
+        The charter is written last: where it is, all is. Raises `BindingError` if a source is not what was compiled.
+        """
+        try:
+            self.load(charter.digest)
+            self.sources(charter)
+        except BindingError:
+            sources = {path: _text(root, path, digest) for path, digest in charter.document["sources"].items()}
+            self._state.replace(f"charters/{charter.digest}/sources.json", json.dumps(sources).encode())
+            self._state.replace(f"charters/{charter.digest}/charter.json", charter.raw)
 
     def current(self) -> str | None:
-        """Return the digest of the charter that was last in force."""
+        """Return the digest of the charter that was last in force, if that can be told."""
         try:
             found = canonical.parse(self._state.read(_CURRENT, limit=4096))
-        except (FileNotFoundError, canonical.IntakeError):
+        except (FileNotFoundError, FileRefused, IntakeError):
             return None
         digest = found.get("charter") if isinstance(found, dict) else None
-        return digest if isinstance(digest, str) else None
+        return digest if isinstance(digest, str) and _IS_DIGEST(digest) else None
 
     def adopt(self, charter: Charter) -> None:
         """Remember *charter* as the one in force."""
-        self._state.make("charters")
         self._state.replace(_CURRENT, canonical.encode({"charter": charter.digest}))
 
+    def _read(self, digest: str, name: str) -> bytes:
+        return self._state.read(f"charters/{digest}/{name}.json", limit=_MAX_BYTES)
 
-def open_charter(workspace: Workspace, catalogue: Catalogue, store: Store, root: Folder, *, kernel: str) -> Opened:
+
+def open_charter(
+    workspace: Workspace,
+    catalogue: Catalogue,
+    store: Store,
+    root: Folder,
+    *,
+    kernel: str,
+    record: Callable[[Opened], None] | None = None,
+) -> Opened:
     """Return the charter in force, compiled only where something changed.
 
-    With ``lock: required`` a change is refused (`BindingError`, ``CHARTER_CHANGED``) until `lock`.
+    *record* is told of a change before the store remembers it, so that no crash loses it; it may be told twice. With
+    ``lock: required`` a change is refused (`BindingError`, ``CHARTER_CHANGED``) until `lock`.
     """
-    previous = _kept(store)
-    if previous is not None and _is_fresh(previous, workspace, catalogue, kernel):
-        charter = previous
+    previous = store.current()
+    past = _Past.of(store, previous)
+    if workspace.lock == "required":
+        charter = _pinned(workspace, catalogue, store, root, kernel)
+    elif past.charter and _is_fresh(past.charter, workspace, catalogue, root, kernel):
+        charter = past.charter
     else:
         charter = compile_charter(workspace, catalogue, kernel=kernel)
-    if workspace.lock == "required":
-        raise_all(BindingError, _unpinned(charter, workspace, root))
-    opened = Opened(
-        charter,
-        previous.digest if previous else None,
-        difference(previous.document if previous else None, charter.document),
-    )
-    store.keep(charter, root)
-    if previous is None or previous.digest != charter.digest:
+        store.keep(charter, root)
+    opened = Opened(charter, previous, past.compared_with(charter))
+    if opened.changes and record:
+        record(opened)
+    if previous != charter.digest:
         store.adopt(charter)
     return opened
 
 
-def lock(  # noqa: PLR0913 - what a lock is made from
+def lock(
     workspace: Workspace, catalogue: Catalogue, store: Store, root: Folder, *, kernel: str, editable: bool = False
 ) -> Opened:
     """Compile, pin in the lock file, and return what changed against the charter pinned before.
 
-    With *editable*, distributions that are installed in place are named as such and accepted.
+    With *editable*, distributions that are installed in place are named as such and accepted. The charter comes into
+    force with the next start, which records it.
     """
+    before = _before(root)
     charter = compile_charter(workspace, catalogue, kernel=kernel)
-    pins = read_lock(root)
-    old = _pinned_charter(pins, store)
-    plugins = _plugin_pins(charter, pins, editable=editable)
+    if workspace.lock == "required" and not editable:
+        raise_all(BindingError, dict.fromkeys(_in_place(charter)))
     store.keep(charter, root)
-    store.adopt(charter)
-    text = {
-        "schema_version": "v1",
-        "sources": charter.document["sources"],
-        "charters": {**(pins.get("charters", {}) if _same_sources(pins, charter) else {}), here(): charter.digest},
-        "plugins": plugins,
-    }
-    root.replace(LOCK, canonical.encode(text).replace(b'","', b'",\n"') + b"\n", mode=0o644)
-    return Opened(charter, old.digest if old else None, difference(old.document if old else None, charter.document))
+    Lock.of(charter.document, charter.digest, before, editable=editable).write(root)
+    previous = (before.charters.get(here()) if before else None) or store.current()
+    return Opened(charter, previous, _Past.of(store, previous).compared_with(charter))
 
 
-def read_lock(root: Folder) -> dict[str, Any]:
-    """Return the lock file's contents; empty where there is none, `BindingError` where it cannot be read."""
-    try:
-        found = canonical.parse(root.read(LOCK, limit=_MAX_CHARTER))
-    except FileNotFoundError:
-        return {}
-    except canonical.IntakeError as problem:
-        raise BindingError(fault("CHARTER_CHANGED", f"{problem}; run: deedbook lock", place=LOCK)) from None
-    return found if isinstance(found, dict) else {}
+@attrs.frozen
+class _Past:
+    """The charter that was in force before, as far as it is known: its *digest*, and *why* there is no *charter*."""
 
+    digest: str | None
+    charter: Charter | None = None
+    why: str = ""
 
-def here() -> str:
-    """Name this platform, as far as it decides which wheels are installed."""
-    return f"{sys.platform}-{platform.machine()}-cp{sys.version_info.major}{sys.version_info.minor}"
+    @classmethod
+    def of(cls, store: Store, digest: str | None) -> "_Past":
+        try:
+            return cls(digest, store.load(digest) if digest else None)
+        except DeedbookError as problem:
+            return cls(digest, None, str(problem))
+
+    def compared_with(self, charter: Charter) -> Difference:
+        if self.why:
+            same = self.digest == charter.digest
+            return Difference(other=(self.why,)) if same else Difference(looser=(f"{self.why}; nobody can compare",))
+        if self.digest == charter.digest:
+            return Difference()
+        return difference(self.charter.document if self.charter else None, charter.document)
 
 
 # --- freshness --------------------------------------------------------------------------------------------------------
 
 
-def _kept(store: Store) -> Charter | None:
-    digest = store.current()
-    return None if digest is None else store.load(digest)
-
-
-def _is_fresh(kept: Charter, workspace: Workspace, catalogue: Catalogue, kernel: str) -> bool:
+def _is_fresh(kept: Charter, workspace: Workspace, catalogue: Catalogue, root: Folder, kernel: str) -> bool:
+    """Say whether compiling again would give *kept*: nothing that it was made from has changed."""
     document = kept.document
     return (
-        document["sources"] == dict(workspace.digests)
+        (document.get("format"), document.get("kernel")) == (FORMAT, kernel)
         and document["profile"] == workspace.profile
-        and document["kernel"] == kernel
-        and all(_is_installed(key, pin, catalogue) for key, pin in document["plugins"].items())
+        and document["sources"] == dict(workspace.digests)
+        and not unavailable(root)
+        and all(_is_installed(key, entry, catalogue) for key, entry in document["plugins"].items())
     )
 
 
-def _is_installed(key: str, pin: Mapping[str, Any], catalogue: Catalogue) -> bool:
-    offer = catalogue.offers.get(tuple(key.split("/", 1)))  # type: ignore[call-overload]
-    return (
-        offer is not None
-        and pin["digest"] is not None
-        and (offer.distribution, offer.version, offer.digest) == (pin["distribution"], pin["version"], pin["digest"])
-    )
+def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:
+    kind, _, name = key.partition("/")
+    offer = catalogue.offers.get((kind, name))
+    found = offer and (offer.distribution, offer.version, offer.target, offer.digest)
+    wanted = (entry["distribution"], entry["version"], entry["target"], entry["digest"])
+    return entry["digest"] is not None and found == wanted
 
 
-# --- the lock ---------------------------------------------------------------------------------------------------------
-
-
-def _unpinned(charter: Charter, workspace: Workspace, root: Folder) -> list[DomainError]:
-    """Return what the lock file does not allow."""
-    pins = read_lock(root)
-    if not pins:
-        return [fault("CHARTER_CHANGED", "lock: required, and there is no lock; run: deedbook lock", place=LOCK)]
-    old, new = pins.get("sources", {}), dict(workspace.digests)
-    faults = [
-        fault("CHARTER_CHANGED", f"{path} is not what the lock pins; look at it, then run: deedbook lock", place=LOCK)
-        for path in sorted(old.keys() | new.keys())
-        if old.get(path) != new.get(path)
-    ]
-    faults += _unpinned_plugins(charter, pins.get("plugins", {}))
-    pinned = pins.get("charters", {}).get(here())
-    if not faults and pinned != charter.digest:
-        why = f"the lock pins charter {pinned or 'none'} for {here()}; this is {charter.digest}; run: deedbook lock"
-        faults.append(fault("CHARTER_CHANGED", why, place=LOCK))
-    return faults
-
-
-def _unpinned_plugins(charter: Charter, pins: Mapping[str, Any]) -> list[DomainError]:
-    faults = []
-    for pin in charter.document["plugins"].values():
-        name, digest = pin["distribution"], pin["digest"]
-        known = pins.get(name, {})
-        if digest is None and not known.get("editable"):
-            why = f"{name} is installed in place (editable); install its wheel, or run: deedbook lock --editable"
-            faults.append(fault("CHARTER_CHANGED", why, place=LOCK))
-        elif digest is not None and digest not in known.get("digests", ()):
-            why = f"{name} {pin['version']} is not the code that the lock pins; run: deedbook lock"
-            faults.append(fault("CHARTER_CHANGED", why, place=LOCK))
-    return list(dict.fromkeys(faults))
-
-
-def _plugin_pins(charter: Charter, pins: Mapping[str, Any], *, editable: bool) -> dict[str, Any]:
-    """Return each distribution's pin; digests of other platforms' wheels of the same version stay."""
-    made: dict[str, Any] = {}
-    for pin in charter.document["plugins"].values():
-        name, version, digest = pin["distribution"], pin["version"], pin["digest"]
-        if digest is None:
-            made[name] = {"version": version, "editable": True} if editable else {"version": version, "digests": []}
-            continue
-        before = pins.get("plugins", {}).get(name, {})
-        kept = before.get("digests", []) if before.get("version") == version else []
-        made[name] = {"version": version, "digests": sorted({*kept, digest})}
-    return made
-
-
-def _same_sources(pins: Mapping[str, Any], charter: Charter) -> bool:
-    return bool(pins.get("sources") == charter.document["sources"])
-
-
-def _pinned_charter(pins: Mapping[str, Any], store: Store) -> Charter | None:
-    digest = pins.get("charters", {}).get(here())
+def _pinned(workspace: Workspace, catalogue: Catalogue, store: Store, root: Folder, kernel: str) -> Charter:
+    """Return the charter that the lock pins, if the workspace comes to it; else raise with everything that differs."""
+    pins = Lock.read(root)
+    if pins is None:
+        why = "lock: required, and nothing is pinned; run: deedbook lock"
+        raise BindingError(fault("CHARTER_CHANGED", why, place=LOCK))
+    faults = list(pins.refuse_sources(workspace.digests, profile=workspace.profile, kernel=kernel))
     try:
-        return store.load(digest) if isinstance(digest, str) else _kept(store)
+        pinned = pins.charters.get(here())
+        kept = store.find(pinned) if pinned else None
+        if kept and not faults and _is_fresh(kept, workspace, catalogue, root, kernel):
+            return kept
+        charter = compile_charter(workspace, catalogue, kernel=kernel, admit=pins.refuse_code)
+    except BindingError as problem:
+        raise BindingError(*faults, *problem.errors) from None
+    raise_all(BindingError, faults or pins.refuse_charter(charter.digest))
+    store.keep(charter, root)
+    return charter
+
+
+def _before(root: Folder) -> Lock | None:
+    """Return the lock that is about to be replaced; a damaged one counts as none."""
+    try:
+        return Lock.read(root)
     except BindingError:
         return None
+
+
+def _in_place(charter: Charter) -> list[DomainError]:
+    why = "is installed in place, which lock: required refuses; install its wheel, or run: deedbook lock --editable"
+    return [
+        fault("CHARTER_CHANGED", f"{entry['distribution']} {why}", place=LOCK)
+        for entry in charter.document["plugins"].values()
+        if entry["digest"] is None
+    ]
+
+
+def _text(root: Folder, path: str, digest: str) -> str:
+    """Read a source again; raise `BindingError` if it is not what was compiled."""
+    try:
+        raw = root.read(path, limit=_MAX_BYTES)
+    except FileNotFoundError:
+        raw = b""
+    if canonical.digest(raw) != digest:
+        raise BindingError(fault("CHARTER_CHANGED", "changed while the charter was compiled; start again", place=path))
+    return raw.decode("utf-8", _LOSSLESS)

@@ -215,7 +215,7 @@ class _Loader:
             self._skills_in(folder, _SKILL_LEVELS)
 
     def _skills_in(self, folder: str, levels: int) -> None:
-        """Take the digest of every SKILL.md; what a skill says is read by the loader of its form."""
+        """Take the digest of every SKILL.md and `.agent` card; what a skill says is read by the loader of its form."""
         found, faults = entries(self.folder, folder)
         self.faults += [each for each in faults if levels == _SKILL_LEVELS or str(each.place).endswith("/SKILL.md")]
         for entry in found:
@@ -223,8 +223,12 @@ class _Loader:
             if entry.folder and levels > 1:
                 self._skills_in(path, levels - 1)
             elif entry.name == "SKILL.md":
-                raw = self._collected(read, self.folder, path)
-                self.digests[path] = canonical.digest(raw or b"")
+                self._skill(path)
+        if levels < _SKILL_LEVELS and self.folder.exists(f"{folder}/.agent"):
+            self._skill(f"{folder}/.agent")
+
+    def _skill(self, path: str) -> None:
+        self.digests[path] = canonical.digest(self._collected(read, self.folder, path) or b"")
 
     # --- settings -----------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 @click.pass_obj
 def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
     """Compile the charter, print what became looser or tighter, and pin it in .system/deedbook.lock."""
-    from deedbook.bindings import unguarded
     from deedbook.files import Folder
+    from deedbook.fitting import unasked, unguarded
     from deedbook.kernel import VERSION, read_workspace
     from deedbook.locks import LOCK, Store, lock
     from deedbook.plugins import discover
@@ -27,7 +27,7 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
     source = read_workspace(asked.workspace, profile)
     with Folder.at(source.root) as root, Folder.at(source.state, create=True) as state:
         opened = lock(source, discover(), Store(state), root, kernel=VERSION, editable=editable)
-    free = unguarded(opened.charter)
+    free, silent = unguarded(opened.charter.document), unasked(opened.charter.document)
     if asked.json:
         as_json(
             {
@@ -38,15 +38,16 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
                 "tighter": list(opened.changes.tighter),
                 "other": list(opened.changes.other),
                 "without_policy": free,
+                "never_asked": silent,
             }
         )
         return 0
-    _tell(opened, free)
+    _tell(opened, free, silent)
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0
 
 
-def _tell(opened: "Opened", free: list[str]) -> None:
+def _tell(opened: "Opened", free: list[str], silent: list[str]) -> None:
     from deedbook.terminal import plain
 
     changes = opened.changes
@@ -57,3 +58,5 @@ def _tell(opened: "Opened", free: list[str]) -> None:
         say("nothing changed")
     for name in free:
         say(f"no policy fits {plain(name)}: it is allowed where its scope, schema and hooks allow it")
+    for name in silent:
+        say(f"{plain(name)} fits no ability: nobody will ask it")

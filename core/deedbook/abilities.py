@@ -1,0 +1,149 @@
+"""What a charter says of each ability: its declaration, and what its plugin adds; each model of the profile is one."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from .conditions import glob_test, too_large
+from .contracts import Object
+from .declarations import AbilitySource, Profile, Workspace
+from .linker import Linked, Linker, Where, at, declared, in_profile, says_nothing
+from .match import EFFECTS, PATHS
+
+KINDS: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool", "provider": "model", "flow": "flow"})
+"""Kind of plugin behind an ability, and the kind of ability it makes."""
+
+_MOMENTS: Final = (("pre_call", "PreToolUse"), ("post_call", "PostToolUse"))
+
+
+class Abilities:
+    """Compiles the abilities of a workspace; what is wrong goes to the *linker*."""
+
+    def __init__(self, workspace: Workspace, profile: Profile, linker: Linker) -> None:
+        self._workspace = workspace
+        self._profile = profile
+        self._linker = linker
+        self._names = [*workspace.abilities, *(f"model/{tier}" for tier in profile.models)]
+
+    def entries(self) -> dict[str, Any]:
+        """Return what the charter says, by id; ``None`` where a plugin is missing, which is a fault."""
+        return {name: self._ability(source) for name, source in self._workspace.abilities.items()} | self._models()
+
+    def _ability(self, source: AbilitySource) -> dict[str, Any] | None:
+        where = at(source)
+        self._check_named(source)
+        if source.kind == "memory":
+            self._linker.refuse("NOT_AVAILABLE", "kind memory comes with a later release", where("/kind"))
+        if source.hooks.get("pre_create"):
+            why = "hooks.pre_create comes with tasks, in a later release; leave it out"
+            self._linker.refuse("NOT_AVAILABLE", why, where("/hooks/pre_create"))
+        kind, name = next(iter(source.handler.items()))
+        linked = self._linker.link(kind, name, source.place)
+        if linked is None:
+            return None
+        return {
+            **self._acting(linked, source.settings, at(source, "/with")),
+            "effects": self._effects(source, linked),
+            "summary": source.summary,
+            "tags": sorted(source.tags),
+            "timeout_ms": source.timeout_ms,
+            "uses": self._uses(source),
+            "scopes": sorted(source.scopes),
+            "intents": sorted(source.intents),
+            "paths": list(source.paths or PATHS),
+            "big_integers": source.big_integers == "string",
+            "hooks": {moment: list(names) for moment, names in source.hooks.items()},
+            "policies": list(source.policies),
+            "schema_in": self._linker.schema(source.schema_in, at(source, "/schema_in")),
+            "schema_out": self._schema_out(source, linked),
+            "place": source.place,
+        }
+
+    def _models(self) -> dict[str, dict[str, Any] | None]:
+        made: dict[str, dict[str, Any] | None] = {}
+        for tier, model in self._profile.models.items():
+            place = in_profile(self._workspace.profile, "models", tier)
+            linked = self._linker.link("provider", model.provider, place)
+            if linked is not None:
+                made[f"model/{tier}"] = {
+                    **self._acting(linked, model.settings, _inside(f"{place}.with")),
+                    "summary": f"{model.model} by {model.provider}",
+                    "timeout_ms": model.timeout_ms,
+                    **{name: [] for name in ("tags", "uses", "scopes", "intents", "paths", "policies")},
+                    "big_integers": False,
+                    "hooks": {},
+                    "schema_in": None,
+                    "schema_out": None,
+                    "place": place,
+                }
+        return made
+
+    def _acting(self, linked: Linked, settings: Object, where: Where) -> dict[str, Any]:
+        """Return what abilities and models have from their plugin."""
+        offer, spec = linked.offer, linked.spec
+        who = f"{offer.kind} {offer.name!r}"
+        self._linker.check(settings, spec.settings, who, where, declared=declared(linked, "settings"))
+        return {
+            "kind": KINDS[offer.kind],
+            "plugin": [offer.kind, offer.name],
+            "settings": dict(settings),
+            "takes": self._linker.schema(spec.takes, declared(linked, "takes")),
+            "gives": self._linker.schema(spec.gives, declared(linked, "gives")),
+            "effects": spec.effects,
+            "interruptible": spec.interruptible,
+        }
+
+    def _effects(self, source: AbilitySource, linked: Linked) -> str:
+        least: str = linked.spec.effects
+        effects = source.effects or least
+        if EFFECTS.index(effects) < EFFECTS.index(least):
+            why = f"effects {effects} are lower than the {least} that {linked.offer} declares"
+            self._linker.refuse("BINDING_INVALID", f"{why}; they may be raised, never lowered", at(source)("/effects"))
+        return effects
+
+    def _schema_out(self, source: AbilitySource, linked: Linked) -> str | None:
+        """Refuse an ability whose results nothing is said about.
+
+        A handler that leaves `HandlerSpec.gives` at its default has said that a result is an object, which is checked;
+        only a schema without any assertion (such as ``{}``) says nothing, and then YAML has to. Models are bound by the
+        completion contract.
+        """
+        silent = says_nothing(linked.spec.gives) and says_nothing(source.schema_out or {})
+        if silent and linked.offer.kind != "provider":
+            why = f"no output schema: {linked.offer} says nothing about its results; describe them with schema_out"
+            self._linker.refuse("BINDING_INVALID", why, source.place)
+        return self._linker.schema(source.schema_out, at(source, "/schema_out"))
+
+    def _uses(self, source: AbilitySource) -> list[str]:
+        """Return the abilities that the globs of ``uses`` fit; models only where ``model/`` is written out."""
+        found: set[str] = set()
+        for glob in sorted(source.uses):
+            if too_large([glob]):
+                self._linker.refuse(
+                    "BINDING_INVALID", f"uses {glob[:80]!r}: the glob is too large", at(source)("/uses")
+                )
+                continue
+            fits = glob_test([glob])
+            fitting = {n for n in self._names if fits(n) and (glob.startswith("model/") or not n.startswith("model/"))}
+            if not fitting:
+                self._linker.known("ability", glob, self._names, at(source)("/uses"))
+            found |= fitting
+        return sorted(found)
+
+    def _check_named(self, source: AbilitySource) -> None:
+        """Every hook and policy that an ability names exists, and answers at the moment it is named for."""
+        where = at(source)
+        for moment, event in _MOMENTS:
+            for index, name in enumerate(source.hooks.get(moment, ())):
+                place = where(f"/hooks/{moment}/{index}")
+                if self._linker.known("hook", name, self._workspace.hooks, place):
+                    answers = self._workspace.hooks[name].event_type
+                    if answers != event:
+                        why = f"hook {name!r} is asked at {answers}; hooks.{moment} needs one for {event}"
+                        self._linker.refuse("BINDING_INVALID", why, place)
+        for index, name in enumerate(source.policies):
+            self._linker.known("policy", name, self._workspace.policies, where(f"/policies/{index}"))
+
+
+def _inside(place: str) -> Where:
+    return lambda pointer: f"{place}{pointer}"

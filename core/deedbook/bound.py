@@ -1,0 +1,104 @@
+"""An ability, ready to be called: the immutable record that the door works with, and the scope of who asks."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from . import canonical
+from .contracts import Effects, Handler, Principal
+from .gates import BoundGate
+from .schema import Validator
+
+
+@attrs.frozen
+class Scope:
+    """Which abilities a caller may use: *names* of tools and flows, *models* by name; ``None`` means all."""
+
+    why: str
+    names: frozenset[str] | None = None
+    models: frozenset[str] | None = None
+
+    def allows(self, bound: "Bound") -> bool:
+        """Say whether *bound* is inside."""
+        allowed = self.models if bound.kind == "model" else self.names
+        return allowed is None or bound.id in allowed
+
+
+EVERYTHING: Final = Scope("everything")
+
+
+@attrs.frozen(kw_only=True)
+class Caller:
+    """Who asks: the principal, the class of actor, the scope, and where in a run they stand."""
+
+    principal: Principal
+    actor: str
+    scope: Scope
+    role: str | None = None
+    skill: str | None = None
+    depth: int = 0
+
+
+@attrs.frozen
+class Words:
+    """How the calls of one ability are written: event types, and the payload's bytes around arguments and results."""
+
+    intent: str
+    result: str
+    error: str
+    result_actor: str
+    name: str
+    intent_head: bytes
+    intent_tail: bytes
+    result_head: bytes
+    late_head: bytes
+    result_tail: bytes
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Bound:
+    """One ability, ready to be called. *timeout* is in seconds (infinity: none)."""
+
+    id: str
+    kind: str
+    summary: str
+    effects: Effects
+    tags: frozenset[str]
+    handler: Handler
+    takes: Validator
+    gives: Validator
+    takes_document: Mapping[str, Any]
+    interruptible: bool
+    timeout: float
+    durable: bool
+    uses: Scope
+    big_integers: bool
+    rewriters: tuple[BoundGate, ...]
+    guards: tuple[BoundGate, ...]
+    policies: tuple[BoundGate, ...]
+    observers: tuple[BoundGate, ...]
+    reads: frozenset[str]
+    words: Words
+
+
+def words(kind: str, name: str) -> Words:
+    """Return how calls of an ability are written; members stand in canonical order."""
+    quoted = canonical.encode(name)
+    if kind == "model":
+        head = b'{"ability":%b,' % quoted
+        return Words(
+            "llm.request", "llm.response", "llm.error", "agent", "ability",
+            head + b'"request":', b"}", head + b'"response":', head + b'"late":true,"response":', b"}",
+        )  # fmt: skip
+    if kind == "flow":
+        head, tail = b'{"flow":%b,' % quoted, b',"flow":%b}' % quoted
+        return Words(
+            "flow.call", "flow.result", "flow.error", "runtime", "flow",
+            b'{"args":', tail, head + b'"result":', head + b'"late":true,"result":', b"}",
+        )  # fmt: skip
+    tail = b',"tool_name":%b}' % quoted
+    return Words(
+        "tool.call", "tool.result", "tool.error", "tool", "tool_name",
+        b'{"args":', tail, b'{"result":', b'{"late":true,"result":', tail,
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""What a charter says of each hook and policy: when it is asked, about what, and how it judges."""
+
+import re
+from typing import Any, Final
+
+from .contracts import GateSpec
+from .declarations import HookSource, PolicySource
+from .errors import BindingError
+from .fitting import CALL_EVENTS
+from .linker import Linker, at, declared
+from .match import Match
+from .plugins import EVENTS, implementations
+from .rules import Rules
+from .schema import suggest
+
+FACTS: Final = frozenset({"session.calls", "session.usage", "context.state"})
+"""The facts beyond a call that gates may read."""
+
+_IN_RULE: Final = re.compile(r"\$\.rules\[([0-9]+)\]").match
+
+
+class Guards:
+    """Compiles hooks and policies; what is wrong goes to the *linker*."""
+
+    def __init__(self, linker: Linker) -> None:
+        self._linker = linker
+
+    def hook(self, source: HookSource) -> dict[str, Any] | None:
+        """Return what the charter says of a hook; ``None`` where its plugin is missing, which is a fault."""
+        where, event, name = at(source), source.event_type, source.handler.get("hook")
+        self._check_available(source)
+        self._check_match(source)
+        if source.match is not None and event in EVENTS and event not in CALL_EVENTS:
+            self._linker.refuse("BINDING_INVALID", f"{event} has no call to match; leave match out", where("/match"))
+        linked = self._linker.link("hook", name, source.place) if name else None
+        if linked is None:
+            return None
+        who = f"hook {linked.offer.name!r}"
+        of = declared(linked, "settings")
+        self._linker.check(source.settings, linked.spec.settings, who, at(source, "/with"), declared=of)
+        if event in EVENTS:
+            with self._linker.collecting():
+                implementations(linked.offer, linked.made, event, where("/event_type"))
+        return {
+            "event": event,
+            "plugin": ["hook", linked.offer.name],
+            "settings": dict(source.settings),
+            "match": source.match,
+            "priority": source.priority,
+            "timeout_ms": source.timeout_ms,
+            "place": source.place,
+            **self._gate(linked.spec, source.place),
+        }
+
+    def _check_available(self, source: HookSource) -> None:
+        later = "comes with a later release"
+        if source.event_type not in EVENTS:
+            why = f"event {source.event_type} {later}; available: {', '.join(EVENTS)}"
+            self._linker.refuse("NOT_AVAILABLE", why, at(source)("/event_type"))
+        if source.isolation != "inline":
+            self._linker.refuse("NOT_AVAILABLE", f"isolation {source.isolation} {later}; use inline",
+                               at(source)("/isolation"))  # fmt: skip
+        if "hook" not in source.handler:
+            why = "script hooks come with a later release; name a plugin with handler: {hook: …}"
+            self._linker.refuse("NOT_AVAILABLE", why, at(source)("/handler"))
+
+    def policy(self, source: PolicySource) -> dict[str, Any] | None:
+        """Return what the charter says of a policy; ``None`` where its kind is missing, which is a fault."""
+        self._check_match(source)
+        linked = self._linker.link("policy", source.kind, source.place)
+        if linked is None:
+            return None
+        if linked.made is Rules:
+            self._check_rules(source)
+        else:
+            who, of = f"policy kind {source.kind!r}", declared(linked, "settings")
+            self._linker.check(source.settings, linked.spec.settings, who, at(source), declared=of)
+        rules = source.settings.get("rules")
+        return {
+            "plugin": ["policy", source.kind],
+            "settings": dict(source.settings),
+            "match": source.match,
+            "inline": source.inline,
+            "place": source.place,
+            "rules": [source.rule_place(index) for index in range(len(rules) if isinstance(rules, list) else 0)],
+            **self._gate(linked.spec, source.place),
+        }
+
+    def _check_rules(self, source: PolicySource) -> None:
+        """Say now what the kernel's own policy kind would say when it is constructed, each at the line of its rule."""
+        host: Any = None
+        try:
+            Rules(source.settings, host)
+        except BindingError as problem:
+            for each in problem.errors:
+                rule = _IN_RULE(each.message)
+                place = source.rule_place(int(rule[1])) if rule else source.place
+                self._linker.refuse(each.code, each.message, place)
+
+    def _check_match(self, source: HookSource | PolicySource) -> None:
+        if source.match is not None:
+            with self._linker.collecting():
+                Match.compile(source.match, source.place, at=("match",))
+
+    def _gate(self, spec: GateSpec, place: str) -> dict[str, Any]:
+        for name in sorted(spec.reads - FACTS):
+            why = f"reads {name!r}, which is no fact{suggest(name, FACTS)}; facts: {', '.join(sorted(FACTS))}"
+            self._linker.refuse("BINDING_INVALID", why, place)
+        return {"reads": sorted(spec.reads), "pure": spec.pure, "rewrites": spec.rewrites}
