@@ -79,6 +79,11 @@ class Chain:
         """The envelope hash of the last line."""
         return self._chain[1]
 
+    @property
+    def place(self) -> str:
+        """Where the file is."""
+        return self._journal.place
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[Entry], *, ts: str | None = None, durable: bool = False) -> int:

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from . import canonical
 from .bindings import Bindings, Bound, Caller
 from .contracts import ALLOW, Call, Decision, Json, Object
-from .errors import DeedbookError, Err, IntakeError, LedgerError, Ok, Result, fault
+from .errors import DeedbookError, DomainError, Err, IntakeError, LedgerError, Ok, Result, fault
 from .events import Entry
 from .gates import Asked, BoundGate, Clock, answer, merge, refusal
 from .handlers import Interrupted, Outcome, Ticket, aperform, off_loop, perform
@@ -84,7 +84,7 @@ class Door:
         try:
             return self._before(caller, ability, args, cause)
         except IntakeError as problem:
-            return self._unrecordable(caller, ability, problem, cause)
+            return self.refuse(caller, ability, problem.error, cause)
         except LedgerError as problem:
             return Err(problem.error)
 
@@ -107,6 +107,15 @@ class Door:
             raise
         return opened[0]
 
+    def refuse(self, caller: Caller, ability: str, error: DomainError, cause: str) -> Err:
+        """Record a refusal that came before any judging, and return it; where it cannot be recorded, that."""
+        bound = self.bindings.abilities.get(ability)
+        try:
+            self.ledger.append([self.scribe.refused(bound.kind if bound else "tool", ability, error, caller, cause)])
+        except LedgerError as problem:
+            return Err(problem.error)
+        return Err(error)
+
     def _before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         bound = self.bindings.abilities.get(ability)
         raw = canonical.admit(canonical.without_big_integers(args) if bound and bound.big_integers else args)
@@ -119,17 +128,6 @@ class Door:
             self.ledger.append(entries, ts=now)
             return Err(fault(verdict.code, verdict.reason))
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now))
-
-    def _unrecordable(self, caller: Caller, ability: str, problem: IntakeError, cause: str) -> Err:
-        """Record that a call was refused because its arguments cannot be recorded."""
-        bound = self.bindings.abilities.get(ability)
-        try:
-            self.ledger.append(
-                [self.scribe.refused(bound.kind if bound else "tool", ability, problem.error, caller, cause)]
-            )
-        except LedgerError as worse:
-            return Err(worse.error)
-        return Err(problem.error)
 
     def _judge(self, caller: Caller, ability: str, raw: bytes, when: Circumstances) -> Verdict:
         """Drive `judge`: gates that it does not ask itself are run here."""

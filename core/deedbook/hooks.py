@@ -12,7 +12,7 @@ import attrs
 from . import canonical
 from .bindings import Bindings
 from .contracts import Decision, Object, Principal
-from .errors import IntakeError
+from .errors import IntakeError, recordable
 from .events import Entry, label
 from .gates import Asked, BoundGate, Clock, Minutes, answer, merge, refusal
 from .ledger import Ledger
@@ -84,7 +84,7 @@ class HookRunner:
         asked: Asked = []
         left = prompt
         for gate in sorted(hooks, key=lambda gate: not gate.rewrites):
-            seen = {name: facts[name] for name in gate.reads}
+            seen = canonical.decode(canonical.encode({name: facts[name] for name in gate.reads}))
             decision = answer(gate, self._clock, *subject(now, seen, left))
             if decision.outcome == "transform":
                 decision, left = _transformed(gate, decision, left)
@@ -93,7 +93,7 @@ class HookRunner:
         self._record(event, asked, principal, cause, now, facts, prompt, left)
         if worst is None or event not in _BLOCKING:
             return Fired(prompt=left)
-        return Fired(refusal=worst[1].reason or f"hook {worst[0].id!r} refused", prompt=left)
+        return Fired(refusal=recordable(worst[1].reason) or f"hook {worst[0].id!r} refused", prompt=left)
 
     def _record(  # noqa: PLR0913 - what one event holds
         self,

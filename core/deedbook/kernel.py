@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -14,10 +15,11 @@ from . import canonical
 from .bindings import Bindings, freeze
 from .contracts import Json, Object, Principal
 from .declarations import Workspace
-from .errors import BindingError, DeedbookError, Err, Ok, Result, fault
-from .events import Entry, label, new_id
+from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
+from .events import SESSION_ID, Entry, label, new_id
 from .files import Folder
 from .host import WorkspaceHost
+from .journal import DATASYNC
 from .ledger import Ledger, WorkspaceLedger
 from .locks import Opened, Store, open_charter
 from .plugins import Catalogue, discover
@@ -45,29 +47,37 @@ class Kernel:
     state: Folder
     ledger: WorkspaceLedger
     sealer: Sealer
+    held: ExitStack
 
     def session(
-        self, purpose: str = "open", *, principal: Principal = LOCAL, show: Callable[[Json], None] | None = None
+        self,
+        purpose: str = "open",
+        *,
+        principal: Principal = LOCAL,
+        show: Callable[[Json], None] | None = None,
+        clock: Callable[[], float] = time.time,
+        fdatasync: Callable[[int], None] = DATASYNC,
     ) -> Result[Session]:
         """Begin a session of *principal* with a ledger of its own; an `Err` if a hook refuses it.
 
-        *show* is called with what handlers want their caller to see meanwhile. Raises `LedgerError`.
+        *show* is called with what handlers want their caller to see meanwhile; *clock* gives the time that is recorded,
+        in seconds since the epoch, and *fdatasync* makes it durable. Raises `LedgerError`.
         """
-        document = self.bindings.charter.document
         identity = new_id()
-        ledger = Ledger.create(
-            self.state.sub(f"sessions/{identity}", create=True),
-            identity,
-            new_id(),
-            durability=document["durability"],
-            sealer=self.sealer,
-            clock=time.time,
-        )
-        session = Session(self.bindings, ledger, principal, self.schemas, show=show or _unseen, closed=self._head)
-        begun = session.start(purpose)
-        if isinstance(begun, Err):
-            return begun
-        self._head(session)
+        durability = self.bindings.charter.document["durability"]
+        folder = self.state.sub(f"sessions/{identity}", create=True)
+        with ExitStack() as undo:
+            undo.callback(folder.close)
+            ledger = Ledger.create(
+                folder, identity, new_id(), durability=durability, sealer=self.sealer, clock=clock, fdatasync=fdatasync
+            )
+            undo.callback(ledger.close)
+            session = Session(self.bindings, ledger, principal, self.schemas, show=show or _unseen, closed=self._head)
+            begun = session.start(purpose)
+            if isinstance(begun, Err):
+                return begun
+            self._head(session)
+            undo.pop_all()
         return Ok(session)
 
     def principal(self, name: str) -> Principal:
@@ -75,15 +85,14 @@ class Kernel:
         declared = self.bindings.charter.document["principals"]
         if name not in declared:
             known = ", ".join(sorted(declared)) or "none"
-            why = f"principal {name!r} is not declared{suggest(name, declared)}; declared: {known}"
-            raise BindingError(fault("BINDING_INVALID", why))
+            why = f"principal {name!r} is not declared{suggest(name, declared) or '.'} Declared: {known}"
+            raise BindingError(fault("USAGE", why))
         entry = declared[name]
         return Principal(name, entry["via"] or "cli", frozenset(entry["roles"]), entry["on_behalf_of"])
 
     def close(self) -> None:
-        """Let go of the workspace; sessions still open keep their ledgers."""
-        self.ledger.close()
-        self.state.close()
+        """Let go of the workspace; end its sessions first, since each writes its head into the workspace ledger."""
+        self.held.close()
 
     def __enter__(self) -> Self:
         return self
@@ -105,9 +114,17 @@ def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue
     refuse_platform()
     workspace = read_workspace(path, profile)
     catalogue = catalogue or discover()
-    state = Folder.at(workspace.state, create=True)
-    root = Folder.at(workspace.root)
+    with ExitStack() as held:
+        kernel = _opened(workspace, catalogue, held)
+        return attrs.evolve(kernel, held=held.pop_all())
+
+
+def _opened(workspace: Workspace, catalogue: Catalogue, held: ExitStack) -> Kernel:
+    """Open what a kernel holds, each thing to be closed with *held*."""
+    state = held.enter_context(Folder.at(workspace.state, create=True))
+    root = held.enter_context(Folder.at(workspace.root))
     ledger = WorkspaceLedger.open(state, workspace=identity_of(workspace), kernel=VERSION)
+    held.callback(ledger.close)
     opened = open_charter(workspace, catalogue, Store(state), root, kernel=VERSION)
     if opened.changes:
         payload = {
@@ -121,16 +138,17 @@ def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue
     host = WorkspaceHost(root, workspace.file_roots, hidden_from(workspace), secrets)
     schemas = Schemas.load(data_folder("schemas"))
     bindings = freeze(opened.charter, catalogue, host, schemas)
-    return Kernel(workspace, opened, bindings, schemas, state, ledger, sealer_of(workspace))
+    return Kernel(workspace, opened, bindings, schemas, state, ledger, sealer_of(workspace), held)
 
 
 def close_session(workspace: Workspace, identity: str) -> int:
     """End a session whose process died; return how many of its calls have an unknown outcome.
 
-    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody writes it, ``SESSION_ENDED`` if it has ended.
+    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody writes it, ``SESSION_ENDED`` if it has ended,
+    ``SESSION_NOT_FOUND``.
     """
     with Folder.at(workspace.state) as state:
-        ledger = Ledger.reopen(state.sub(f"sessions/{identity}"), sealer=sealer_of(workspace))
+        ledger = Ledger.reopen(_folder_of(state, identity), sealer=sealer_of(workspace))
         try:
             unknown = close_interrupted(ledger, read(workspace.state / "sessions" / identity))
         finally:
@@ -143,6 +161,13 @@ def close_session(workspace: Workspace, identity: str) -> int:
     return unknown
 
 
+def _folder_of(state: Folder, identity: str) -> Folder:
+    if SESSION_ID.fullmatch(identity):
+        with suppress(FileNotFoundError):
+            return state.sub(f"sessions/{identity}")
+    raise LedgerError(fault("SESSION_NOT_FOUND", f"there is no session {identity!r}"))
+
+
 def read_workspace(path: str | Path, profile: str | None = None) -> Workspace:
     """Read the workspace at or above *path*, under *profile* if one is given; raises `SourceError`."""
     workspace = load_workspace(find_workspace(Path(path)))
@@ -150,8 +175,8 @@ def read_workspace(path: str | Path, profile: str | None = None) -> Workspace:
         return workspace
     if profile not in workspace.profiles:
         known = ", ".join(sorted(workspace.profiles)) or "none"
-        why = f"profile {profile!r} is not declared{suggest(profile, workspace.profiles)}; declared: {known}"
-        raise BindingError(fault("BINDING_INVALID", why, place=".system/deedbook.yaml"))
+        why = f"profile {profile!r} is not declared{suggest(profile, workspace.profiles) or '.'} Declared: {known}"
+        raise BindingError(fault("USAGE", why, place=".system/deedbook.yaml"))
     return attrs.evolve(workspace, profile=profile)
 
 

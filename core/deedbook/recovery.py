@@ -15,15 +15,27 @@ REASON = "interrupted: the process died before the session ended"
 def close_interrupted(ledger: Ledger, events: Iterable[Event]) -> int:
     """Append what *events*, all of a reopened *ledger*, leave open, then ``session.end``; return how many calls."""
     told = list(events)
-    lost = _without_outcome(told)
-    entries = [_unknown(ledger, event) for event in lost]
+    entries = _outcomes(ledger, told)
+    lost = len(entries)
     context = fold(ContextFold(), told)
     if context is not None and context.state in LIVE:
         cause = next((event.span for event in reversed(told) if event.type == "flow.call"), ledger.root)
         entries.append(_entry(ledger, "context.halted", cause, {"reason": REASON}))
     entries.append(_entry(ledger, "session.end", ledger.root, {"ok": False, "reason": REASON}))
     ledger.append(entries, durable=True)
-    return len(lost)
+    return lost
+
+
+def close_lost(ledger: Ledger, events: Iterable[Event]) -> None:
+    """Append an unknown outcome for each intent among *events* that has none; the session goes on."""
+    entries = _outcomes(ledger, events)
+    if entries:
+        ledger.append(entries)
+
+
+def _outcomes(ledger: Ledger, events: Iterable[Event]) -> list[Entry]:
+    """Return the outcomes that are missing: a nested call's before that of the call it serves."""
+    return [_unknown(ledger, event) for event in reversed(_without_outcome(events))]
 
 
 def _without_outcome(events: Iterable[Event]) -> list[Event]:
@@ -43,7 +55,7 @@ def _unknown(ledger: Ledger, intent: Event) -> Entry:
     payload = {
         name: intent.payload.get(name),
         "code": "OUTCOME_UNKNOWN",
-        "message": "the process died while this call ran; whether it had its effect is not known",
+        "message": "it was interrupted while this call ran; whether it had its effect is not known",
         "outcome": "unknown",
         "retryable": False,
     }

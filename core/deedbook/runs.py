@@ -10,7 +10,7 @@ from .bindings import Bindings, Caller, Scope
 from .context import Recorder, RunContext
 from .contracts import Failed, Json, Object, Principal, Skill
 from .door import Door
-from .errors import Err, IntakeError
+from .errors import Err, IntakeError, fault
 from .events import Entry, label
 from .handlers import Ticket
 from .records import text
@@ -20,6 +20,7 @@ RECORDABLE: Final = frozenset({"worker.report"})
 """Events that a flow may record itself; everything else is the kernel's to write."""
 
 Show = Callable[[Json], None]
+_OVER: Final = Scope("a call that is over", frozenset(), frozenset())
 
 
 class CallCtx:
@@ -64,7 +65,13 @@ class CallCtx:
     def _nested(self) -> Caller:
         """Return the caller of a nested call, scoped by what the calling ability declares to use."""
         caller = self._ticket.caller
-        return attrs.evolve(caller, actor="tool", scope=self._ticket.bound.uses, depth=caller.depth + 1)
+        return attrs.evolve(
+            caller, actor="tool", scope=self._while_open(self._ticket.bound.uses), depth=caller.depth + 1
+        )
+
+    def _while_open(self, scope: Scope) -> Scope:
+        """Return *scope*, or nothing once the call has its outcome: a handler may have kept what it was given."""
+        return scope if self._ticket.span in self._door.open else _OVER
 
 
 class FlowRun(CallCtx):
@@ -107,14 +114,19 @@ class FlowRun(CallCtx):
         self._door.ledger.append([Entry(who, span, cause, canonical.encode(dict(payload)))])
         return span
 
-    def door_for(self, role: str) -> tuple[Door, Caller]:
-        """Return the door, and *role* as a caller: inside the skill's scope, with its own model."""
+    @property
+    def door(self) -> Door:
+        """The session's door."""
+        return self._door
+
+    def caller_for(self, role: str) -> Caller:
+        """Return *role* as a caller: inside the skill's scope, with its own model."""
         caller = self._ticket.caller
         principal = Principal(f"agent:{role}", "run", frozenset(), caller.principal.id)
-        return self._door, Caller(
+        return Caller(
             principal=principal,
             actor="agent",
-            scope=skill_scope(self.skill, self._door.bindings, role),
+            scope=self._while_open(skill_scope(self.skill, self._door.bindings, role)),
             role=role,
             skill=caller.skill,
             depth=caller.depth + 1,
@@ -123,7 +135,7 @@ class FlowRun(CallCtx):
     def _nested(self) -> Caller:
         """Return the flow itself as a caller: it keeps its skill's scope, and models are for roles."""
         caller = self._ticket.caller
-        scope = skill_scope(self.skill, self._door.bindings, None)
+        scope = self._while_open(skill_scope(self.skill, self._door.bindings, None))
         return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1)
 
     def _write_context(self, event_type: str, payload: Object) -> None:
@@ -137,10 +149,10 @@ class RoleAgent:
         self.role = role
         self.instructions = instructions
         self._run = run
-        self._door, self._caller = run.door_for(role)
+        self._door = run.door
         self._span = span
         self._answer = span
-        self._offered: dict[str, Mapping[str, Any]] = {}
+        self._offered: list[Mapping[str, Any]] = []
 
     def complete(self, request: Object) -> dict[str, Any]:
         """Ask the role's model through the door."""
@@ -148,27 +160,31 @@ class RoleAgent:
         ability = bindings.tier(self.role)
         skill = self._run.skill
         full = {
+            **request,
             "model": bindings.charter.document["models"].get(ability.partition("/")[2], ""),
             "role": self.role,
             "skill": _card(skill) if skill else None,
-            **request,
             "schema_version": "v2",
         }
-        opened = self._door.before(self._caller, ability, full, self._span)
+        self._offered = []
+        opened = self._door.before(self._run.caller_for(self.role), ability, full, self._span)
         if isinstance(opened, Err):
             raise failure(opened)
         response: Any = value_of(self._door.perform(opened.value))
         self._answer = opened.value.outcome or self._span
-        self._offered = {call["id"]: call for call in response["tool_calls"]}
+        self._offered = canonical.decode(canonical.encode(response["tool_calls"]))
         return response  # type: ignore[no-any-return]
 
     def use(self, tool_call: Object) -> Json:
         """Perform one of the last response's tool calls, once, as its child."""
-        offered = self._offered.pop(str(tool_call.get("id")), None)
-        if offered is None or offered["name"] != tool_call.get("name"):
-            name = tool_call.get("name")
-            raise Failed("TOOL_NOT_ALLOWED", f"{name!r} is not a call that the last response asked for, or it was made")
-        return value_of(self._door.call(self._caller, offered["name"], dict(offered["args"]), self._answer))
+        caller = self._run.caller_for(self.role)
+        wanted = {name: tool_call.get(name) for name in ("id", "name", "args")}
+        if wanted not in self._offered:
+            why = f"{wanted['name']!r} is not a call that the last response asked for, or it was made"
+            error = fault("TOOL_NOT_ALLOWED", why)
+            raise failure(self._door.refuse(caller, str(wanted["name"]), error, self._answer))
+        offered = self._offered.pop(self._offered.index(wanted))
+        return value_of(self._door.call(caller, offered["name"], offered["args"], self._answer))
 
     def message(self, schema: str, response: Object) -> dict[str, Any]:
         """Return the response's text as the JSON that *schema* demands; what does not fit is recorded."""
@@ -184,10 +200,11 @@ class RoleAgent:
     def tools(self) -> list[dict[str, Any]]:
         """Return the tools in scope, in a stable order."""
         abilities = self._door.bindings.abilities
+        scope = self._run.caller_for(self.role).scope
         return [
             {"name": name, "description": bound.summary, "schema_in": dict(bound.takes_document)}
             for name, bound in sorted(abilities.items())
-            if bound.kind != "model" and self._caller.scope.allows(bound)
+            if bound.kind != "model" and scope.allows(bound)
         ]
 
     def _malformed(self, schema: str, found: tuple[Violation, ...]) -> NoReturn:

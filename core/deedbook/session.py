@@ -1,7 +1,9 @@
 """Sessions: one life of work with one ledger file. Everything a session does to the world goes through its door."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,12 +14,14 @@ from .bindings import EVERYTHING, Bindings, Caller
 from .context import LIVE, ContextFold, Recorder
 from .contracts import Event, Json, Object, Principal, Skill
 from .door import Door
-from .errors import DeedbookError, Err, Ok, Result, fault
+from .errors import DeedbookError, Err, Ok, Result, describe, fault
 from .events import Entry, label
 from .folds import MetricsFold
 from .handlers import Ticket
 from .hooks import HookRunner
 from .ledger import Ledger
+from .reader import read
+from .recovery import close_lost
 from .routing import Choice, choose
 from .runs import CallCtx, FlowRun
 from .schema import Schemas
@@ -85,6 +89,7 @@ class Session:
         contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run}
         self.door = Door(bindings, ledger, facts=self._facts, contexts=contexts, clock=time.perf_counter)
         self._root = ""
+        self._ending = Lock()
         self._context: Recorder | None = None
 
     @property
@@ -118,20 +123,26 @@ class Session:
 
     def end(self, *, ok: bool, reason: str) -> None:
         """Close open tickets as unknown, tell the hooks, write ``session.end``; a second time does nothing."""
-        if self.ended:
-            return
-        self.ended = True
+        with self._ending:
+            if self.ended:
+                return
+            self.ended = True
         try:
-            self.door.close()
-            if self._context is not None and self._context.state in LIVE:
-                self._context.halt(reason)
-            self._hooks.session_stop(self.principal, self._root, ok=ok)
-            self._write(
-                "session.end", "runtime", {"ok": ok, "reason": reason}, self._root, principal=None, durable=True
-            )
+            self._finish(ok=ok, reason=reason)
         finally:
-            self.ledger.close()
-            self._closed(self)
+            try:
+                self.ledger.close()
+            finally:
+                self._closed(self)
+
+    def _finish(self, *, ok: bool, reason: str) -> None:
+        self.door.close()
+        if self.door.doubt:
+            close_lost(self.ledger, read(Path(self.ledger.place)))
+        if self._context is not None and self._context.state in LIVE:
+            self._context.halt(reason)
+        self._hooks.session_stop(self.principal, self._root, ok=ok)
+        self._write("session.end", "runtime", {"ok": ok, "reason": reason}, self._root, principal=None, durable=True)
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +155,7 @@ class Session:
         elif issubclass(kind, KeyboardInterrupt):
             self.end(ok=False, reason="interrupted")
         else:
-            self.end(ok=False, reason=f"{kind.__name__}: {str(problem)[:500]}")
+            self.end(ok=False, reason=describe(problem) if problem else kind.__name__)
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
@@ -214,8 +225,8 @@ class Session:
         if isinstance(ended, Err):
             self._hooks.stop(self.principal, message, ok=False)
             return ended
-        result = ended.value
-        reply = Reply(str(result.get("reply", "")), str(result.get("state", "COMPLETED")), result)
+        result = ended.value if isinstance(ended.value, Mapping) else {"reply": ended.value}
+        reply = Reply(_text(result.get("reply", "")), str(result.get("state", "COMPLETED")), result)
         self._write("agent.reply", "agent", {"reply": reply.text, "tool_calls": []}, message)
         self._hooks.stop(self.principal, message, ok=reply.state == "COMPLETED")
         return Ok(reply)
@@ -253,3 +264,7 @@ class Session:
         who = label(event_type, actor, self.principal.id if principal == "" else principal)
         self.ledger.append([Entry(who, span, cause, canonical.encode(dict(payload)))], durable=durable)
         return span
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else canonical.encode(value).decode()
