@@ -86,7 +86,7 @@ def decide(ability: Bound, args: Any = None, *, answers: Mapping[str, Any] | Non
     frozen = more.pop("bindings", None) or bindings(ability, enforcement=more.pop("enforcement", "enforce"))
     raw = canonical.encode({} if args is None else args)
     who, when, clock = more.pop("caller", None) or caller(), more.pop("when", WHEN), more.pop("clock", still)
-    judging = judge(frozen, who, more.pop("ability", ability.id), canonical.decode(raw), raw, when, clock)
+    judging = judge(frozen, who, more.pop("asked", ability.id), canonical.decode(raw), raw, when, clock)
     assert not more, more
     try:
         asked, _ = next(judging)
