@@ -16,7 +16,7 @@ import click
 
 from deedbook.errors import CODES, DeedbookError, fault
 
-from .common import Asked
+from .common import Asked, Suggesting
 from .output import as_json, complain, message, worded
 from .process import flush, hold_streams, take_signals
 
@@ -40,7 +40,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 """Every command, and what it does in a sentence."""
 
 
-class _Commands(click.Group):
+class _Commands(Suggesting):
     """Imports a command's module when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -52,15 +52,6 @@ class _Commands(click.Group):
         module = importlib.import_module(f".{cmd_name}", __package__)
         command: click.Command = module.command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS:
-            from deedbook.schema import suggest
-
-            raise click.UsageError(f"there is no command {args[0]!r}{suggest(args[0], COMMANDS)}", ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -21,6 +21,21 @@ class Asked:
     json: bool = False
 
 
+class Suggesting(click.Group):
+    """A group that says which of its commands may have been meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; raises `click.UsageError`."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known:
+            from deedbook.schema import suggest
+
+            raise click.UsageError(f"there is no command {args[0]!r}{suggest(args[0], known)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
 def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     asked = ctx.find_object(Asked)
     assert asked is not None

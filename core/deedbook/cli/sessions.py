@@ -2,11 +2,11 @@
 
 import click
 
-from .common import Asked, json_option
+from .common import Asked, Suggesting, json_option
 from .output import as_json, message, say, table
 
 
-@click.group("sessions", invoke_without_command=True)
+@click.group("sessions", cls=Suggesting, invoke_without_command=True)
 @json_option
 @click.pass_context
 def command(ctx: click.Context) -> int:

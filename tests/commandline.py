@@ -1,0 +1,194 @@
+"""The installed command ``deedbook`` as its users meet it: real processes in a real workspace."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import attrs
+
+from deedbook.contracts import Event
+from deedbook.reader import read
+from deedbook.schema import Schemas, data_folder
+from deedbook.verify import verify_file
+
+COMMAND = str(Path(sys.executable).with_name("deedbook"))
+ROOT = Path(__file__).parents[1]
+SCHEMAS = Schemas.load(data_folder("schemas"))
+SECONDS = 60
+FORGOTTEN = ("NO_COLOR", "TERM", "DEEDBOOK_TRACEBACK", "LC_ALL", "PYTHONIOENCODING")
+
+Pair = tuple[str | bytes, ...]
+
+
+@attrs.frozen
+class Ran:
+    """One finished process: its exit status, and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it wrote, which is one JSON document and nothing else."""
+        return json.loads(self.out)
+
+    def fits(self, schema: str) -> Any:
+        """Return the JSON answer, which fits the kernel's own *schema*."""
+        violations = SCHEMAS.validator(schema).violations(self.json)
+        assert not violations, violations
+        return self.json
+
+    @property
+    def session(self) -> str:
+        """The id of the session that the command says it had."""
+        return next(line.split()[1] for line in self.err.splitlines() if line.startswith("session "))
+
+
+def environment(**more: str | None) -> dict[str, str]:
+    """Return what the command sees of this process's environment, changed by *more* (``None`` takes away)."""
+    kept = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
+    changed = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **more}
+    return {name: value for name, value in {**kept, **changed}.items() if value is not None}
+
+
+class Place:
+    """A workspace on disk, and the command in it. *path* is where the command is called."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.env: dict[str, str | None] = {}
+
+    def run(self, *args: str | bytes, stdin: bytes = b"", status: int | None = None, **env: str | None) -> Ran:
+        """Call ``deedbook *args``; *status*, where it is given, is the exit status that it must have."""
+        ended = subprocess.run(
+            [COMMAND, *args],
+            cwd=self.path,
+            env=environment(**{**self.env, **env}),
+            input=stdin,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        ran = Ran(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+        assert "Traceback" not in ran.err + ran.out, ran.err
+        assert status is None or ran.status == status, ran
+        return ran
+
+    def start(self, *args: str, **popen: Any) -> "subprocess.Popen[bytes]":
+        """Begin ``deedbook *args`` and return the process."""
+        piped = {name: popen.pop(name, subprocess.PIPE) for name in ("stdout", "stderr")}
+        env = environment(**self.env)
+        return subprocess.Popen([COMMAND, *args], cwd=self.path, env=env, stdin=subprocess.DEVNULL, **piped, **popen)
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def write(self, path: str, text: str) -> Path:
+        """Write a file below the workspace; *text* may be indented as a whole."""
+        place = self.path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(dedent(text), encoding="utf-8")
+        return place
+
+    def system(self, path: str, text: str) -> Path:
+        """Write a file below ``.system``."""
+        return self.write(f".system/{path}", text)
+
+    def configure(self, old: str, new: str) -> None:
+        """Change what stands in ``deedbook.yaml``."""
+        place = self.path / ".system/deedbook.yaml"
+        text = place.read_text(encoding="utf-8")
+        assert old in text
+        place.write_text(text.replace(old, new), encoding="utf-8")
+
+    def offer(self, group: str, name: str, source: str, *, distribution: str = "offered") -> None:
+        """Install a distribution of one module with one plugin, whose class is ``Plugin``, for this workspace only."""
+        target = self.path.parent / "site-packages"
+        module = f"{distribution}_{name}".replace("-", "_")
+        files = {
+            f"{module}.py": dedent(source),
+            f"{module}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n",
+            f"{module}-1.0.dist-info/entry_points.txt": f"[deedbook.{group}]\n{name} = {module}:Plugin\n",
+        }
+        for path, text in files.items():
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            (target / path).write_text(text)
+        record = "".join(f"{path},sha256={_record(text)},{len(text)}\n" for path, text in files.items())
+        (target / f"{module}-1.0.dist-info/RECORD").write_text(f"{record}{module}-1.0.dist-info/RECORD,,\n")
+        before = self.env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+        if str(target) not in (before or "").split(os.pathsep):
+            self.env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(target), before]))
+
+    # --- ledgers ------------------------------------------------------------------------------------------------------
+
+    def sessions(self) -> list[str]:
+        """Return the ids of all sessions."""
+        return sorted(place.parent.name for place in self.path.glob(".deedbook/sessions/*/.events.jsonl"))
+
+    def ledger(self, session: str | None = None) -> Path:
+        """Return where the ledger of *session* is; without one, of the only session."""
+        if session is None:
+            (session,) = self.sessions()
+        return self.path / ".deedbook/sessions" / session / ".events.jsonl"
+
+    def events(self, session: str | None = None) -> list[Event]:
+        """Return the events of a session whose ledger is sound."""
+        report = verify_file(self.ledger(session), schemas=SCHEMAS)
+        assert report.sound, list(report.lines())
+        return list(read(self.ledger(session)))
+
+    def types(self, session: str | None = None) -> list[str]:
+        """Return the types of a session's events."""
+        return [event.type for event in self.events(session)]
+
+    def payloads(self, event_type: str, session: str | None = None) -> list[Mapping[str, Any]]:
+        """Return the payloads of a session's events of one type."""
+        return [event.payload for event in self.events(session) if event.type == event_type]
+
+
+def _record(text: str) -> str:
+    return urlsafe_b64encode(sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+def starter(path: Path) -> Place:
+    """Return a copy of the repository's own workspace in *path*."""
+    shutil.copytree(ROOT / ".system", path / ".system", ignore=shutil.ignore_patterns("deedbook.lock"))
+    return Place(path)
+
+
+def until(holds: Callable[[], Any], seconds: float = SECONDS) -> Any:
+    """Return what *holds* gives as soon as it is true; fail after *seconds*."""
+    end = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+    return found
+
+
+def ended(process: "subprocess.Popen[bytes]") -> Ran:
+    """Wait for *process* and return how it ended."""
+    try:
+        out, err = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        raise
+    ran = Ran(process.returncode, (out or b"").decode(), (err or b"").decode())
+    assert "Traceback" not in ran.err + ran.out, ran.err
+    return ran
+
+
+def begun(place: Place, event_type: str) -> Iterator[Event]:
+    """Yield the events of *event_type* that sessions being written hold already."""
+    for path in place.path.glob(".deedbook/sessions/*/.events.jsonl"):
+        yield from (event for event in read(path) if event.type == event_type)

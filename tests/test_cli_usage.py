@@ -1,0 +1,190 @@
+"""The command line, called wrongly or for help: it says what is wrong, what was meant, and imports little."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commandline import COMMAND, SECONDS, Place, environment
+
+from deedbook.cli import COMMANDS
+
+EVERYTHING = [[], *([name] for name in COMMANDS), ["sessions", "close"]]
+HEAVY = ("ruamel", "jsonschema_rs", "fastjsonschema", "cattrs", "orjson", "asyncio")
+WRONG = [
+    (["rn"], "there is no command 'rn'; did you mean \"run\"?"),
+    (["sesions"], 'did you mean "sessions"?'),
+    (["zzz"], "there is no command 'zzz'"),
+    (["--frobnicate"], "--frobnicate"),
+    (["run"], "PROMPT"),
+    (["run", ""], "the request is empty"),
+    (["run", " \t\n"], "the request is empty"),
+    (["run", "Say", "hello"], "put it in quotes"),
+    (["run", "--jsn", "hello"], "--json"),
+    (["run", "--profile"], "--profile"),
+    (["run", "--profile", "lokal", "hello"], "profile 'lokal' is not declared; did you mean \"local\"?"),
+    (["run", "--as", "bob", "hello"], "principal 'bob' is not declared"),
+    (["call"], "ABILITY"),
+    (["call", "echo", "--args", "{bad"], "--args: not acceptable JSON"),
+    (["call", "echo", "--args", '{"text":"a","text":"b"}'], "--args: not acceptable JSON"),
+    (["call", "echo", "--args", '{"text":NaN}'], "--args: not acceptable JSON"),
+    (["call", "echo", "--args", '{"text":"\\ud800"}'], "--args: "),
+    (["call", "echo", "--args", "[" * 2000], "--args: not acceptable JSON"),
+    (["call", "echo", "--args", ""], "--args: not acceptable JSON"),
+    (["call", "echo", "extra"], "extra"),
+    (["abilities", "--profile", "lokal"], 'did you mean "local"?'),
+    (["lock", "--profile", "lokal"], 'did you mean "local"?'),
+    (["sessions", "clos"], "there is no command 'clos'; did you mean \"close\"?"),
+    (["sessions", "close"], "SESSION"),
+    (["sessions", "close", "nothere"], "there is no session 'nothere'"),
+    (["verify", "nothere"], "there is no session 'nothere'"),
+    (["verify", "nothere.jsonl"], "no file of that name exists"),
+    (["replay", "../../etc/passwd"], "no file of that name exists"),
+    (["replay", ".."], "no file of that name exists"),
+    (["tree", "x\n\x1b[31m"], "no file of that name exists"),
+    (["export", "nothere"], "--as"),
+    (["export", "nothere", "--as", "seed-003"], "seed-002"),
+    (["-C", "/", "abilities"], "no folder .system/ in / or any folder above it"),
+    (["-C", "/nowhere/at/all", "run", "hello"], "no folder .system/"),
+]
+
+
+@pytest.mark.parametrize(("args", "said"), WRONG, ids=[" ".join(args)[:40].strip() for args, _ in WRONG])
+def test_wrong_call_is_explained_and_exits_2(told: Place, args: list[str], said: str):
+    before = told.sessions()
+    ran = told.run(*args, status=2)
+    assert ran.out == ""
+    assert said in ran.err
+    assert ran.err.startswith("error: ")
+    assert "\x1b" not in ran.err
+    assert told.sessions() == before, "nothing was begun"
+
+
+def test_wrong_call_says_how_the_command_is_called(told: Place):
+    ran = told.run("verify", "--bogus", status=2)
+    assert "Usage: deedbook verify [OPTIONS] [LEDGER]" in ran.err
+    assert "deedbook verify --help" in ran.err
+
+
+def test_session_id_that_begins_several_wants_more_of_it(told: Place, tmp_path: Path):
+    copy = Place(tmp_path / "w")
+    copy.system("deedbook.yaml", "schema_version: v1\n")
+    for name in ("abc1", "abc2"):
+        copy.write(f".deedbook/sessions/{name}/.events.jsonl", "")
+    assert "2 sessions begin with 'abc'" in copy.run("replay", "abc", status=2).err
+
+
+def test_misspelt_session_is_told_the_nearest(told: Place):
+    session = told.sessions()[0]
+    wrong = ("0" if session[0] != "0" else "1") + session[1:]
+    assert f'did you mean "{session}"?' in told.run("replay", wrong, status=2).err
+
+
+def test_misspelt_ability_is_told_the_nearest(place: Place):
+    ran = place.run("call", "ecko", status=3)
+    assert "no ability 'ecko' is declared; did you mean \"echo\"? [TOOL_NOT_FOUND]" in ran.err
+
+
+def test_folder_without_a_workspace_is_refused_with_what_to_do(tmp_path: Path):
+    ran = Place(tmp_path).run("run", "hello", status=2)
+    assert ".system/deedbook.yaml" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_present_folder_that_is_gone_is_one_line(tmp_path: Path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f'cd "{gone}" && rmdir "{gone}" && exec "{COMMAND}" abilities'
+    ended = subprocess.run(
+        ["/bin/sh", "-c", script], env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert ended.returncode in (1, 2)
+    assert len(ended.stderr.splitlines()) == 1
+    assert "Traceback" not in ended.stderr
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args", EVERYTHING, ids=[" ".join(args) or "deedbook" for args in EVERYTHING])
+def test_help_fits_a_screen_and_names_every_option(tmp_path: Path, args: list[str]):
+    ran = Place(tmp_path).run(*args, "--help", status=0)
+    assert ran.err == ""
+    assert ran.out.startswith(f"Usage: {' '.join(['deedbook', *args])} ")
+    assert len(ran.out.splitlines()) <= 24
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert "-h, --help" in ran.out
+
+
+def test_help_lists_every_command_on_one_line(tmp_path: Path):
+    listed = Place(tmp_path).run("-h", status=0).out.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed] == list(COMMANDS)
+    assert all(len(line) <= 80 for line in listed)
+
+
+def test_command_alone_shows_the_help_and_exits_2(tmp_path: Path):
+    ran = Place(tmp_path).run(status=2)
+    assert ran.out == ""
+    assert "Commands:" in ran.err
+    assert "error:" not in ran.err
+
+
+def test_version_is_that_of_the_distribution(tmp_path: Path):
+    from importlib.metadata import version
+
+    assert Place(tmp_path).run("--version", status=0).out == f"deedbook {version('deedbook')}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_there_for_three_shells(tmp_path: Path, shell: str):
+    script = Place(tmp_path).run(_DEEDBOOK_COMPLETE=f"{shell}_source", status=0).out
+    assert "_DEEDBOOK_COMPLETE" in script
+    asked = {"COMP_WORDS": "deedbook ver", "COMP_CWORD": "1" if shell != "fish" else "ver"}
+    assert "verify" in Place(tmp_path).run(_DEEDBOOK_COMPLETE=f"{shell}_complete", **asked, status=0).out
+
+
+def _imported_by(*args: str, cwd: Path) -> tuple[int, set[str]]:
+    """Run the command in a process that afterwards says what it has imported."""
+    script = (
+        "import json, sys\n"
+        "from deedbook.cli import main\n"
+        f"sys.argv = ['deedbook', *{list(args)!r}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    status = end.code\n"
+        "print('\\n' + json.dumps([status, sorted(sys.modules)]), file=sys.stderr)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=cwd, env=environment(), capture_output=True, timeout=SECONDS, check=True
+    )
+    status, modules = json.loads(ended.stderr.splitlines()[-1])
+    return status, set(modules)
+
+
+@pytest.mark.parametrize("args", EVERYTHING, ids=[" ".join(args) or "deedbook" for args in EVERYTHING])
+def test_help_imports_no_plugin_and_nothing_heavy(tmp_path: Path, args: list[str]):
+    status, modules = _imported_by(*args, "--help", cwd=tmp_path)
+    assert status == 0
+    assert not [name for name in modules if name.split(".")[0] in HEAVY or name.startswith("deedbook_")]
+    assert "deedbook.kernel" not in modules
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["abilities"], ["sessions"], ["verify"], ["replay", "S"], ["tree", "S"], ["export", "S", "--as", "seed-002"]],
+    ids=lambda command: command[0],
+)
+def test_reading_command_imports_no_plugin(told: Place, command: list[str]):
+    args = [told.sessions()[0] if arg == "S" else arg for arg in command]
+    status, modules = _imported_by(*args, cwd=told.path)
+    assert status == 0
+    assert not [name for name in modules if name.startswith("deedbook_")]
+
+
+def test_acting_command_imports_only_plugins_that_the_workspace_binds(place: Place):
+    plugins = {
+        name.split(".")[0] for name in _imported_by("run", "hello", cwd=place.path)[1] if name[:9] == "deedbook_"
+    }
+    assert "deedbook_tool_standard" in plugins
+    assert "deedbook_testing" not in plugins
+    assert os.environ.get("PYTHONPATH") is None or plugins
