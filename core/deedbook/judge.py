@@ -85,7 +85,7 @@ def judge(
     verdict = Verdict(bound, args, raw)
     if not caller.scope.allows(bound) or caller.depth > MAX_NESTING:
         return _outside(verdict, bound, caller)
-    if not bound.takes.valid(args):
+    if type(args) is not dict or not bound.takes.valid(args):
         return _violated(verdict, bound, "arguments")
     if bound.rewriters:
         yield from _rewrite(verdict, bound, bindings, caller, when, clock)
@@ -194,7 +194,6 @@ def _refuse(verdict: Verdict, gate: BoundGate, decision: Decision) -> None:
 
 
 def _violated(verdict: Verdict, bound: Bound, subject: str) -> Verdict:
-    violations = bound.takes.violations(verdict.args)
+    violations = bound.takes.violations(verdict.args) or (Violation("$", "arguments are an object"),)
     verdict.violations, verdict.subject = violations, subject
-    first = violations[0] if violations else Violation("$", "does not fit")
-    return verdict.deny("SCHEMA_VIOLATION", f"{first.path}: {first.message}")
+    return verdict.deny("SCHEMA_VIOLATION", f"{violations[0].path}: {violations[0].message}")
