@@ -171,11 +171,12 @@ def _in_thread(made: Coroutine[Any, Any, T]) -> T:
         except BaseException as problem:  # noqa: BLE001 - carried over to the caller's thread
             done.set_exception(problem)
 
-    threading.Thread(target=copy_context().run, args=(run,), name="deedbook-handler", daemon=True).start()
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="deedbook-handler", daemon=True)
     try:
+        thread.start()
         return done.result()
     except KeyboardInterrupt:
-        if not done.done():
+        if thread.ident is not None and not done.done():
             loop, running = task.result()
             with suppress(RuntimeError):  # closed by now: it has ended by itself
                 loop.call_soon_threadsafe(running.cancel)
