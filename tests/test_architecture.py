@@ -1,0 +1,366 @@
+"""The shape of the code: every module on its floor, importing only from lower ones, and the rules that all files keep."""
+
+import ast
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CORE = ROOT / "core" / "deedbook"
+TOUR = ROOT / "docs" / "tour.md"
+KIT = ROOT / "plugins" / "deedbook-testing"
+"""What tries plugins stands beside the kernel, not behind its contract."""
+
+FLOORS = (
+    ("words", {
+        "contracts": "the whole plugin contract: what plugins declare, are given and answer",
+        "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
+        "terminal": "text that is safe to print, whoever wrote it",
+    }),
+    ("bytes", {
+        "canonical": "values to canonical bytes and back: the intake gate, canonical JSON, SHA-256",
+        "conditions": "conditions on single values: equality, globs, paths beneath folders, ranges",
+        "detectors": "what must not be read by everybody (cards, tokens), found in linear time",
+        "effort": "how much work a schema makes, counted before anybody is asked",
+        "events": "the format of the ledger: header, line, link, catalogue, aliases; no I/O",
+        "files": "open beneath a root held by descriptor, without following links; atomic replace",
+        "lint": "what a schema from outside may hold: every keyword known, every budget kept",
+        "report": "what a verification found, for people and as JSON",
+        "routing": "which skill a prompt asks for: deterministic, without a model",
+    }),
+    ("forms", {
+        "context": "RunContext: a run's typed state, a fold of its `context.*` events",
+        "documents": "text to plain values, strictly, each with its place: YAML and front matter",
+        "gates": "asking a hook or a policy safely, merging the answers, writing down who was asked",
+        "journal": "one append-only file: whole writes, shared syncs, locks, a torn tail set aside",
+        "lines": "the complete lines of a file of any size",
+        "match": "the one match grammar of hooks and policies",
+        "schema": "JSON Schema at every boundary: the kernel's own by id, and those from outside",
+        "sealed": "values that a ledger commits to by salted digest while their bytes lie beside it",
+        "shape": "what a plugin's class has to be: its `spec`, its constructor, its methods",
+        "story": "one event in one line for people",
+    }),
+    ("parts", {
+        "bound": "an ability, ready to be called: one immutable record of all that its calls need",
+        "chain": "a ledger open for writing: entries become lines, each committed to by the next",
+        "completions": "model calls at the boundary: version 1 upcast, both ends checked",
+        "declarations": "what a workspace's files declare, each with its place",
+        "envelope_1_0": "the older envelope of seed 002, checked by its own rules",
+        "fitting": "which abilities a hook or policy of the charter is about",
+        "folds": "state from events: tree, snapshot, metrics, transcript; pure",
+        "host": "what a plugin is given when it is constructed: secrets, and files beneath the roots",
+        "plugins": "entry points to a catalogue without importing; then load one, and check it",
+        "reader": "reading ledgers plainly, for folds and listings: no lock, no repair",
+        "rules": "the policy kind `rules`: the first match decides",
+        "sources": "find the workspace, read its YAML and Markdown without following links",
+        "structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
+    }),
+    ("books", {
+        "export": "finished sessions in another form: envelope 1.0, as seed 002 reads it",
+        "ledger": "the only writers: a session's ledger, which has one, and the workspace's, which has many",
+        "linker": "from names in YAML to loaded plugins and compiled schemas, every fault collected",
+        "lockfile": "`.system/deedbook.lock`: read strictly, written so that people can compare versions",
+        "verify": "the independent reader: bytes and structure; knows the format and not the writer",
+        "workspace": "a workspace's files read whole: every fault of every file at once",
+    }),
+    ("entries", {
+        "abilities": "what a charter says of each ability and each model",
+        "changes": "what became looser or tighter between two charters; pure",
+        "guards": "what a charter says of each hook and policy",
+        "recovery": "ending a session whose process died: what has no outcome becomes unknown",
+    }),
+    ("charter", {
+        "charter": "sources x plugins to one frozen, content-addressed document of all that is in force",
+    }),
+    ("bindings", {
+        "bindings": "a charter, bound: everything it names constructed, every ability a `Bound`",
+        "locks": "which charter is in force: kept per digest, pinned by `deedbook.lock`",
+    }),
+    ("judge", {
+        "handlers": "calling a handler within its limit; whatever it does, there is an outcome",
+        "hooks": "the hooks of a session's own events: prompt, skill, stop",
+        "judge": "decides a call under a charter, without I/O: steps 1 to 4 of the door",
+    }),
+    ("minutes", {
+        "records": "what the door writes: the entries of one call, from verdicts and outcomes",
+    }),
+    ("door", {
+        "door": "the one door, in nine steps: start reading here",
+    }),
+    ("runs", {
+        "runs": "what handlers are given: a call's context, and for a flow the run with its roles",
+    }),
+    ("sessions", {
+        "session": "one life of work with one ledger file: prompt, skill, flow, reply, end",
+    }),
+    ("kernel", {
+        "kernel": "a workspace, opened: charter, bindings, state; nothing is global",
+    }),
+    ("command line", {
+        "cli": "the command `deedbook`: one small file per command",
+    }),
+)  # fmt: skip
+"""Every module of the kernel, from the ground up: the floor's name, and what each module says."""
+
+FLOOR = {module: number for number, (_, modules) in enumerate(FLOORS) for module in modules}
+CLI = {"output": 0, "process": 0, "progress": 1, "common": 1, "ledgers": 1, "acting": 2}
+"""The command line has floors of its own: commands stand on these, `__init__` on the commands."""
+PURE = ("changes", "conditions", "detectors", "effort", "folds", "judge", "lint", "match", "records", "routing", "story")
+"""Modules whose docstrings promise that they touch nothing outside."""
+ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}
+"""What several commands share has no better noun."""
+
+
+def source_files():
+    """Return every Python file of the kernel and of the plugins, without tests."""
+    return [*sorted(CORE.rglob("*.py")), *sorted(ROOT.glob("plugins/*/src/**/*.py"))]
+
+
+def named(path):
+    return str(path.relative_to(ROOT))
+
+
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(path, package):
+    """Return the absolute names of all modules that *path* imports, wherever in the file, also for types only.
+
+    ``from package import name`` counts as ``package.name``, which is the module or something of ``package`` itself.
+    """
+    inside = package if path.name == "__init__.py" else f"{package}.{path.stem}"
+    parts = inside.split(".")
+    found = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            up = len(parts) - node.level + (path.name == "__init__.py")
+            base = [*parts[:up], *([node.module] if node.module else [])] if node.level else [node.module]
+            found |= {".".join([*base, alias.name]) for alias in node.names}
+    return found
+
+
+def kernel_imports(path):
+    """Return the kernel's modules that a file of the kernel imports."""
+    package = ".".join(["deedbook", *path.relative_to(CORE).parent.parts])
+    names = {name.split(".")[1] for name in imported(path, package) if name.startswith("deedbook.")}
+    return {name for name in names if name in FLOOR}
+
+
+KERNEL = {path.stem: path for path in sorted(CORE.glob("*.py")) if path.stem != "__init__"}
+
+
+def everything_below(module):
+    """Return all modules that *module* imports, directly or not."""
+    found, left = set(), {module}
+    while left:
+        new = kernel_imports(KERNEL[left.pop()]) - found
+        found |= new
+        left |= new
+    return found
+
+
+# --- floors -----------------------------------------------------------------------------------------------------------
+
+
+def test_floors_name_every_module_and_nothing_else():
+    packages = {path.parent.name for path in CORE.glob("*/__init__.py")}
+    assert sorted(FLOOR) == sorted({*KERNEL, *packages})
+
+
+@pytest.mark.parametrize("module", sorted(KERNEL))
+def test_module_imports_only_from_lower_floors(module):
+    wrong = {name: FLOOR[name] for name in kernel_imports(KERNEL[module]) if FLOOR[name] >= FLOOR.get(module, 0)}
+    assert not wrong, f"{module} is on floor {FLOOR.get(module)} and imports {wrong}"
+
+
+def test_no_module_stands_higher_than_a_neighbour_that_nothing_above_it_needs():
+    """A floor is worth having only if somebody on it needs the floor below."""
+    for number in range(1, len(FLOORS) - 1):
+        below = set(FLOORS[number - 1][1])
+        assert any(kernel_imports(KERNEL[module]) & below for module in FLOORS[number][1]), FLOORS[number][0]
+
+
+def test_command_line_stands_on_its_own_floors():
+    commands = {path.stem for path in CORE.glob("cli/*.py")} - {"__init__", *CLI}
+    for path in CORE.glob("cli/*.py"):
+        own = CLI.get(path.stem, 4 if path.stem == "__init__" else 3)
+        used = {name.split(".")[2] for name in imported(path, "deedbook.cli") if name.startswith("deedbook.cli.")}
+        rooms = {name: CLI.get(name, 3) for name in used if name in commands or name in CLI}
+        assert all(floor < own for floor in rooms.values()), f"cli/{path.name} imports {rooms}"
+
+
+def test_verify_shares_nothing_with_the_writer_but_the_format():
+    assert not everything_below("verify") & {"chain", "journal", "ledger", "reader", "records", "recovery"}
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_pure_module_touches_nothing_outside(module):
+    outside = {"asyncio", "os", "pathlib", "random", "shutil", "socket", "subprocess", "sys", "threading", "time"}
+    assert not {name.partition(".")[0] for name in imported(KERNEL[module], "deedbook")} & outside
+    calls = [node.func.id for node in ast.walk(tree(KERNEL[module])) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    assert not {"open", "input", "print", "eval", "exec"} & set(calls)
+
+
+def rows():
+    """Return the table of rooms as Markdown."""
+    return [
+        f"| {number} {name} | `{module}` | {says} |"
+        for number, (name, modules) in enumerate(FLOORS)
+        for module, says in modules.items()
+    ]
+
+
+def test_tour_has_the_same_table():
+    told = [line for line in TOUR.read_text(encoding="utf-8").splitlines() if re.match(r"\| \d+ [a-z ]+ \| `", line)]
+    assert told == rows(), "`python tests/test_architecture.py` prints the table"
+
+
+# --- what is imported from outside ------------------------------------------------------------------------------------
+
+
+def declared(project):
+    """Return the top-level modules that a project's declared dependencies offer."""
+    names = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    distributions = {re.split(r"[^A-Za-z0-9._-]", name)[0].lower() for name in names}
+    modules = {"attrs": ("attr", "attrs"), "google-re2": ("re2",), "ruamel.yaml": ("ruamel",)}
+    return {each for name in distributions for each in modules.get(name, (name.replace("-", "_"),))}
+
+
+@pytest.mark.parametrize("project", [ROOT, *sorted(ROOT.glob("plugins/*"))], ids=lambda path: path.name)
+def test_project_imports_only_what_it_declares(project):
+    source = CORE if project == ROOT else project / "src"
+    own = {path.name for path in source.glob("*")} if project != ROOT else {"deedbook"}
+    known = sys.stdlib_module_names | declared(project) | own
+    for path in source.rglob("*.py"):
+        package = ".".join([*([] if project != ROOT else ["deedbook"]), *path.parent.relative_to(source).parts])
+        outside = {name.partition(".")[0] for name in imported(path, package)} - known
+        assert not outside, f"{named(path)} imports {sorted(outside)}"
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("plugins/*/src/**/*.py")), ids=named)
+def test_plugin_imports_only_the_public_contract(path):
+    if KIT in path.parents:
+        pytest.skip("the test kit opens workspaces; that is what it is for")
+    import deedbook
+
+    public = {f"deedbook.{name}" for name in deedbook.__all__}
+    package = ".".join(path.relative_to(ROOT).parts[3:-1])
+    used = {name for name in imported(path, package) if name.split(".")[0] == "deedbook"}
+    private = {name for name in used - public if not name.startswith("deedbook.contracts")}
+    assert not private, f"{named(path)} imports {sorted(private)}"
+
+
+def test_package_exports_what_it_lists():
+    import deedbook
+
+    assert deedbook.__all__ == sorted(deedbook.__all__)
+    assert all(getattr(deedbook, name) is not None for name in deedbook.__all__)
+    offered = {name for name in vars(deedbook) if not name.startswith("_") and name not in KERNEL and name != "cli"}
+    assert offered - {"Any", "TYPE_CHECKING"} <= set(deedbook.__all__)
+
+
+# --- how files read ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", source_files(), ids=named)
+def test_file_is_short_and_named_by_a_noun(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+    assert path in ALLOWED_DRAWERS or not re.search(r"util|helper|common|misc|stuff", path.stem)
+
+
+@pytest.mark.parametrize("path", source_files(), ids=named)
+def test_public_names_have_docstrings(path):
+    missing = [name for name, node in public_names(tree(path)) if not ast.get_docstring(node)]
+    assert not missing
+
+
+def public_names(module):
+    """Yield the module itself, and its public classes, methods and functions."""
+    yield "module", module
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name, node
+            for inner in node.body if isinstance(node, ast.ClassDef) else ():
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and not inner.name.startswith("_"):
+                    yield f"{node.name}.{inner.name}", inner
+
+
+@pytest.mark.parametrize("path", source_files(), ids=named)
+def test_functions_are_annotated_and_at_most_sixty_lines(path):
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+            bare = [arg.arg for arg in given if arg and arg.annotation is None and arg.arg not in ("self", "cls")]
+            assert node.returns is not None, node.name
+            assert not bare, f"{node.name}: {bare}"
+            assert node.end_lineno - node.lineno < 60, node.name
+
+
+MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+CHANGES = {"add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update"}
+
+
+@pytest.mark.parametrize("path", [path for path in source_files() if KIT not in path.parents], ids=named)
+def test_module_keeps_no_state(path):
+    """Constants may be displays if their type says that they stay; nothing changes them, and nothing is `global`."""
+    module = tree(path)
+    kept = set()
+    for node in module.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = {target.id for target in targets if isinstance(target, ast.Name)}
+            kept |= names
+            said = ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else ""
+            fixed = re.search(r"\b(Final|Mapping|Object)\b", said) or names == {"__all__"}
+            assert fixed or not isinstance(node.value, MUTABLE), f"{names} is not Final"
+    assert not [node for node in ast.walk(module) if isinstance(node, ast.Global)]
+    assert not kept & set(changed(module))
+
+
+def changed(module):
+    """Yield the names whose objects are changed in place: by item, or by a method that says so."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del) and isinstance(node.value, ast.Name):
+            yield node.value.id
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+            if isinstance(node.func.value, ast.Name):
+                yield node.func.value.id
+
+
+# --- what is tracked --------------------------------------------------------------------------------------------------
+
+
+def tracked():
+    """Return every file that git tracks here."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("this is no git checkout")
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    return [ROOT / name for name in names.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_tracked_files_name_no_machine():
+    host = socket.gethostname()
+    places = [str(ROOT), str(Path.home())] + ([host] if len(host) > 7 and host not in ("localhost",) else [])
+    usual = re.compile(rb"/(?:Users|home|root|work)/(?!ada\b)[a-z]", re.IGNORECASE)
+    for path in tracked():
+        raw = path.read_bytes()
+        assert not [place for place in places if len(place) > 5 and place.encode() in raw], named(path)
+        assert path == Path(__file__) or not usual.search(raw), named(path)
+
+
+def test_no_lock_file_of_a_package_manager_is_tracked():
+    locks = re.compile(r".*\.lock|.*-lock\.(json|ya?ml)|requirements\.lock\.txt|npm-shrinkwrap\.json")
+    assert not [named(path) for path in tracked() if locks.fullmatch(path.name) and path.name != "deedbook.lock"]
+
+
+if __name__ == "__main__":
+    print("\n".join(rows()))
