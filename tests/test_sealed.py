@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.canonical import MAX_BYTES, MAX_DEPTH, decode, encode
+from deedbook.canonical import MAX_BYTES, PAYLOAD_DEPTH, decode, encode, encode_payload
 from deedbook.errors import FileRefused, IntakeError, LedgerError, SourceError
 from deedbook.files import Folder
 from deedbook.sealed import MAX_INLINE, Rules, Sealer, is_sealed, open_value, opened
@@ -180,9 +180,9 @@ def test_sealer_does_not_take_its_own_digests_for_card_numbers(monkeypatch):
 
 def test_sealer_seals_members_whole_where_sealed_values_would_nest_too_deep():
     value: object = [CARD]
-    for _ in range(MAX_DEPTH - 2):
+    for _ in range(PAYLOAD_DEPTH - 2):
         value = [value]
-    raw, (blob,) = sealer({"detect": "card"})("x.y", encode({"deep": value, "flat": 1}))
+    raw, (blob,) = sealer({"detect": "card"})("x.y", encode_payload({"deep": value, "flat": 1}))
     assert list(places_of_sealed(decode(raw))) == ["deep"]
     assert decode(blob.data[32:]) == value
 

@@ -180,7 +180,7 @@ TEMPLATE = {
     "minus zero": (payload(3, b'{"text":-0}'), 3, "canonical"),
     "integer too large": (payload(3, b'{"text":9007199254740993}'), 3, "canonical"),
     "integer beyond 64 bits": (payload(3, b'{"text":18446744073709551616}'), 3, "canonical"),
-    "too deep": (payload(3, b'{"text":' + b"[" * 70 + b"]" * 70 + b"}"), 3, "canonical"),
+    "too deep": (payload(3, b'{"text":' + b"[" * 72 + b"]" * 72 + b"}"), 3, "canonical"),
     "NaN": (payload(3, b'{"text":NaN}'), 3, "json"),
     "a number with a leading zero": (payload(3, b'{"text":01}'), 3, "json"),
     "a comma too much": (payload(3, b'{"text":"x",}'), 3, "json"),

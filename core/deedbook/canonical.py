@@ -19,6 +19,9 @@ from .errors import IntakeError, fault
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 100_000
+PAYLOAD_DEPTH: Final = 72
+"""A payload may wrap what intake accepts in a few levels of its own, and hold it twice."""
+PAYLOAD_NODES: Final = 600_000
 MAX_INTEGER: Final = 2**53 - 1
 MAX_DIGIT_BITS: Final = 4096
 """Longer integers are refused even where big ones are read as digits: spelling them out takes quadratic time."""
@@ -46,21 +49,26 @@ def digest(raw: bytes) -> str:
     return _sha256(raw).hexdigest()
 
 
-def encode(value: Any) -> bytes:
+def encode(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bytes:
     """Return the RFC 8785 bytes of *value*.
 
     Accepts only what JSON has: ``None``, `bool`, `int` within ±(2^53-1), finite `float`, `str`, `list`, `dict` with
-    `str` keys; no subclass, at most 64 levels and 100,000 nodes. Raises `IntakeError` (``INTAKE_REFUSED``).
+    `str` keys; no subclass, at most *depth* levels and *nodes* values. Raises `IntakeError` (``INTAKE_REFUSED``).
     """
-    plain = _walk(value)
+    plain = _walk(value, depth, nodes)
     try:
         exact = value if plain else _respell(value)
         raw = _dumps(exact, option=_STRICT)
     except (TypeError, ValueError, RecursionError) as problem:
-        raise _refusal(value, str(problem)) from None
+        raise _refusal(value, str(problem), depth) from None
     if raw.isascii() or not _needs_utf16_order(raw):
         return raw
     return _dumps(_reorder(exact))
+
+
+def encode_payload(value: Any) -> bytes:
+    """Return the RFC 8785 bytes of a ledger's payload: `encode`, with room for what wraps values from outside."""
+    return encode(value, PAYLOAD_DEPTH, PAYLOAD_NODES)
 
 
 def admit(value: Any) -> bytes:
@@ -99,7 +107,7 @@ def without_big_integers(value: Any) -> Any:
 
     Raises `IntakeError` where the value is no JSON, or too large.
     """
-    _walk(value)
+    _walk(value, MAX_DEPTH, MAX_NODES)
     return _with_digits(value)
 
 
@@ -115,19 +123,19 @@ def check_bindings() -> bool:
 # --- the walk ---------------------------------------------------------------------------------------------------------
 
 
-def _walk(value: Any) -> bool:  # noqa: C901 - the hot loop; a call for each value would double its cost
+def _walk(value: Any, depth: int, most: int) -> bool:  # noqa: C901 - the hot loop; a call for each value would double its cost
     """Check types, depth and size level by level; say whether orjson spells every number as RFC 8785 does."""
     plain = True
     level: list[Collection[Any]] = [(value,)]
     nodes = 0
-    for _ in range(MAX_DEPTH + 2):  # the value itself, its levels, and the end
+    for _ in range(depth + 2):  # the value itself, its levels, and the end
         if not level:
             return plain
         deeper: list[Collection[Any]] = []
         for items in level:
             nodes += len(items)
-            if nodes > MAX_NODES:
-                raise _refusal(value, f"more than {MAX_NODES} nodes")
+            if nodes > most:
+                raise _refusal(value, f"more than {most} nodes", depth)
             for item in items:
                 kind = type(item)
                 if kind in _SCALARS:
@@ -137,11 +145,11 @@ def _walk(value: Any) -> bool:  # noqa: C901 - the hot loop; a call for each val
                 elif kind is list:
                     deeper.append(item)
                 elif kind is not float:
-                    raise _refusal(value, f"{kind.__name__} is not a JSON type")
+                    raise _refusal(value, f"{kind.__name__} is not a JSON type", depth)
                 elif not ((1e-4 <= item < 1e16 or -1e16 < item <= -1e-4) and item % 1.0):
                     plain = False
         level = deeper
-    raise _refusal(value, f"more than {MAX_DEPTH} levels")
+    raise _refusal(value, f"more than {depth} levels", depth)
 
 
 def _with_digits(value: Any) -> Any:
@@ -202,33 +210,33 @@ def _spell(value: float) -> str:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def _refusal(value: Any, reason: str) -> IntakeError:
+def _refusal(value: Any, reason: str, limit: int) -> IntakeError:
     """Return the error with the first place that explains it; *reason* stands for what no single place explains."""
-    for path, item, depth in islice(_nodes(value), MAX_NODES + 1):
-        for why in _faults(item, depth):
+    for path, item, depth in islice(_nodes(value, limit), MAX_NODES + 1):
+        for why in _faults(item, depth, limit):
             return IntakeError(fault("INTAKE_REFUSED", why, place=path[:200]))
     return IntakeError(fault("INTAKE_REFUSED", reason))
 
 
-def _nodes(value: Any, path: str = "$", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
+def _nodes(value: Any, limit: int, path: str = "$", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
     """Yield each value with its path and the number of containers around it, lazily, in the order of the document."""
     yield path, value, depth
-    if depth >= MAX_DEPTH:
+    if depth >= limit:
         return
     if type(value) is dict:
         for key, item in value.items():
-            yield from _nodes(item, f"{path}.{key[:80]}", depth + 1)
+            yield from _nodes(item, limit, f"{path}.{key[:80]}", depth + 1)
     elif type(value) is list:
         for index, item in enumerate(value):
-            yield from _nodes(item, f"{path}[{index}]", depth + 1)
+            yield from _nodes(item, limit, f"{path}[{index}]", depth + 1)
 
 
-def _faults(value: Any, depth: int) -> Iterator[str]:
+def _faults(value: Any, depth: int, limit: int) -> Iterator[str]:
     """Yield why *value* itself cannot be recorded; what it contains is asked apart."""
     kind = type(value)
     if kind is dict or kind is list:
-        if depth >= MAX_DEPTH:
-            yield f"more than {MAX_DEPTH} levels"
+        if depth >= limit:
+            yield f"more than {limit} levels"
         elif kind is dict:
             yield from (why for key in value for why in _key_faults(key))
     elif kind is str:
@@ -266,7 +274,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _refuse_sealed(value: Any) -> None:
-    for path, item, _ in _nodes(value):
+    for path, item, _ in _nodes(value, MAX_DEPTH):
         if type(item) is dict and SEALED_KEY in item:
             raise IntakeError(fault("INTAKE_REFUSED", f'a key "{SEALED_KEY}" is the ledger\'s own', place=path[:200]))
 

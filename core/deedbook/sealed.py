@@ -16,7 +16,7 @@ from urllib.parse import quote, quote_plus
 
 import attrs
 
-from .canonical import MAX_BYTES, SEALED_KEY, decode, digest, encode
+from .canonical import MAX_BYTES, SEALED_KEY, decode, digest, encode, encode_payload
 from .contracts import Json, Object
 from .detectors import NAMES, Detectors, find_any
 from .errors import FileRefused, IntakeError, LedgerError, SourceError, fault, raise_all
@@ -122,7 +122,7 @@ class Sealer:
         """
         blobs: list[Blob] = []
         if any(needle in payload for needle in self._needles):
-            payload = encode(self._scrubbed(decode(payload)))
+            payload = encode_payload(self._scrubbed(decode(payload)))
         payload = _fitted(payload, blobs)
         payload = self._covered(event_type, payload, blobs)
         return _fitted(payload, blobs), tuple(blobs)
@@ -217,7 +217,7 @@ def _spellings(value: str) -> Iterator[str]:
 
 
 def _seal(value: Any, blobs: list[Blob]) -> dict[str, Json]:
-    raw = encode(value)
+    raw = encode_payload(value)
     if len(raw) > MAX_BYTES:
         raise IntakeError(fault("INTAKE_REFUSED", f"a value of {len(raw)} bytes; at most {MAX_BYTES} are accepted"))
     data = os.urandom(SALT_BYTES) + raw
@@ -245,10 +245,10 @@ def _sealed_or_whole(value: dict[str, Any], payload: bytes, found: list[Blob]) -
     """
     if len(found) <= MAX_BLOBS:
         with suppress(IntakeError):
-            return encode(value)
+            return encode_payload(value)
     found.clear()
     before = decode(payload).items()
-    return encode({key: item if value[key] == item else _seal(item, found) for key, item in before})
+    return encode_payload({key: item if value[key] == item else _seal(item, found) for key, item in before})
 
 
 def _steps(value: Any, step: str) -> Sequence[Any]:
@@ -267,12 +267,12 @@ def _fitted(payload: bytes, blobs: list[Blob]) -> bytes:
         return payload
     value = decode(payload)
     size = len(payload)
-    for key, item in sorted(value.items(), key=lambda member: -len(encode(member[1]))):
-        before = len(encode(item))
+    for key, item in sorted(value.items(), key=lambda member: -len(encode_payload(member[1]))):
+        before = len(encode_payload(item))
         value[key] = _seal(item, blobs)
         size += len(encode(value[key])) - before
         if size <= MAX_INLINE:
-            return encode(value)
+            return encode_payload(value)
     raise IntakeError(fault("INTAKE_REFUSED", f"a payload of {len(payload)} bytes with too many members to be sealed"))
 
 

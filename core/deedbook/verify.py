@@ -248,7 +248,7 @@ class Reading:
             return None
         try:
             value = canonical.decode(payload)
-            exact = canonical.encode(value)
+            exact = canonical.encode_payload(value)
         except (ValueError, IntakeError) as problem:
             self._findings.add(number, *_unreadable(payload, problem))
             return None
