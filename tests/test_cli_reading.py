@@ -1,0 +1,304 @@
+"""The commands that read: abilities, sessions, verify, replay, tree, export. They import no plugin, repair nothing."""
+
+import os
+import shutil
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from commandline import SCHEMAS, Place
+
+from deedbook.verify import verify_file
+
+READING = [
+    ["abilities"],
+    ["sessions"],
+    ["verify"],
+    ["replay", "RUN"],
+    ["tree", "RUN"],
+    ["export", "RUN", "--as", "seed-002"],
+]
+BROKEN = "raise RuntimeError('nobody may import me')\n"
+
+
+@pytest.fixture
+def run(told: Place) -> str:
+    """Give the id of the run."""
+    return next(each["id"] for each in told.run("sessions", "--json").json["sessions"] if each["events"] > 10)
+
+
+@pytest.fixture
+def copy(told: Place, tmp_path: Path) -> Place:
+    """Give a copy of the workspace with two sessions, to be damaged."""
+    shutil.copytree(told.path, tmp_path / "copy")
+    return Place(tmp_path / "copy")
+
+
+def filled(command: list[str], run: str) -> list[str]:
+    return [run if arg == "RUN" else arg for arg in command]
+
+
+# --- what they print --------------------------------------------------------------------------------------------------
+
+
+def test_abilities_lists_what_is_declared_and_the_models_of_the_profile(told: Place):
+    lines = told.run("abilities", status=0).out.splitlines()
+    listed = {line.split()[0]: line for line in lines}
+    assert {"echo", "file-write", "review", "model/standard"} <= set(listed)
+    assert listed["file-write"].split()[1:4] == ["tool", "file-write", "write"]
+    declared = told.run("abilities", "--json", status=0).fits("output_abilities_v1")["abilities"]
+    assert [each["id"] for each in declared] == list(listed)
+    assert declared[0]["place"].startswith(".system/registry/low-level/echo.yaml")
+
+
+def test_abilities_of_an_empty_workspace_says_where_they_go(tmp_path: Path):
+    place = Place(tmp_path)
+    place.system("deedbook.yaml", "schema_version: v1\n")
+    assert "no abilities are declared" in place.run("abilities", status=0).out
+    assert place.run("abilities", "--json", status=0).fits("output_abilities_v1")["abilities"] == []
+
+
+def test_sessions_are_listed_oldest_first(told: Place):
+    lines = told.run("sessions", status=0).out.splitlines()
+    assert [line.split()[1] for line in lines] == ["ended", "ended"]
+    listed = told.run("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"]
+    assert [each["id"] for each in listed] == [line.split()[0] for line in lines]
+    assert [each["events"] for each in listed] == [len(told.events(each["id"])) for each in listed]
+    assert listed[0]["started"] < listed[1]["started"]
+
+
+def test_reading_a_workspace_in_which_nothing_happened_creates_nothing(place: Place):
+    assert place.run("sessions", status=0).out == "no sessions yet\n"
+    assert place.run("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"] == []
+    assert place.run("verify", status=0).out == "no ledgers yet\n"
+    assert place.run("verify", "--json", status=0).fits("output_verify_v1") == {
+        "schema_version": "v1", "sound": True, "reports": []
+    }  # fmt: skip
+    place.run("abilities", status=0)
+    assert not (place.path / ".deedbook").exists()
+
+
+def test_verify_says_first_what_no_file_alone_can_prove(told: Place, run: str):
+    one = told.run("verify", run, status=0).out.splitlines()
+    assert one[0].startswith("unwitnessed: ")
+    assert one[-1] == "sound"
+    every = told.run("verify", status=0).out.splitlines()
+    assert every[0].startswith("unwitnessed: ")
+    assert [line.startswith("sound  ") for line in every[1:-1]] == [True] * 3
+    assert every[-1] == "all 3 sound"
+    assert every.count(every[0]) == 1
+
+
+def test_verify_as_json_tells_bytes_and_structure_apart(told: Place):
+    answer = told.run("verify", "--json", status=0).fits("output_verify_v1")
+    assert answer["sound"] is True
+    assert len(answer["reports"]) == 3
+    assert all(each["bytes"]["checked"] == each["structure"]["checked"] == each["events"] for each in answer["reports"])
+
+
+@pytest.mark.parametrize("spelling", ["id", "beginning", "file", "folder", "absolute"])
+def test_session_is_found_by_id_its_beginning_or_its_file(told: Place, run: str, spelling: str):
+    folder = f".deedbook/sessions/{run}"
+    names = {"id": run, "beginning": run[:12], "file": f"{folder}/.events.jsonl", "folder": f"./{folder}"}
+    name = names.get(spelling, str(told.path / folder / ".events.jsonl"))
+    assert told.run("verify", name, status=0).out.endswith("sound\n")
+    assert "1 roots, 0 orphans" in told.run("tree", name, status=0).out
+
+
+def test_ledger_is_verified_without_any_workspace(told: Place, run: str, tmp_path: Path):
+    shutil.copyfile(told.ledger(run), tmp_path / "sent.jsonl")
+    elsewhere = Place(tmp_path)
+    assert elsewhere.run("verify", "./sent.jsonl", status=0).out.endswith("sound\n")
+    assert elsewhere.run("replay", "./sent.jsonl", status=0).out == told.run("replay", run).out
+
+
+def test_workspace_ledger_is_named_workspace(told: Place):
+    assert "ledger.created" in told.run("tree", "workspace", status=0).out
+    assert told.run("verify", "workspace", status=0).out.endswith("sound\n")
+
+
+def test_replay_tells_the_story_and_calls_nothing_again(told: Place, run: str):
+    before = {path: path.stat().st_mtime_ns for path in told.path.rglob("*") if path.is_file()}
+    story = told.run("replay", run, status=0).out
+    told.run("replay", run, "--json", status=0)
+    assert "user: Say hello to Ada" in story
+    assert 'tool.call: echo {"text":"Hello, Ada!"}' in story
+    assert "agent: Hello, Ada!" in story
+    assert before == {path: path.stat().st_mtime_ns for path in told.path.rglob("*") if path.is_file()}
+
+
+def test_replay_as_json_is_the_snapshot(told: Place, run: str):
+    snapshot = told.run("replay", run, "--json", status=0).fits("output_replay_v1")
+    assert snapshot["closed"] is snapshot["ok"] is True
+    assert snapshot["output"] == snapshot["reply"] == "Hello, Ada!"
+    assert snapshot["roles"] == ["lead", "planner", "worker", "reviewer"]
+    assert snapshot["tools_invoked"] == [{"args": {"text": "Hello, Ada!"}, "tool_name": "echo"}]
+    assert snapshot["calls"]["echo"] == 1
+
+
+def test_tree_counts_roots_and_orphans(told: Place, run: str):
+    lines = told.run("tree", run, status=0).out.splitlines()
+    events = told.events(run)
+    assert lines[0] == f"{len(events)} spans, 1 roots, 0 orphans"
+    assert len(lines) == 1 + len(events)
+    tree = told.run("tree", run, "--json", status=0).fits("output_tree_v1")
+    assert (len(tree["events"]), len(tree["roots"]), tree["orphans"]) == (len(events), 1, [])
+
+
+def test_export_is_verified_as_the_other_form(told: Place, run: str, tmp_path: Path):
+    file = tmp_path / "exported.jsonl"
+    file.write_text(told.run("export", run, "--as", "seed-002", status=0).out, encoding="utf-8")
+    report = verify_file(file, schemas=SCHEMAS)
+    assert report.sound
+    assert report.format == "1.0"
+    assert told.run("verify", str(file), status=0).out.endswith("sound\n")
+
+
+def test_export_of_a_session_that_has_not_ended_says_how_to_end_it(copy: Place, run: str):
+    lines = copy.ledger(run).read_bytes().splitlines(keepends=True)
+    copy.ledger(run).write_bytes(b"".join(lines[:-1]))
+    ran = copy.run("export", run, "--as", "seed-002", status=2)
+    assert f"deedbook sessions close {run}" in ran.err
+    assert ran.out == ""
+
+
+# --- plugins do not matter --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", READING, ids=lambda command: command[0])
+def test_reading_does_not_care_about_a_broken_plugin(told: Place, run: str, copy: Place, command: list[str]):
+    copy.offer("tools", "echo-two", BROKEN)
+    copy.system(
+        "registry/low-level/broken.yaml",
+        """\
+        schema_version: v1
+        id: broken
+        summary: Behind it stands what cannot be imported.
+        handler: {tool: echo-two}
+        """,
+    )
+    ran = copy.run(*filled(command, run), status=0)
+    assert ran.err == ""
+    assert "[PLUGIN_BROKEN]" in copy.run("run", "hello", status=1).err
+
+
+@pytest.mark.parametrize("command", READING[1:], ids=lambda command: command[0])
+def test_reading_needs_no_plugin_at_all(told: Place, run: str, copy: Place, command: list[str]):
+    copy.system(
+        "registry/low-level/absent.yaml",
+        """\
+        schema_version: v1
+        id: absent
+        summary: Behind it stands nothing.
+        handler: {tool: never-written}
+        """,
+    )
+    assert copy.run(*filled(command, run), status=0).err == ""
+    assert 'tool "never-written" is not installed' in copy.run("run", "hello", status=1).err.replace("'", '"')
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def regions(line: bytes) -> dict[str, int]:
+    """Return a byte of each field of a line, by the field's name."""
+    names = ["schema_version", "session_id", "trace_id", "seq", "ts", "event_type", "actor", "principal", "span_id",
+             "parent_span_id", "payload_hash", "prev_envelope_hash", "envelope_hash", "payload"]  # fmt: skip
+    found = {name: line.index(b'"%b":' % name.encode()) + len(name) + 4 for name in names}
+    return {**found, "key": line.index(b"trace_id"), "brace": len(line) - 2}
+
+
+def test_any_changed_byte_is_found_and_named(copy: Place, run: str):
+    lines = copy.ledger(run).read_bytes().splitlines(keepends=True)
+    number = next(index for index, line in enumerate(lines) if b'"tool.call"' in line)
+    for name, at in regions(lines[number]).items():
+        changed = bytearray(lines[number])
+        changed[at] ^= 1
+        copy.ledger(run).write_bytes(b"".join([*lines[:number], bytes(changed), *lines[number + 1 :]]))
+        report = verify_file(copy.ledger(run), schemas=SCHEMAS)
+        assert not report.sound, name
+        failures = [*report.bytes.failures, *report.structure.failures]
+        assert failures[0].line in (number + 1, number + 2), (name, failures)
+
+
+@pytest.mark.parametrize("name", ["payload", "payload_hash", "envelope_hash", "ts", "session_id"])
+def test_verify_of_a_changed_ledger_names_line_check_expected_and_found(copy: Place, run: str, name: str):
+    path = copy.ledger(run)
+    lines = path.read_bytes().splitlines(keepends=True)
+    at = len(b"".join(lines[:2])) + regions(lines[2])[name]
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(bytes(raw))
+    one = copy.run("verify", run, status=4)
+    assert "NOT SOUND" in one.out
+    assert "line 3: " in one.out
+    failure = next(line for line in one.out.splitlines() if line.startswith("  line 3: "))
+    assert ": expected " in failure
+    assert ", found " in failure
+    report = copy.run("verify", run, "--json", status=4).fits("output_verify_v1")["reports"][0]
+    assert report["bytes"]["failures"][0]["line"] == 3
+    every = copy.run("verify", status=4)
+    assert failure in every.out
+    assert "error: 1 of 3 ledgers are NOT SOUND" in every.err
+
+
+def test_verify_finds_a_payload_that_was_changed_together_with_its_own_hash(copy: Place, run: str):
+    path = copy.ledger(run)
+    lines = path.read_bytes().splitlines(keepends=True)
+    line = next(line for line in lines if b'"user.message"' in line)
+    head, _, payload = line.partition(b'"payload":')
+    forged = payload[:-2].replace(b"Ada", b"Eve")
+    old, new = (sha256(raw).hexdigest().encode() for raw in (payload[:-2], forged))
+    path.write_bytes(b"".join(lines).replace(line, head.replace(old, new) + b'"payload":' + forged + b"}\n"))
+    assert "envelope_hash: expected" in copy.run("verify", run, status=4).out
+
+
+def test_verify_finds_whole_lines_that_were_cut_or_swapped(copy: Place, run: str):
+    path = copy.ledger(run)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:4], *lines[5:]]))
+    assert "line 5: " in copy.run("verify", run, status=4).out
+    path.write_bytes(b"".join([*lines[:4], lines[5], lines[4], *lines[6:]]))
+    assert "line 5: " in copy.run("verify", run, status=4).out
+
+
+def test_torn_last_line_is_told_and_left_alone(copy: Place, run: str):
+    path = copy.ledger(run)
+    torn = path.read_bytes()[:-30]
+    path.write_bytes(torn)
+    ran = copy.run("verify", run, status=4)
+    assert "torn: " in ran.out
+    assert path.read_bytes() == torn
+    assert "session.end" not in copy.run("replay", run, status=0).out, "readers stop at the last line break"
+
+
+@pytest.mark.parametrize("command", ["replay", "tree"])
+def test_damaged_line_ends_the_story_with_exit_4(copy: Place, run: str, command: str):
+    path = copy.ledger(run)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:5], b"\x00garbage\x1b[31m\n", *lines[6:]]))
+    ran = copy.run(command, run, status=4)
+    assert "verify" in ran.err
+    assert "\x1b" not in ran.err + ran.out
+    assert copy.run("sessions", status=0).out
+
+
+@pytest.mark.parametrize("what", ["link", "fifo", "folder", "empty", "binary"])
+def test_what_is_no_ledger_is_refused_and_never_waited_for(copy: Place, run: str, tmp_path: Path, what: str):
+    path = copy.ledger(run)
+    content = path.read_bytes()
+    path.unlink()
+    if what == "link":
+        (tmp_path / "elsewhere").write_bytes(content)
+        path.symlink_to(tmp_path / "elsewhere")
+    elif what == "fifo":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"" if what == "empty" else os.urandom(4096))
+    ran = copy.run("verify", run)
+    assert ran.status in (1, 4)
+    listed = {each["id"]: each["state"] for each in copy.run("sessions", "--json", status=0).json["sessions"]}
+    assert listed[run] in ("damaged", "interrupted")
+    assert copy.run("verify").status in (1, 4)
