@@ -148,7 +148,7 @@ class Chain:
         for entry in entries:
             if len(entry[3]) > inline:
                 entry = self._sealed(entry, blobs)  # noqa: PLW2901 - what is recorded from here on
-            if ended or (entry[2] is None) is not (seq == 0) or entry[0].startswith(_END):
+            if ended or not seq or entry[2] is None or _END in entry[0]:
                 ended = _ruled(entry, seq, ended=ended)
             line, head = seal_line(prefix, seq, ts, head, entry)
             lines.append(line)

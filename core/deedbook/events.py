@@ -188,7 +188,11 @@ def is_ended(types_from_last: Iterable[str]) -> bool:
 
 def timestamp(seconds: float) -> str:
     """Return *seconds* since the epoch as RFC 3339 in UTC with milliseconds."""
-    milliseconds = int(seconds * 1000)
+    return _millisecond(int(seconds * 1000))
+
+
+@lru_cache(maxsize=8)
+def _millisecond(milliseconds: int) -> str:
     return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from inspect import isawaitable
-from typing import Any, Final, Literal, ParamSpec, TypeVar
+from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar
 
 import attrs
 
@@ -47,8 +47,7 @@ class Ticket:
         return f"{self.session}:{self.span}"
 
 
-@attrs.frozen
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a call: a *value*, or an error with the kind of end it met."""
 
     end: Literal["result", "failed", "cancelled", "timed_out", "unknown"]

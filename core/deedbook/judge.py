@@ -7,7 +7,7 @@ record.
 
 from collections.abc import Generator, Mapping
 from hashlib import sha256
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
@@ -24,8 +24,7 @@ Question: TypeAlias = tuple[BoundGate, Call]
 Judging: TypeAlias = "Generator[Question, Decision, Verdict]"
 
 
-@attrs.frozen
-class Circumstances:
+class Circumstances(NamedTuple):
     """What a decision may depend on beside the call: the recorded time, the session, and the facts that gates read."""
 
     now: str

@@ -1,6 +1,6 @@
 """What the door writes: the entries of one call, from verdicts and outcomes."""
 
-from typing import Any
+from typing import Any, Final
 
 from . import canonical
 from .bindings import Bound, Caller
@@ -15,6 +15,18 @@ from .schema import Violation
 
 _MAX_TEXT = 2000
 _MAX_VIOLATIONS = 20
+_GRAVITY: Final = {"allow": 0, "transform": 1, "ask": 2, "deny": 3}
+
+
+class _Minutes(dict[str, Minutes]):
+    """The minutes of each ability, begun when it is first called; *fixed* is what all of them say."""
+
+    def __init__(self, **fixed: str) -> None:
+        super().__init__()
+        self._fixed = fixed
+
+    def __missing__(self, ability: str) -> Minutes:
+        return self.setdefault(ability, Minutes(ability=ability, **self._fixed))
 
 
 class Scribe:
@@ -22,10 +34,9 @@ class Scribe:
 
     def __init__(self, ledger: Ledger, enforcement: str) -> None:
         self._ledger = ledger
-        self._enforcement = enforcement
-        self._hooks: dict[str, Minutes] = {}
-        self._policies: dict[str, Minutes] = {}
-        self._observers: dict[str, Minutes] = {}
+        self._hooks = _Minutes(event="PreToolUse")
+        self._policies = _Minutes(enforcement=enforcement)
+        self._observers = _Minutes(event="PostToolUse")
 
     def judged(self, verdict: Verdict, caller: Caller, facts: Object, cause: str) -> list[Entry]:
         """Return ``hook.fired``, ``policy.check`` and ``schema.violation``, as far as they apply."""
@@ -85,7 +96,7 @@ class Scribe:
 
     def observed(self, ticket: Ticket, asked: Asked, seen: bytes | None) -> Entry:
         """Return ``hook.fired`` of ``PostToolUse``; *seen* is what hooks have made of the result, if anything."""
-        minutes = _minutes(self._observers, ticket.bound.id, event="PostToolUse", ability=ticket.bound.id)
+        minutes = self._observers[ticket.bound.id]
         more = {} if seen is None else {"output": canonical.decode(seen)}
         return self._round("hook.fired", minutes, asked, more, ticket.caller.principal.id, ticket.span)
 
@@ -102,33 +113,34 @@ class Scribe:
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _fired(self, bound: Bound, verdict: Verdict, facts: Object, who: str, cause: str) -> Entry:
-        minutes = _minutes(self._hooks, bound.id, event="PreToolUse", ability=bound.id)
         asked = [*verdict.rewrites, *verdict.hooks] if verdict.rewrites else verdict.hooks
-        more = _facts_of(asked, facts)
+        more = _facts_of(asked, facts) if facts else {}
         if verdict.first is not None:
             more |= {"input": canonical.decode(verdict.first), "output": verdict.args}
-        return self._round("hook.fired", minutes, asked, more, who, cause)
+        return self._round("hook.fired", self._hooks[bound.id], asked, more, who, cause)
 
     def _checked(self, bound: Bound, verdict: Verdict, facts: Object, who: str, cause: str) -> Entry:
-        minutes = _minutes(self._policies, bound.id, ability=bound.id, enforcement=self._enforcement)
-        return self._round("policy.check", minutes, verdict.policies, _facts_of(verdict.policies, facts), who, cause)
+        more = _facts_of(verdict.policies, facts) if facts else {}
+        return self._round("policy.check", self._policies[bound.id], verdict.policies, more, who, cause)
 
     def _round(self, event: str, minutes: Minutes, asked: Asked, more: dict[str, Any], who: str, cause: str) -> Entry:
-        outcome = outcome_of(asked)
-        kind = label(event, "policy", who)
+        kind, span = label(event, "policy", who), self._ledger.span()
         if more:
-            return Entry(kind, self._ledger.span(), cause, minutes.full(asked, outcome, **more))
-        payload, digest = minutes.usual(asked, outcome)
-        return Entry(kind, self._ledger.span(), cause, payload, digest)
+            return Entry(kind, span, cause, minutes.full(asked, outcome_of(asked), **more))
+        payload, digest = minutes.usual(asked, outcome_of(asked))
+        return Entry(kind, span, cause, payload, digest)
 
     def _entry(self, event: str, actor: str, who: str | None, cause: str, payload: bytes) -> Entry:
         return Entry(label(event, actor, who), self._ledger.span(), cause, payload)
 
 
 def outcome_of(asked: Asked) -> str:
-    """Return what a round of answers comes to."""
-    outcomes = {decision.outcome for _, decision in asked}
-    return next((outcome for outcome in ("deny", "ask", "transform") if outcome in outcomes), "allow")
+    """Return what a round of answers comes to: the gravest of them."""
+    gravest = "allow"
+    for _, decision in asked:
+        if decision.outcome != "allow" and _GRAVITY[decision.outcome] > _GRAVITY[gravest]:
+            gravest = decision.outcome
+    return gravest
 
 
 def text(value: str) -> str:
@@ -137,12 +149,5 @@ def text(value: str) -> str:
 
 
 def _facts_of(asked: Asked, facts: Object) -> dict[str, Any]:
-    read = sorted({name for gate, _ in asked for name in gate.reads}) if facts else []
+    read = sorted({name for gate, _ in asked for name in gate.reads})
     return {"facts": {name: facts[name] for name in read}} if read else {}
-
-
-def _minutes(kept: dict[str, Minutes], name: str, **fixed: Any) -> Minutes:
-    found = kept.get(name)
-    if found is None:
-        found = kept[name] = Minutes(**fixed)
-    return found
