@@ -8,7 +8,7 @@ from .reach import FileTool, check_time, decoded, read_bytes
 from .shapes import COUNT, PATH, PATHS, listed, strict
 
 MAX_COUNTED = 16 * 1024 * 1024
-_COUNTS = {"lines": COUNT, "words": COUNT, "bytes": COUNT}
+_COUNTS: Object = {"lines": COUNT, "words": COUNT, "bytes": COUNT}
 
 
 class Count(NamedTuple):

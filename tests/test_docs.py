@@ -1,0 +1,352 @@
+"""What the documents claim is so: commands print what they show, names exist, links lead somewhere, nothing is missing.
+
+In a console block `…` stands for what was left out: alone on a line for any lines, else for the rest of its line. Ids,
+hashes, times and the counts of a survey may differ. An id that a block prints is the id that later commands mean.
+"""
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from shutil import copy, copytree
+
+import attrs
+import pytest
+
+import deedbook
+from deedbook import contracts
+from deedbook.bindings import _ANSWERS
+from deedbook.errors import CODES
+from deedbook.events import CATALOGUE
+from deedbook.plugins import EVENTS, GROUPS
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+PAGES = [README, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
+CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")
+
+
+def named(path):
+    return str(path.relative_to(ROOT))
+
+
+@attrs.frozen
+class Block:
+    """A fenced block: its language, and its text."""
+
+    language: str
+    text: str
+
+    @property
+    def first(self):
+        return self.text.partition("\n")[0]
+
+
+def blocks(path):
+    """Return the fenced blocks of a page, in order."""
+    text = path.read_text(encoding="utf-8")
+    return [Block(*found) for found in re.findall(r"^```([a-z]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+
+
+def prose(path):
+    """Return the text of a page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+# --- links and lists --------------------------------------------------------------------------------------------------
+
+
+def anchors(path):
+    """Return the anchors of a page's headings, as forges make them."""
+    headings = re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        place = (page.parent / name).resolve() if name else page
+        assert place.exists(), f"{target} in {named(page)}"
+        assert ROOT in place.parents, f"{target} in {named(page)} leads out of the repository"
+        assert not anchor or anchor in anchors(place), f"{target} in {named(page)}"
+
+
+def test_index_lists_every_page():
+    index = DOCS / "README.md"
+    listed = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#]+)\)", index.read_text(encoding="utf-8"))}
+    assert {*DOCS.rglob("*.md")} - {index} <= listed
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("decisions/*.md")), ids=named)
+def test_decision_has_its_four_parts(page):
+    text = page.read_text(encoding="utf-8")
+    parts = re.findall(r"^\*\*([A-Z][a-z ]+)\.\*\*", text, re.MULTILINE)
+    assert parts == ["Context", "Decision", "Consequences", "To undo"]
+    assert text.startswith(f"# {int(page.name[:4])}. ")
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def resolves(name):
+    """Say whether a dotted name is one of the kernel's: an event type, or something that is defined in a module."""
+    first, *rest = name.split(".")
+    if name in CATALOGUE or (first == "deedbook" and not rest):
+        return True
+    try:
+        found = importlib.import_module(f"deedbook.{first}")
+        for part in rest:
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+ABOUT_CODE = [DOCS / "life-of-a-call.md", DOCS / "tour.md", *sorted(DOCS.glob("decisions/*.md"))]
+
+
+@pytest.mark.parametrize("page", ABOUT_CODE, ids=named)
+def test_dotted_names_exist(page):
+    """`module.name` in a page is the code's; `Class.method` and files are other things, `session.calls` is a fact."""
+    text = prose(page)
+    names = set(re.findall(r"`([a-z_][a-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+)`", text))
+    facts = {"session.calls", "session.usage", "context.state"}
+    files = {name for name in names if name.rpartition(".")[2] in ("py", "md", "json", "yaml", "toml", "lock")}
+    calls = {"ctx.call", "deedbook.lock"}
+    missing = {name for name in names - facts - files - calls if not resolves(name)}
+    assert not missing
+    if page.name == "life-of-a-call.md":
+        assert len(names) > 30
+
+
+def test_life_of_a_call_names_the_steps_of_the_door_in_order():
+    page = prose(DOCS / "life-of-a-call.md").partition("## The door")[2].partition("## After the door")[0]
+    numbers = [int(number) for number in re.findall(r"^([0-9])\. \*\*", page, re.MULTILINE)]
+    assert numbers == list(range(1, 10))
+    for mode in ("always", "boundary", "os"):
+        assert f"| `{mode}` | " in prose(DOCS / "life-of-a-call.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_error_codes_are_known(page):
+    """An upper-case word with an underscore is a code of the kernel, or of a plugin that says so in its own page."""
+    own = {"NO_SUCH_FILE", "NOT_READABLE", "NOT_TEXT", "TOO_LARGE", "TOO_MANY", "BAD_PATTERN", "TRANSCRIPT_ENDED"}
+    words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
+    assert words <= set(CODES) | {"NO_COLOR", "GITHUB_TOKEN"} | (own if "plugins" in page.parts else set())
+
+
+# --- the contract -----------------------------------------------------------------------------------------------------
+
+
+class Bare(ast.NodeTransformer):
+    """Leaves of a definition what a caller has to know: no docstrings, no bodies, defaults as they are meant."""
+
+    def visit_FunctionDef(self, node):
+        node.body = [ast.Expr(ast.Constant(...))]
+        return self.generic_visit(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - the name is the standard library's
+
+    def visit_ClassDef(self, node):
+        node.body = [each for each in node.body if not isinstance(each, ast.Expr)]
+        return self.generic_visit(node)
+
+    def visit_Call(self, node):
+        factories = {"attrs.field(factory=_object)": "{}", "attrs.field(factory=_any_object)": '{"type": "object"}'}
+        meant = factories.get(ast.unparse(node))
+        return ast.parse(meant, mode="eval").body if meant else self.generic_visit(node)
+
+
+def definitions(text):
+    """Return the public classes, functions and aliases of some Python, bare, by name."""
+    found = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            name = node.name
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            name = node.target.id
+        else:
+            continue
+        if not name.startswith("_"):
+            found[name] = ast.unparse(Bare().visit(node))
+    return found
+
+
+def test_contract_page_has_every_signature_of_the_contract():
+    source = Path(contracts.__file__).read_text(encoding="utf-8")
+    page = "\n".join(block.text for block in blocks(DOCS / "contract.md") if block.language == "python")
+    assert definitions(page) == definitions(source)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_contract_page_lists_the_event_with_its_arguments_and_answers(event):
+    method = getattr(contracts.Lifecycle, EVENTS[event])
+    names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
+    row = next(line for line in CONTRACT.splitlines() if line.startswith(f"| `{event}` | "))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1] == f"`{EVENTS[event]}({', '.join(names)})`"
+    assert (cells[2] == "yes") is ("not blocking" not in method.__doc__)
+    if cells[2] == "yes":
+        assert set(re.findall(r"allow|deny|ask|transform", cells[3].partition(";")[0])) == _ANSWERS[event]
+
+
+def test_contract_page_lists_every_entry_point_group():
+    assert set(re.findall(r"^\| `(deedbook\.[a-z_]+)` \|", CONTRACT, re.MULTILINE)) == set(GROUPS.values())
+
+
+def test_every_event_and_group_is_in_the_readme_or_the_docs():
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    names = (*EVENTS, *GROUPS.values(), *CATALOGUE, *deedbook.__all__)
+    assert not [name for name in names if name not in text]
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def steps(block):
+    """Return the commands of a console block, each with the output shown for it."""
+    found = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def test_readme_is_short():
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 200
+
+
+def test_readme_commands_are_those_of_continuous_integration():
+    script = [line.strip() for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()]
+    shown = [command for block in blocks(README) if block.language == "console" for command, _ in steps(block)]
+    setup = [command for command in shown if "venv" in command]
+    assert len(setup) == 2
+    main, tests = (command.split(" && ") for command in setup)
+    assert main[-1] == '.venv/bin/deedbook run "Say hello to Ada"'
+    places = [script.index(part) for part in tests]
+    assert places == sorted(places)
+    assert script[-1] == tests[-1]
+
+
+MASKS = (
+    (re.compile(r"\b[0-9a-f]{64}\b"), "<hash>"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
+    (re.compile(r"charter [0-9a-f]{12}\b"), "charter <hash>"),
+    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"), "<time>"),
+    (re.compile(r"\b[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}\b"), "<time>"),
+)
+
+
+def masked(line):
+    for pattern, name in MASKS:
+        line = pattern.sub(name, line)
+    return re.sub(r"[0-9]+", "<n>", line) if line.startswith(("| ", "Surveyed ")) else line.rstrip()
+
+
+def as_pattern(shown):
+    """Return the regular expression for what a console block shows."""
+    parts = []
+    for line in shown:
+        if line == "…":
+            parts.append(r"(?:.*\n)*?")
+        else:
+            parts.append(re.escape(masked(line.removesuffix("…"))) + (".*" if line.endswith("…") else "") + r"\n")
+    return "".join(parts)
+
+
+class Shell:
+    """Runs the commands of a page in *folder*, one after the other, with this Python's `deedbook`."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.meant = {}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("DEEDBOOK_", "PYTHON"))}
+        self.env = {**kept, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+
+    def check(self, block):
+        for command, shown in steps(block):
+            self.run(command, shown)
+
+    def run(self, command, shown):
+        command = re.sub(r".*\.venv/bin/(?=deedbook)", "", command)
+        for written, real in self.meant.items():
+            command = re.sub(rf"\b{written[:4]}[0-9a-f]*\b", real, command)
+        done = subprocess.run(  # noqa: PLW1510 - a denial has a status of its own
+            ["bash", "-c", f"exec 2>&1; {command}"], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, timeout=60
+        )
+        said = done.stdout.decode()
+        assert re.fullmatch(as_pattern(shown), "".join(f"{masked(line)}\n" for line in said.splitlines())), said
+        ids = [re.findall(r"^session ([0-9a-f]{32})$", text, re.MULTILINE) for text in ("\n".join(shown), said)]
+        self.meant |= dict(zip(*ids, strict=False))
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """Copy what a clone has and the README's commands look at."""
+    copytree(ROOT / ".system", tmp_path / ".system")
+    copytree(ROOT / "docs", tmp_path / "docs")
+    copy(ROOT / "LICENSE", tmp_path)
+    return tmp_path
+
+
+def section(name):
+    """Return the blocks of one section of the README."""
+    text = README.read_text(encoding="utf-8").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert text, name
+    return [Block(*found) for found in re.findall(r"^```([a-z]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+
+
+def test_readme_shows_what_a_run_prints(workspace):
+    shell = Shell(workspace)
+    for block in [section("Two commands")[0], *section("What you get")]:
+        shell.check(block)
+    assert shell.meant
+
+
+def test_readme_plugin_is_built_installed_and_called(workspace, tmp_path_factory):
+    code, project, ability, console = section("A plugin in 20 lines")
+    assert len(code.text.splitlines()) <= 20
+    source, target = tmp_path_factory.mktemp("plugin"), tmp_path_factory.mktemp("site")
+    (source / "pyproject.toml").write_text(project.text, encoding="utf-8")
+    (source / "word_count.py").write_text(code.text, encoding="utf-8")
+    build = f"from flit_core.buildapi import build_wheel; print(build_wheel({str(target)!r}))"
+    made = subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True, text=True)
+    with zipfile.ZipFile(target / made.stdout.strip()) as wheel:
+        wheel.extractall(target)
+    shell = Shell(workspace)
+    shell.run('deedbook call echo --args \'{"text": "hello"}\'', ["…"])  # whoever comes here has run something before
+    place = workspace / re.fullmatch(r"# (\.system/\S+)", ability.first)[1]
+    place.write_text(ability.text, encoding="utf-8")
+    shell.env["PYTHONPATH"] = str(target)
+    shell.check(console)
+
+
+def test_readme_smallest_workspace_works(tmp_path):
+    settings, program, *more = section("The smallest useful workspace")
+    (tmp_path / ".system").mkdir()
+    (tmp_path / ".system" / "deedbook.yaml").write_text(settings.text, encoding="utf-8")
+    (tmp_path / "notes.md").write_text("three short words\n", encoding="utf-8")
+    (tmp_path / "agent.py").write_text(program.text, encoding="utf-8")
+    shell = Shell(tmp_path)
+    for block in more:
+        shell.check(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_blocks_are_shown_in_a_language_that_is_tested(page):
+    """A console block outside the README would be run by nobody."""
+    allowed = {"", "python", "toml", "yaml"} | ({"console"} if page == README else {"json", "markdown", "js"})
+    assert {block.language for block in blocks(page)} <= allowed
+    for block in blocks(page):
+        if block.language == "python":
+            ast.parse(block.text)
