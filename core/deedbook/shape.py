@@ -46,7 +46,7 @@ def misfits(kind: str, made: Any) -> Iterator[str]:
         yield from _hook_problems(made)
     else:
         yield from _method_problems(made, "__call__", _CALLED[kind], plain=kind == "policy")
-    if getattr(spec, "reconciles", False):
+    if getattr(spec, "reconciles", None) is True:
         yield from _method_problems(made, "reconcile", ("self", "args", "idempotency_key"), plain=True)
 
 
