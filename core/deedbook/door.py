@@ -170,6 +170,8 @@ class Door:
 
     def perform(self, ticket: Ticket) -> Result[Json]:
         """Invoke the handler of an opened call and close the ticket with what became of it (steps 6 to 9)."""
+        if ticket.span not in self.open:
+            return _closed(ticket)
         try:
             outcome = perform(ticket, self._contexts[ticket.bound.kind], self.clock)
         except Interrupted as stop:
@@ -179,6 +181,8 @@ class Door:
 
     async def aperform(self, ticket: Ticket) -> Result[Json]:
         """Do what `perform` does, awaiting an asynchronous handler."""
+        if ticket.span not in self.open:
+            return _closed(ticket)
         try:
             outcome = await aperform(ticket, self._contexts[ticket.bound.kind], self.clock)
         except Interrupted as stop:
@@ -191,7 +195,7 @@ class Door:
     def after(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         """Record what became of the call and return what the caller sees; a ticket is closed once."""
         if self.open.pop(ticket.span, None) is None:
-            return Err(fault("SESSION_ENDED", f"call {ticket.span} is closed already"))
+            return _closed(ticket)
         try:
             return self._succeed(ticket, outcome) if outcome.end == "result" else self._fail(ticket, outcome)
         except DeedbookError as problem:
@@ -258,6 +262,13 @@ class Door:
         for ticket in reversed(list(self.open.values())):  # a nested call before the one that it serves
             why = fault("OUTCOME_UNKNOWN", f"{ticket.bound.id} was begun and its outcome never came")
             self.after(ticket, Outcome("unknown", error=why))
+
+
+def _closed(ticket: Ticket) -> Err:
+    """Say that a call has its outcome, which is not changed any more."""
+    return Err(
+        fault("OUTCOME_UNKNOWN", f"{ticket.bound.id} (call {ticket.span}) is closed; see the ledger for its outcome")
+    )
 
 
 _NARROWED = Decision("transform", "narrowed the result")

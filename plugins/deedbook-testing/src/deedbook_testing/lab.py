@@ -13,7 +13,7 @@ import importlib_metadata
 
 from deedbook.contracts import Event, GateSpec, HandlerSpec
 from deedbook.errors import DeedbookError, Err
-from deedbook.kernel import LOCAL, Kernel, open_kernel
+from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins import GROUPS, Catalogue, discover
 from deedbook.reader import read
 from deedbook.report import Report
@@ -82,14 +82,14 @@ class Lab:
         It has no effects and takes and gives anything unless *more* says otherwise.
         """
         spec, rest = _spec(more)
-        self.offer("tool", name, acting(function, spec))
-        self._declare("abilities", name, {"summary": f"{name}.", "handler": {"tool": name}, **rest})
+        self.offer("tool", f"offered-{name}", acting(function, spec))
+        self._declare("abilities", name, {"summary": f"{name}.", "handler": {"tool": f"offered-{name}"}, **rest})
 
     def flow(self, name: str, function: Callable[[Any, Any], Any], /, **more: Any) -> None:
         """Offer and declare a flow, which also becomes the profile's own; see `tool`."""
         spec, rest = _spec(more)
-        self.offer("flow", name, acting(function, spec))
-        self._declare("abilities", name, {"summary": f"{name}.", "handler": {"flow": name}, **rest})
+        self.offer("flow", f"offered-{name}", acting(function, spec))
+        self._declare("abilities", name, {"summary": f"{name}.", "handler": {"flow": f"offered-{name}"}, **rest})
         self.settings(profile="lab", profiles={"lab": {"flow": name}})
 
     def model(self, function: Callable[[Any, Any], Any], /, *, tier: str = "standard", **more: Any) -> None:
@@ -107,16 +107,16 @@ class Lab:
         It matches every tool, model and flow unless *more* has a ``match``, which may be ``None``.
         """
         spec, rest = _gate(more)
-        self.offer("hook", name, answering(event, function, spec))
+        self.offer("hook", f"offered-{name}", answering(event, function, spec))
         match = rest.pop("match", {"kind": ["tool", "model", "flow"]} if event.endswith("ToolUse") else None)
         more = {**rest, "match": match} if match else rest
-        self._declare("hooks", name, {"event_type": event, "handler": {"hook": name}, **more})
+        self._declare("hooks", name, {"event_type": event, "handler": {"hook": f"offered-{name}"}, **more})
 
     def policy(self, name: str, function: Callable[[Any], Any], /, **more: Any) -> None:
-        """Offer a policy kind and declare one policy of it, of the same name; see `hook`."""
+        """Offer a policy kind and declare one policy of it; without a ``match`` it fits tools and flows; see `hook`."""
         spec, rest = _gate(more)
-        self.offer("policy", name, judging(function, spec))
-        self._declare("policies", name, {"kind": name, **rest})
+        self.offer("policy", f"offered-{name}", judging(function, spec))
+        self._declare("policies", name, {"kind": f"offered-{name}", **rest})
 
     def catalogue(self) -> Catalogue:
         """Return what is installed, and what is offered here."""
@@ -125,7 +125,8 @@ class Lab:
             OfferedDistribution(name, [tuple(point) for of, *point in self._points if of == name])  # type: ignore[misc]
             for name in names
         ]
-        return discover([*offered, *importlib_metadata.distributions()])
+        installed: Any = importlib_metadata.distributions()
+        return discover([*offered, *installed])
 
     def _declare(self, section: str, name: str, entry: Mapping[str, Any]) -> None:
         self.settings(**{section: {name: dict(entry)}})
@@ -134,14 +135,17 @@ class Lab:
 
     def kernel(self, **options: Any) -> Kernel:
         """Open the workspace; closed with the lab."""
-        kernel = open_kernel(self.path, catalogue=self.catalogue(), **options)
+        kernel = open_kernel(self.path, **{"catalogue": self.catalogue(), **options})
         self._kernels.append(kernel)
         return kernel
 
     def session(self, purpose: str = "open", **options: Any) -> Session:
-        """Begin a session in a kernel of its own; fails the test if it is refused."""
-        kept = {name: options.pop(name) for name in ("principal", "show") if name in options}
-        begun = self.kernel(**options).session(purpose, **{"principal": LOCAL, **kept})
+        """Begin a session in a kernel of its own; fails the test if it is refused.
+
+        *options* are those of `open_kernel` and of `Kernel.session`.
+        """
+        opening = {name: options.pop(name) for name in ("profile", "catalogue") if name in options}
+        begun = self.kernel(**opening).session(purpose, **options)
         assert not isinstance(begun, Err), begun.error
         self._sessions.append(begun.value)
         return begun.value

@@ -1,0 +1,168 @@
+"""The two halves of the door: a ticket is opened, the effect may be somebody else's, and it is closed once."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from deedbook import Err, Ok, deny
+from deedbook.handlers import Outcome
+
+
+@pytest.fixture
+def session(lab):
+    """Begin a session with a tool that nobody may invoke, since its effect is made elsewhere."""
+
+    def never(args, ctx):
+        raise AssertionError("the effect is somebody else's")
+
+    lab.tool("edit", never, gives={"type": "object", "required": ["lines"]}, effects="write")
+    return lab.session()
+
+
+def begin(session, **args):
+    return session.door.before(session.caller, "edit", args, session.ledger.root)
+
+
+def test_before_records_the_intent_and_after_the_outcome_of_an_effect_made_elsewhere(lab, session):
+    ticket = begin(session, path="a.txt").value
+    assert lab.one("tool.call").span == ticket.span
+    assert ticket.args == {"path": "a.txt"}
+    assert session.door.after(ticket, Outcome("result", {"lines": 3})) == Ok({"lines": 3})
+    result = lab.one("tool.result")
+    assert (result.parent, result.payload["result"]) == (ticket.span, {"lines": 3})
+    assert ticket.outcome == result.span
+
+
+def test_ticket_knows_a_key_that_no_other_call_has(session):
+    keys = {begin(session).value.idempotency_key for _ in range(20)}
+    assert len(keys) == 20
+    assert all(key.startswith(f"{session.id}:") for key in keys)
+
+
+def test_before_refuses_as_a_call_does_and_gives_no_ticket(lab, session):
+    opened = session.door.before(session.caller, "unknown", {}, session.ledger.root)
+    assert isinstance(opened, Err)
+    assert session.door.open == {}
+    assert lab.payload("tool.denied")["code"] == "TOOL_NOT_FOUND"
+
+
+def test_after_of_an_effect_made_elsewhere_checks_the_result(lab, session):
+    ended = session.door.after(begin(session).value, Outcome("result", {}))
+    assert ended.error.code == "SCHEMA_VIOLATION"
+    assert lab.payload("tool.result")["result"] == {}
+
+
+def test_ticket_is_closed_once(lab, session):
+    ticket = begin(session).value
+    session.door.after(ticket, Outcome("result", {"lines": 1}))
+    assert isinstance(session.door.after(ticket, Outcome("result", {"lines": 2})), Err)
+    assert isinstance(session.door.perform(ticket), Err)
+    assert lab.payload("tool.result")["result"] == {"lines": 1}
+
+
+def test_ticket_that_is_never_closed_becomes_unknown_at_the_end(lab, session):
+    ticket = begin(session).value
+    session.end(ok=True, reason="done")
+    lost = lab.one("tool.error")
+    assert lost.parent == ticket.span
+    assert (lost.payload["outcome"], lost.payload["code"], lost.payload["retryable"]) == (
+        "unknown",
+        "OUTCOME_UNKNOWN",
+        False,
+    )
+    assert lab.types()[-2:] == ["tool.error", "session.end"]
+
+
+def test_ticket_cannot_be_closed_after_the_end(lab, session):
+    ticket = begin(session).value
+    session.end(ok=True, reason="done")
+    assert isinstance(session.door.after(ticket, Outcome("result", {"lines": 1})), Err)
+    assert "tool.result" not in lab.types()
+
+
+def test_no_ticket_is_opened_after_the_end(lab, session):
+    session.end(ok=True, reason="done")
+    assert isinstance(begin(session), Err)
+    assert lab.types()[-1] == "session.end"
+
+
+def test_outcome_failed_elsewhere_is_recorded_even_without_a_reason(lab, session):
+    ended = session.door.after(begin(session).value, Outcome("failed"))
+    assert ended.error.code == lab.payload("tool.error")["code"] == "TOOL_ERROR"
+
+
+def test_observers_can_withhold_the_result_of_an_effect_made_elsewhere(lab):
+    lab.tool("edit", lambda args, ctx: None)
+    lab.hook("broken", "PostToolUse", lambda call, result: 1 / 0)
+    session = lab.session()
+    ended = session.door.after(begin(session).value, Outcome("result", {"secret": 1}))
+    assert ended.error.code == "GATE_DENIED"
+
+
+def test_no_effect_begins_with_a_ticket_that_was_closed_meanwhile(lab):
+    ran = []
+    lab.tool("edit", lambda args, ctx: ran.append(1))
+    session = lab.session()
+    ticket = begin(session).value
+    session.end(ok=True, reason="done")
+    assert isinstance(session.door.perform(ticket), Err)
+    assert isinstance(asyncio.run(session.door.aperform(ticket)), Err)
+    assert ran == []
+
+
+def test_end_waits_for_an_intent_that_is_being_made_durable_and_closes_it(lab):
+    reached, go_on = threading.Event(), threading.Event()
+
+    def slow_disk(fd):
+        if threading.current_thread() is caller:
+            reached.set()
+            go_on.wait(5)
+
+    lab.tool("edit", lambda args, ctx: None, effects="write")
+    session = lab.session(fdatasync=slow_disk)
+    caller = threading.Thread(target=lambda: session.call("edit", {}))
+    caller.start()
+    reached.wait(5)
+    ending = threading.Thread(target=lambda: session.end(ok=True, reason="done"))
+    ending.start()
+    time.sleep(0.02)
+    assert "session.end" not in lab.types()
+    go_on.set()
+    caller.join(5)
+    ending.join(5)
+    assert lab.types() in (
+        ["session.start", "tool.call", "tool.error", "session.end"],
+        ["session.start", "tool.call", "tool.result", "session.end"],
+    )
+
+
+def test_interrupt_while_an_intent_is_made_durable_leaves_no_call_without_an_outcome(lab):
+    """The intent may be in the file although nobody got a ticket; the end of the session looks there."""
+    ran = []
+
+    def disk(fd):
+        if armed.pop("now", False):
+            raise KeyboardInterrupt
+
+    armed = {}
+    lab.tool("edit", lambda args, ctx: ran.append(1), effects="write")
+    session = lab.session(fdatasync=disk)
+    armed["now"] = True
+    with pytest.raises(KeyboardInterrupt), session:
+        session.call("edit", {})
+    assert ran == []
+    assert lab.types()[1:] == ["tool.call", "tool.error", "session.end"]
+    assert lab.payload("tool.error")["outcome"] == "unknown"
+    assert lab.payload("session.end") == {"ok": False, "reason": "interrupted"}
+
+
+def test_denied_and_broken_calls_leave_no_ticket_open(lab):
+    lab.tool("broken", lambda args, ctx: 1 / 0)
+    lab.tool("denied", lambda args, ctx: 1)
+    lab.hook("no", "PreToolUse", lambda call: deny("no"), match={"abilities": ["denied"]})
+    with lab.session() as session:
+        for name in ("broken", "denied", "unknown"):
+            assert isinstance(session.call(name, {}), Err)
+        assert session.door.open == {}
