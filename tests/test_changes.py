@@ -30,7 +30,8 @@ def document(tmp_path_factory):
     shop.write("agents/lead.md", "Lead.\n")
     shop.settings(
         "principals: {ada: {roles: [approver]}}\nsecrets: {gh: {env: TOKEN}}\n"
-        "seal: [user.message/text, {detect: card}]\nfiles: {roots: [src]}\nprofiles:\n  local: {flow: loop, models: {m: {provider: chat, model: x}}}\n"
+        "seal: [user.message/text, {detect: card}]\nfiles: {roots: [src]}\n"
+        "profiles:\n  local: {flow: loop, models: {m: {provider: chat, model: x}}}\n"
     )
     made = copy.deepcopy(dict(shop.compile().document))
     made["skills"] = {"greet": {"description": "", "body": "", "allowed": ["echo"], "triggers": [], "metadata": {}}}
