@@ -15,6 +15,8 @@ through `Door.before` and `Door.after`. The nine steps:
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from threading import RLock
 from typing import Any, TypeAlias
 
 from . import canonical
@@ -57,6 +59,7 @@ class Door:
         self.doubt = False
         self.scribe = Scribe(ledger, bindings.enforcement)
         self._opening: set[str] = set()
+        self._turn = RLock() if bindings.reads else nullcontext()
         self._always = bindings.charter.document["durability"] == "always"
         self._facts = facts
         self._contexts = contexts
@@ -82,7 +85,8 @@ class Door:
     def before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
         try:
-            return self._before(caller, ability, args, cause)
+            with self._turn:  # facts hold until the intent is recorded that rests on them
+                return self._before(caller, ability, args, cause)
         except IntakeError as problem:
             return self.refuse(caller, ability, problem.error, cause)
         except LedgerError as problem:
