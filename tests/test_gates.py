@@ -109,7 +109,7 @@ def test_answer_lets_a_persons_interrupt_through() -> None:
         Decision("transform", args={}), Decision("allow", None), Decision("allow", b"r"),
         Decision("allow", "", None, None), Decision("allow", "", None, [1]),
     ],
-    ids=repr,
+    ids=lambda given_: type(given_).__name__,
 )  # fmt: skip
 def test_answer_denies_anything_but_a_decision_that_the_gate_may_give(given_: Any) -> None:
     assert asked(gate(ask=always(given_))).outcome == "deny"

@@ -97,7 +97,7 @@ def test_hook_may_inherit_its_answers_and_give_them_other_names() -> None:
 # --- what does not ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("made", [Tool({}, None), lambda *_: None, None, "Tool"], ids=repr)  # type: ignore[arg-type]
+@pytest.mark.parametrize("made", [Tool({}, None), problems, None, "Tool"], ids=["object", "function", "none", "text"])
 def test_what_is_no_class_is_refused(made: Any) -> None:
     assert list(misfits("tool", made)) == [f"it is {type(made).__name__}, not a class"]
 
