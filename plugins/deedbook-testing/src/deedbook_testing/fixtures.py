@@ -5,12 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from deedbook.schema import Schemas, data_folder
+
 from .lab import Lab
 
 
+@pytest.fixture(scope="session")
+def kernel_schemas() -> Schemas:
+    """Give the kernel's own schemas; they are compiled when first needed, once for all tests."""
+    return Schemas.load(data_folder("schemas"))
+
+
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    """Give an empty workspace of its own to each test, and close what it opened."""
-    made = Lab(tmp_path / "workspace")
+def lab(tmp_path: Path, kernel_schemas: Schemas) -> Iterator[Lab]:
+    """Give an empty workspace of its own to each test; then close what it opened, and verify what it recorded."""
+    made = Lab(tmp_path / "workspace", kernel_schemas)
     yield made
     made.close()

@@ -30,11 +30,13 @@ _ANYTHING: Final[Mapping[str, Any]] = {"type": ["object", "array", "string", "nu
 class Lab:
     """A workspace in *path*, empty but for ``.system/deedbook.yaml``.
 
-    `close` verifies every ledger that was written here; a test that damages one on purpose sets *damaged*.
+    `close` verifies every ledger that was written here, with *schemas* (default: the kernel's own); a test that damages
+    one on purpose sets *damaged*.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, schemas: Schemas | None = None) -> None:
         self.path = path
+        self.schemas = schemas or Schemas.load(data_folder("schemas"))
         self.damaged = False
         self._settings: dict[str, Any] = {"schema_version": "v1"}
         self._points: list[tuple[str, str, str, str]] = []
@@ -187,7 +189,7 @@ class Lab:
 
     def verify(self, session: Session | str | None = None) -> Report:
         """Verify the ledger of a session."""
-        return verify_file(self.ledger(session), schemas=Schemas.load(data_folder("schemas")))
+        return verify_file(self.ledger(session), schemas=self.schemas)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -204,9 +206,8 @@ class Lab:
             self._check_ledgers()
 
     def _check_ledgers(self) -> None:
-        schemas = Schemas.load(data_folder("schemas"))
         for place in sorted(self.state.glob("*/**/.events.jsonl")):
-            report = verify_file(place, schemas=schemas)
+            report = verify_file(place, schemas=self.schemas)
             assert report.sound, "\n".join(report.lines())
             lost = [note for note in report.notes if report.state == "ended" and "without an outcome" in note]
             assert not lost, f"{place}: {lost[0]}"
