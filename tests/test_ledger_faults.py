@@ -94,6 +94,16 @@ def test_killed_writers_lose_nothing_that_was_acknowledged(tmp_path, runs, size)
     assert acknowledged > runs
 
 
+@pytest.mark.skipif(not ROOT, reason="only root may mount a disk to cut its power")
+@pytest.mark.parametrize(("runs", "size"), [(3, 300), (2, 900_000)])
+def test_power_cuts_lose_nothing_that_was_acknowledged_as_durable(tmp_path, runs, size):
+    try:
+        acknowledged = killing.power_cuts(tmp_path, runs, size)
+    except OSError as problem:
+        pytest.skip(f"this machine has no ext4 disk to cut the power of: {problem}")
+    assert acknowledged > runs
+
+
 # --- torn tails -------------------------------------------------------------------------------------------------------
 
 
@@ -485,6 +495,20 @@ def test_boundary_syncs_the_rest_when_it_is_closed(tmp_path):
     ledger.append([note(ledger)])
     ledger.close()
     assert disk.covered == (tmp_path / NAME).stat().st_size
+
+
+def test_close_ends_the_flusher_at_whatever_moment(quick, monkeypatch):
+    monkeypatch.setattr(journal, "FLUSH_SECONDS", 0.0001)
+    ledger = begin(quick)
+    for i in range(300):
+        ledger.append([note(ledger)])
+        time.sleep(i % 30 / 100_000)
+        closing_it = threading.Thread(target=ledger.close, daemon=True)
+        closing_it.start()
+        closing_it.join(30)
+        assert not closing_it.is_alive()
+        ledger = again(quick)
+    ledger.close()
 
 
 def test_boundary_goes_without_its_flusher_where_no_thread_can_be_had(tmp_path, monkeypatch):

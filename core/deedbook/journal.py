@@ -220,7 +220,9 @@ class _Flusher:
 
     def _run(self) -> None:
         journal = self._journal
-        while self._wake.wait() and not self._stop.wait(FLUSH_SECONDS):
+        while not self._stop.is_set():
+            self._wake.wait()
+            self._stop.wait(FLUSH_SECONDS)
             with suppress(LedgerError):  # the next append says it
                 journal.commit(journal.end)
             with journal.lock:
