@@ -1,0 +1,455 @@
+"""What handlers and flows are given: nested calls in their scope, roles at work, and no way round the door."""
+
+import json
+
+import pytest
+
+from deedbook import ALLOW, Err, Failed, Ok, deny
+from deedbook.judge import MAX_NESTING
+
+ECHO = {"id": "t1", "name": "echo", "args": {"text": "hi"}}
+
+
+def failure(function, *args, **more):
+    """Call what has to fail; return its `Failed`."""
+    with pytest.raises(Failed) as caught:
+        function(*args, **more)
+    return caught.value
+
+
+@pytest.fixture
+def flow(lab):
+    """Declare tools, two tiers of models, two roles and a skill that allows echo; return a function that runs a flow.
+
+    The flow is a function of the run; the prompt names the skill or does not. What it returns, or raises, is what the
+    caller of the session gets.
+    """
+    lab.tool("echo", lambda args, ctx: args)
+    lab.tool("remove", lambda args, ctx: pytest.fail("nobody allows this"))
+    lab.model(lambda request, ctx: said(request))
+    lab.model(lambda request, ctx: "the costly one", tier="large")
+    lab.settings(profiles={"lab": {"roles": {"lead": "large"}}})
+    for role in ("lead", "worker"):
+        lab.role(role, f"You are the {role}.")
+    lab.skill("greet", allows="echo", triggers="hello")
+
+    def said(request):
+        asked = [message["content"] for message in request["messages"]]
+        return json.loads(asked[-1]) if asked[-1].startswith("[") else asked[-1]
+
+    def go(function, prompt="hello"):
+        results = []
+
+        def work(args, run):
+            results.append(function(run))
+            return {"reply": "done", "state": "COMPLETED"}
+
+        lab.flow("work", work)
+        with lab.session("run") as session:
+            got = session.run(prompt)
+        assert isinstance(got, Ok), got.error
+        return results[0]
+
+    return go
+
+
+def ask(agent, content="hi", **more):
+    """Let a role's model say *content*, or ask for the calls that it lists."""
+    said = content if isinstance(content, str) else json.dumps(content)
+    return agent.complete({"messages": [{"role": "user", "content": said}], **more})
+
+
+# --- nested calls -----------------------------------------------------------------------------------------------------
+
+
+def test_nested_call_is_scoped_by_what_the_caller_declares_to_use(lab):
+    lab.tool("inner", lambda args, ctx: "inner")
+    lab.tool("other", lambda args, ctx: "other")
+    lab.tool("outer", lambda args, ctx: ctx.call(args["name"], {}), uses=["inner"])
+    lab.tool("none", lambda args, ctx: ctx.call("inner", {}))
+    with lab.session() as session:
+        assert session.call("outer", {"name": "inner"}) == Ok("inner")
+        assert session.call("outer", {"name": "other"}).error.code == "TOOL_NOT_ALLOWED"
+        assert session.call("outer", {"name": "outer"}).error.code == "TOOL_NOT_ALLOWED"
+        assert session.call("none", {}).error.code == "TOOL_NOT_ALLOWED"
+    assert {event.payload["by"]["scope"] for event in lab.all("tool.denied")} == {
+        "what outer declares to use",
+        "what none declares to use",
+    }
+
+
+def test_nested_call_is_a_child_span_of_the_same_principal_done_by_a_tool(lab):
+    seen = []
+    lab.tool("inner", lambda args, ctx: seen.append((ctx.principal.id, ctx.session)))
+    lab.tool("outer", lambda args, ctx: ctx.call("inner", args), uses=["inner"])
+    with lab.session() as session:
+        session.call("outer", {})
+    outer, inner = lab.all("tool.call")
+    assert (inner.parent, inner.actor, inner.principal) == (outer.span, "tool", "local")
+    assert seen == [("local", session.id)]
+
+
+def test_nested_call_passes_the_same_gates(lab):
+    lab.tool("inner", lambda args, ctx: pytest.fail("denied"))
+    lab.tool("outer", lambda args, ctx: ctx.call("inner", args), uses=["inner"])
+    lab.hook("no", "PreToolUse", lambda call: deny("not this one"), match={"abilities": ["inner"]})
+    with lab.session() as session:
+        assert session.call("outer", {}).error.code == "GATE_DENIED"
+    denied = lab.one("tool.denied")
+    assert denied.parent == lab.one("tool.call").span
+    assert lab.payload("tool.error")["code"] == "GATE_DENIED"
+
+
+def test_nested_failure_is_the_handlers_to_catch(lab):
+    lab.tool("inner", lambda args, ctx: 1 / 0)
+
+    def outer(args, ctx):
+        try:
+            ctx.call("inner", {})
+        except Failed as problem:
+            return problem.code
+
+    lab.tool("outer", outer, uses=["inner"])
+    with lab.session() as session:
+        assert session.call("outer", {}) == Ok("TOOL_ERROR")
+
+
+def test_nesting_has_an_end(lab):
+    lab.tool("again", lambda args, ctx: ctx.call("again", {}), uses=["again"])
+    with lab.session() as session:
+        assert session.call("again", {}).error.code == "TOOL_NOT_ALLOWED"
+    assert len(lab.all("tool.call")) == MAX_NESTING + 1
+    assert "nested" in lab.payload("tool.denied")["reason"]
+
+
+def test_tool_reaches_no_model_that_it_does_not_declare_to_use(lab):
+    lab.model(lambda request, ctx: "hi")
+    lab.tool("sly", lambda args, ctx: ctx.call("model/standard", {}), uses=[])
+    with lab.session() as session:
+        assert session.call("sly", {}).error.code == "TOOL_NOT_ALLOWED"
+    assert "llm.request" not in lab.types()
+
+
+def test_handler_that_kept_its_context_can_ask_for_nothing_after_its_call(lab):
+    kept = []
+    lab.tool("inner", lambda args, ctx: pytest.fail("the call is over"))
+    lab.tool("outer", lambda args, ctx: kept.append(ctx), uses=["inner"])
+    with lab.session() as session:
+        session.call("outer", {})
+        assert failure(kept[0].call, "inner", {}).code == "TOOL_NOT_ALLOWED"
+
+
+def test_progress_reaches_the_caller_and_not_the_record(lab):
+    seen = []
+    lab.tool("act", lambda args, ctx: ctx.progress({"percent": 50}))
+    with lab.session(show=seen.append) as session:
+        session.call("act", {})
+    assert seen == [{"percent": 50}]
+    assert b"percent" not in lab.ledger().read_bytes()
+
+
+def test_key_of_a_call_is_the_handlers_for_what_must_not_happen_twice(lab):
+    keys = []
+    lab.tool("act", lambda args, ctx: keys.append(ctx.idempotency_key))
+    with lab.session() as session:
+        session.call("act", {})
+        session.call("act", {})
+    assert keys == [f"{session.id}:{event.span}" for event in lab.all("tool.call")]
+
+
+# --- roles ------------------------------------------------------------------------------------------------------------
+
+
+def test_hand_over_is_recorded_with_where_it_came_from(lab, flow):
+    flow(lambda run: [run.agent("lead").role, run.agent("worker").role])
+    first, second = lab.all("agent.transition")
+    assert (first.payload, second.payload) == ({"from": None, "to": "lead"}, {"from": "lead", "to": "worker"})
+    assert first.parent == second.parent == lab.one("flow.call").span
+
+
+def test_role_without_instructions_cannot_be_handed_over_to(lab, flow):
+    assert flow(lambda run: failure(run.agent, "boss").code) == "BINDING_INVALID"
+    assert "agent.transition" not in lab.types()
+
+
+def test_role_speaks_with_its_own_model_in_its_own_name(lab, flow):
+    assert flow(lambda run: ask(run.agent("lead"))["text"]) == "the costly one"
+    request = lab.one("llm.request")
+    assert request.parent == lab.one("agent.transition").span
+    assert (request.actor, request.principal) == ("agent", "agent:lead")
+    said = request.payload["request"]
+    assert (request.payload["ability"], said["model"], said["role"]) == ("model/large", "large-1", "lead")
+    assert said["skill"]["name"] == "greet"
+    assert lab.one("llm.response").parent == request.span
+
+
+def test_flow_cannot_choose_the_model_the_role_the_skill_or_the_version(lab, flow):
+    forged = {"model": "large-1", "role": "lead", "skill": None, "schema_version": "v1"}
+    flow(lambda run: ask(run.agent("worker"), **forged))
+    said = lab.payload("llm.request")
+    assert said["ability"] == "model/standard"
+    request = said["request"]
+    assert (request["model"], request["role"], request["schema_version"]) == ("standard-1", "worker", "v2")
+    assert request["skill"]["name"] == "greet"
+
+
+def test_role_uses_the_tools_that_its_model_asked_for_as_children_of_the_answer(lab, flow):
+    def work(run):
+        agent = run.agent("worker")
+        return agent.use(ask(agent, [ECHO])["tool_calls"][0])
+
+    assert flow(work) == {"text": "hi"}
+    call = lab.one("tool.call")
+    assert call.parent == lab.one("llm.response").span
+    assert (call.actor, call.principal) == ("agent", "agent:worker")
+
+
+def test_agents_act_for_the_one_who_asked(lab, flow):
+    seen = []
+    lab.hook("look", "PreToolUse", lambda call: seen.append((call.principal, call.role, call.skill)) or ALLOW)
+
+    def work(run):
+        agent = run.agent("worker")
+        agent.use(ask(agent, [ECHO])["tool_calls"][0])
+
+    flow(work)
+    principal, role, skill = seen[-1]
+    assert (principal.id, principal.on_behalf_of, role, skill) == ("agent:worker", "local", "worker", "greet")
+
+
+def test_role_is_offered_the_tools_of_its_skill_and_no_model(flow):
+    assert flow(lambda run: [tool["name"] for tool in run.agent("worker").tools()]) == ["echo"]
+
+
+# --- ways round the scope ---------------------------------------------------------------------------------------------
+
+
+CHANGED = {
+    "another tool": {**ECHO, "name": "remove"},
+    "other arguments": {**ECHO, "args": {"text": "bye"}},
+    "an unknown id": {**ECHO, "id": "t2"},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_call_that_the_model_did_not_ask_for_is_refused_and_recorded(lab, flow, name):
+    def work(run):
+        agent = run.agent("worker")
+        ask(agent, [ECHO])
+        return failure(agent.use, CHANGED[name]).code
+
+    assert flow(work) == "TOOL_NOT_ALLOWED"
+    denied = lab.one("tool.denied")
+    assert denied.parent == lab.one("llm.response").span
+    assert "tool.call" not in lab.types()
+
+
+def test_call_that_the_model_asked_for_is_made_once(lab, flow):
+    def work(run):
+        agent = run.agent("worker")
+        call = ask(agent, [ECHO])["tool_calls"][0]
+        agent.use(call)
+        return failure(agent.use, call).code
+
+    assert flow(work) == "TOOL_NOT_ALLOWED"
+    assert len(lab.all("tool.call")) == 1
+
+
+def test_calls_with_one_id_are_each_their_own(lab, flow):
+    twice = [ECHO, {**ECHO, "args": {"text": "bye"}}]
+
+    def work(run):
+        agent = run.agent("worker")
+        return [agent.use(call)["text"] for call in ask(agent, twice)["tool_calls"]]
+
+    assert flow(work) == ["hi", "bye"]
+
+
+def test_call_of_an_earlier_answer_is_refused(lab, flow):
+    def work(run):
+        agent = run.agent("worker")
+        call = ask(agent, [ECHO])["tool_calls"][0]
+        ask(agent)
+        return failure(agent.use, call).code
+
+    assert flow(work) == "TOOL_NOT_ALLOWED"
+
+
+def test_changing_the_answer_changes_nothing_about_what_was_asked_for(lab, flow):
+    def work(run):
+        agent = run.agent("worker")
+        response = ask(agent, [ECHO])
+        response["tool_calls"][0]["name"] = "remove"
+        return failure(agent.use, response["tool_calls"][0]).code
+
+    assert flow(work) == "TOOL_NOT_ALLOWED"
+
+
+def test_model_that_asks_for_a_tool_outside_the_skill_is_refused_by_the_door(lab, flow):
+    def work(run):
+        agent = run.agent("worker")
+        return failure(agent.use, ask(agent, [{**ECHO, "name": "remove"}])["tool_calls"][0]).code
+
+    assert flow(work) == "TOOL_NOT_ALLOWED"
+    assert lab.payload("tool.denied")["by"] == {"scope": "what skill greet allows"}
+
+
+@pytest.mark.parametrize("name", ["remove", "model/standard", "model/large", "nothing"])
+def test_flow_itself_has_its_skills_scope_and_no_model(lab, flow, name):
+    code = flow(lambda run: failure(run.call, name, {"messages": [], "text": ""}).code)
+    assert code == ("TOOL_NOT_FOUND" if name == "nothing" else "TOOL_NOT_ALLOWED")
+    assert not {"tool.call", "llm.request"} & set(lab.types())
+
+
+def test_flow_uses_what_its_skill_allows(lab, flow):
+    assert flow(lambda run: run.call("echo", {"text": "hi"})) == {"text": "hi"}
+    assert lab.one("tool.call").parent == lab.one("flow.call").span
+
+
+def test_without_a_skill_nothing_is_in_scope(lab, flow):
+    def work(run):
+        agent = run.agent("worker")
+        assert run.skill is None
+        assert agent.tools() == []
+        refused = failure(agent.use, ask(agent, [ECHO])["tool_calls"][0])
+        return [refused.code, failure(run.call, "echo", {"text": "hi"}).code]
+
+    assert flow(work, "goodbye") == ["TOOL_NOT_ALLOWED", "TOOL_NOT_ALLOWED"]
+    assert "skill.invoke" not in lab.types()
+    assert "tool.call" not in lab.types()
+
+
+def test_flow_that_a_person_calls_has_no_skill_and_so_nothing_in_scope(lab):
+    lab.tool("echo", lambda args, ctx: args)
+    lab.flow("work", lambda args, run: failure(run.call, "echo", {}).code)
+    with lab.session() as session:
+        assert session.call("work", {}) == Ok("TOOL_NOT_ALLOWED")
+
+
+def test_nested_flow_neither_widens_the_scope_nor_begins_a_context_of_its_own(lab, flow):
+    lab.flow("inner", lambda args, run: run.call("remove", {}))
+    lab.skill("greet", allows="echo inner", triggers="hello")
+    assert flow(lambda run: failure(run.call, "inner", {}).code) in ("TOOL_NOT_ALLOWED", "SCHEMA_VIOLATION")
+    assert [event.payload.get("task") for event in lab.all("context.created")] == [{"prompt": "hello"}]
+
+
+def test_role_that_is_kept_can_do_nothing_after_the_run(lab, flow):
+    kept = []
+
+    def work(run):
+        kept.append(run.agent("worker"))
+        kept.append(ask(kept[0], [ECHO])["tool_calls"][0])
+
+    lab.flow("work", lambda args, run: work(run) or {"reply": "", "state": "COMPLETED"})
+    with lab.session() as session:
+        session.run("hello")
+        assert failure(kept[0].use, kept[1]).code == "TOOL_NOT_ALLOWED"
+        assert failure(ask, kept[0]).code == "TOOL_NOT_ALLOWED"
+        assert kept[0].tools() == []
+    assert "tool.call" not in lab.types()
+
+
+# --- messages and reports ---------------------------------------------------------------------------------------------
+
+
+ADVICE = {"advice": "ask her", "schema_version": "v1"}
+
+
+def test_message_is_the_json_that_its_schema_demands(lab, flow):
+    def work(run):
+        agent = run.agent("worker")
+        return agent.message("advice_v1", ask(agent, json.dumps(ADVICE)))
+
+    assert flow(work) == ADVICE
+    assert "schema.violation" not in lab.types()
+
+
+BROKEN = {
+    "prose": "Here is my advice: ask her.",
+    "cut off": '{"advice": "ask',
+    "a string": '"ask her"',
+    "a fence": '```json\n{"advice": "x", "schema_version": "v1"}\n```',
+    "twice": '{"advice": "x", "advice": "y", "schema_version": "v1"}',
+    "NaN": '{"advice": NaN, "schema_version": "v1"}',
+    "the wrong type": '{"advice": 1, "schema_version": "v1"}',
+    "another version": '{"advice": "x", "schema_version": "v2"}',
+    "deep": "{" + '"a":{' * 70 + "}" * 71,
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_malformed_message_is_recorded_under_the_answer_and_refused(lab, flow, name):
+    def work(run):
+        agent = run.agent("worker")
+        return failure(agent.message, "advice_v1", ask(agent, BROKEN[name])).code
+
+    assert flow(work) == "MALFORMED_AGENT_MESSAGE"
+    violation = lab.one("schema.violation")
+    assert violation.parent == lab.one("llm.response").span
+    assert (violation.payload["subject"], violation.payload["role"], violation.payload["schema"]) == (
+        "message",
+        "worker",
+        "advice_v1",
+    )
+    assert violation.payload["errors"]
+
+
+def test_many_faults_of_a_message_are_recorded_up_to_a_bound(lab, flow):
+    plan = {"steps": [1] * 100, "risks": [], "needs_advisor": False, "schema_version": "v1"}
+
+    def work(run):
+        agent = run.agent("worker")
+        failure(agent.message, "plan_v1", ask(agent, json.dumps(plan)))
+
+    flow(work)
+    assert len(lab.payload("schema.violation")["errors"]) <= 20
+
+
+def test_flow_records_a_workers_report_and_nothing_else_of_its_own(lab, flow):
+    report = {"output": "x", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}
+
+    def work(run):
+        run.record("worker.report", report)
+        return [
+            failure(run.record, "session.end", {"ok": True, "reason": ""}).code,
+            failure(run.record, "tool.result", {"result": 1, "tool_name": "echo"}).code,
+            failure(run.record, "worker.report", {"output": 1}).code,
+        ]
+
+    assert flow(work) == ["NOT_AVAILABLE", "NOT_AVAILABLE", "SCHEMA_VIOLATION"]
+    assert lab.payload("worker.report") == report
+    assert lab.one("worker.report").parent == lab.one("flow.call").span
+
+
+def test_model_that_answers_outside_the_contract_is_an_error_for_its_role(lab):
+    lab.model(lambda request, ctx: {"text": 1})
+    lab.role("worker")
+    lab.flow("work", lambda args, run: failure(ask, run.agent("worker")).code)
+    with lab.session() as session:
+        assert session.call("work", {}) == Ok("SCHEMA_VIOLATION")
+    assert lab.payload("llm.response")["response"]["text"] == 1
+    assert lab.payload("schema.violation")["subject"] == "result"
+
+
+def test_usage_that_a_model_makes_up_is_refused(lab):
+    lab.model(lambda request, ctx: {"text": "", "usage": {"input_tokens": -5, "output_tokens": 1}})
+    lab.role("worker")
+    lab.flow("work", lambda args, run: failure(ask, run.agent("worker")).code)
+    with lab.session() as session:
+        assert session.call("work", {}) == Ok("SCHEMA_VIOLATION")
+
+
+def test_model_that_fails_fails_its_role_and_the_record_says_so(lab):
+    def fail(request, ctx):
+        raise Failed("PROVIDER_ERROR", "overloaded", retryable=True)
+
+    lab.model(fail)
+    lab.role("worker")
+    lab.flow("work", lambda args, run: ask(run.agent("worker")))
+    with lab.session() as session:
+        got = session.call("work", {})
+    assert isinstance(got, Err)
+    assert (got.error.code, got.error.retryable) == ("PROVIDER_ERROR", True)
+    assert lab.payload("llm.error")["code"] == lab.payload("flow.error")["code"] == "PROVIDER_ERROR"
