@@ -16,7 +16,7 @@ BASE_POLICY = "rules:\n  - {match: {effects: [read]}, then: allow}\n  - {match: 
 def document(tmp_path_factory):
     """Give a charter's document with an entry in every section."""
     shop = workshop.bench(tmp_path_factory.mktemp("changes"))
-    shop.offer("policy", "other", type("Other", (workshop.Guard,), {"__call__": lambda self, call: None}))
+    shop.offer("policy", "other", workshop.Judge)
     shop.hook("look", "match: {kind: [tool]}\nwith: {a: 1}\n")
     shop.hook("named")
     shop.policy("base", BASE_POLICY)

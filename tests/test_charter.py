@@ -274,8 +274,7 @@ REFUSED = {
         "BINDING_INVALID", f"{P}:6", "$.rules[1].match.paths",
     ),
     "a policy's settings that its kind refuses": (
-        lambda shop: (shop.offer("policy", "quota", type("Q", (workshop.Guard,), {
-                          "spec": GateSpec(settings={"required": ["limit"]}), "__call__": lambda self, call: None})),
+        lambda shop: (shop.offer("policy", "quota", workshop.judge(settings={"required": ["limit"]})),
                       shop.policy("p", "", kind="quota")),
         "BINDING_INVALID", f"{P}:1:1", '"limit" is missing',
     ),

@@ -183,6 +183,13 @@ class Guard:
         pass
 
 
+class Judge(Guard):
+    """A policy kind that allows everything."""
+
+    def __call__(self, call):
+        return ALLOW
+
+
 def bench(path):
     """Return a workshop with the usual plugins."""
     made = Workshop(path)
@@ -202,3 +209,8 @@ def tool(**spec):
 def hook(**spec):
     """Return a hook that declares *spec*."""
     return type("Hook", (Guard,), {"spec": GateSpec(**spec)})
+
+
+def judge(**spec):
+    """Return a policy kind that declares *spec*."""
+    return type("Kind", (Judge,), {"spec": GateSpec(**spec)})
