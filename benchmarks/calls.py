@@ -91,12 +91,13 @@ def floor(written: list[bytes], file: Path) -> Work:
 
 
 def log_lines(written: list[bytes], file: Path) -> Work:
-    """Return as many JSON lines of structlog as *written* holds, each with the fields of an event, to a file."""
-    stream = file.open("ab", buffering=0)
+    """Return as many JSON lines of structlog, each with the fields of an event, set up as its performance page says."""
     log = structlog.wrap_logger(
-        structlog.BytesLogger(stream),
+        structlog.BytesLogger(file.open("ab")),
         processors=[
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.JSONRenderer(serializer=orjson.dumps),
         ],

@@ -33,9 +33,19 @@ def run() -> Iterator[Line]:
         times = take_turns({**ours, "strangers": decide(strangers), **theirs})
         whole = take_turns({"1": call(one), "20": call(twenty), "0": call(none), "strangers": call(strangers)})
     yield Measure("dispatch: each added matching hook, deciding", "at most", 0.4, times.added("20", "1", 19), unit="µs")
-    yield Measure("dispatch: each added matching hook, whole call", "at most", 0.4, whole.added("20", "1", 19), unit="µs")
-    yield Measure(f"dispatch: {_STRANGERS} hooks that do not match, deciding", "at most", 1.02, times.ratio("strangers", "0"), 1.0)
-    yield Measure(f"dispatch: {_STRANGERS} hooks that do not match, whole call", "at most", 1.02, whole.ratio("strangers", "0"), 1.0)
+    yield Measure(
+        "dispatch: each added matching hook, whole call", "at most", 0.4, whole.added("20", "1", 19), unit="µs"
+    )
+    yield Measure(
+        f"dispatch: {_STRANGERS} hooks that do not match, deciding", "at most", 1.02, times.ratio("strangers", "0"), 1.0
+    )
+    yield Measure(
+        f"dispatch: {_STRANGERS} hooks that do not match, whole call",
+        "at most",
+        1.02,
+        whole.ratio("strangers", "0"),
+        1.0,
+    )
 
 
 def call(made: Session) -> Work:

@@ -67,7 +67,9 @@ def _shared_syncs(folder: Path) -> Iterator[Line]:
     def writer() -> None:
         together.wait()
         for _ in range(_APPENDS):
-            ledger.append([Entry(label("user.message", "user", "ada"), ledger.span(), ledger.root, b'{"text":"hello"}')])
+            ledger.append(
+                [Entry(label("user.message", "user", "ada"), ledger.span(), ledger.root, b'{"text":"hello"}')]
+            )
 
     threads = [threading.Thread(target=writer) for _ in range(_THREADS)]
     for thread in threads:
@@ -76,5 +78,9 @@ def _shared_syncs(folder: Path) -> Iterator[Line]:
         thread.join()
     ledger.close()
     yield Measure(
-        f"durable appends (always, {_THREADS} threads): events per sync", "at least", 5, _THREADS * _APPENDS / syncs, unit=""
+        f"durable appends (always, {_THREADS} threads): events per sync",
+        "at least",
+        5,
+        _THREADS * _APPENDS / syncs,
+        unit="",
     )

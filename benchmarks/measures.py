@@ -67,7 +67,13 @@ def _row(line: Line) -> tuple[str, ...]:
         return line.text, "", "", "", ""
     sign = "≤" if line.sense == "at most" else "≥"
     stretch = "" if line.stretch is None else _figure(line.stretch, line.unit)
-    return line.what, f"{sign} {_figure(line.target, line.unit)}", stretch, _figure(line.measured, line.unit), line.verdict
+    return (
+        line.what,
+        f"{sign} {_figure(line.target, line.unit)}",
+        stretch,
+        _figure(line.measured, line.unit),
+        line.verdict,
+    )
 
 
 def _figure(value: float, unit: str) -> str:

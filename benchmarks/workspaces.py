@@ -18,13 +18,6 @@ from deedbook_testing.lab import OfferedDistribution
 ARGS: Final = {"text": "The quarterly report is ready for review; two figures are still missing."}
 """What `echo` is called with; nobody changes it."""
 
-_TEXT: Final = {
-    "type": "object",
-    "properties": {"text": {"type": "string"}},
-    "required": ["text"],
-    "additionalProperties": False,
-}
-
 
 class Observe:
     """A hook that looks at results and leaves them as they are."""
@@ -47,7 +40,7 @@ _OFFERED: Final = OfferedDistribution("benchmarks", [("deedbook.hooks", "observe
 def session(
     *, durability: str = "os", effects: str = "none", guards: int = 1, strangers: int = 0, observers: int = 0
 ) -> Iterator[Session]:
-    """Begin a session in a new workspace: `echo` with schemas in and out, and a policy of the kind ``rules``.
+    """Begin a session in a new workspace: `echo`, with the schemas of its plugin, and a policy of the kind ``rules``.
 
     *guards* is the number of hooks that allow the call before it, *observers* of those that look at its result, and
     *strangers* of those that are about another ability.
@@ -56,8 +49,7 @@ def session(
         _write(Path(folder) / ".system", durability, effects, guards, strangers, observers)
         with open_kernel(folder, catalogue=discover([_OFFERED, *importlib_metadata.distributions()])) as kernel:
             begun = kernel.session("call")
-            if isinstance(begun, Err):
-                raise RuntimeError(str(begun.error))
+            assert not isinstance(begun, Err), begun
             with begun.value as made:
                 yield made
 
@@ -81,7 +73,7 @@ def _write(system: Path, durability: str, effects: str, guards: int, strangers: 
         "profile": "bench",
         "profiles": {"bench": {"durability": durability}},
         "policies": {"baseline": {"kind": "rules", "rules": [rule], "default": "deny"}},
-        "abilities": {"echo": {**echo, "schema_in": _TEXT, "schema_out": _TEXT}},
+        "abilities": {"echo": echo},
     }
     _yaml(system / "deedbook.yaml", settings)
     for number in range(guards):
