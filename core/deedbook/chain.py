@@ -154,7 +154,10 @@ class Chain:
             lines.append(line)
             written.append(entry)
             seq += 1
-        self._write(b"".join(lines), blobs)
+        if blobs:
+            self._write_with(blobs, b"".join(lines))
+        else:
+            journal.write(b"".join(lines))
         self._chain, self._ended = (seq, head, journal.end), ended
         if seq == len(written):
             self.root = written[0].span
@@ -162,10 +165,8 @@ class Chain:
             self._tell(_event(entry, seq - len(written) + i, ts) for i, entry in enumerate(written))
         return seq - 1
 
-    def _write(self, data: bytes, blobs: Sequence[Blob]) -> None:
+    def _write_with(self, blobs: Sequence[Blob], data: bytes) -> None:
         """Write the sealed values and then the lines that name them; what fails leaves neither."""
-        if not blobs:
-            return self._journal.write(data)
         begun: list[str] = []
         try:
             with explained(place_of(self._folder)), self._folder.sub("sealed", create=True) as beside:
