@@ -24,6 +24,7 @@ from .plugins import Catalogue
 
 FORMAT: Final = "charter-1"
 _SKILLS: Final = ".system/skills"
+_MAX_NODES: Final = 10_000_000  # many times what a record may have: ten thousand abilities
 
 
 @attrs.frozen
@@ -37,7 +38,7 @@ class Charter:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Charter":
         """Return *document* as a charter."""
-        raw = _canonical(document)
+        raw = canonical.encode(dict(document), nodes=_MAX_NODES)
         return cls.from_bytes(raw, canonical.digest(raw))
 
     @classmethod
@@ -68,22 +69,6 @@ def unavailable(root: Folder) -> list[DomainError]:
     found += [card for card in cards if root.exists(card)]
     why = "workflows, phases and personas come with a later release; take it out of .system"
     return [fault("NOT_AVAILABLE", why, place=place) for place in found]
-
-
-def _canonical(document: Mapping[str, Any]) -> bytes:
-    """Return the canonical bytes of *document*, which may have more nodes than one record: entry by entry."""
-    return _joined({key: _section(value) for key, value in document.items()})
-
-
-def _section(value: Any) -> bytes:
-    if type(value) is not dict:
-        return canonical.encode(value)
-    return _joined({key: canonical.encode(each) for key, each in value.items()})
-
-
-def _joined(members: Mapping[str, bytes]) -> bytes:
-    ordered = sorted(members.items(), key=lambda item: item[0].encode("utf-16-be"))
-    return b"{%b}" % b",".join(b"%b:%b" % (canonical.encode(key), raw) for key, raw in ordered)
 
 
 class _Compiler:
