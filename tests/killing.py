@@ -47,10 +47,11 @@ def stop_one(place: Path, size: int, stop: Callable[[subprocess.Popen[bytes]], b
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0) as writer:
         assert writer.stdout
         assert writer.stdout.readline() == b"ready\n"
-        time.sleep(random.uniform(0.005, 0.15))
-        said = stop(writer).split(b"\n")
+        first = writer.stdout.readline()
+        time.sleep(random.uniform(0, 0.15))
+        said = (first + stop(writer)).split(b"\n")
     assert writer.returncode
-    return max(map(int, said[:-1]), default=0)
+    return max(map(int, said[:-1]))
 
 
 def kill(writer: subprocess.Popen[bytes]) -> bytes:

@@ -8,21 +8,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from writing import NAME, checked, note, types
+from writing import NAME, checked, note, shared, types
 
 from deedbook import ledger as module
 from deedbook.errors import FileRefused, LedgerError, SourceError
 from deedbook.files import Folder
-from deedbook.ledger import WorkspaceLedger
 from deedbook.reader import read
 from deedbook.sealed import Rules, Sealer, open_value
 
 FIRST = "deedbook-workspace-1.1\n"
-
-
-def opened(state: Path, **settings) -> WorkspaceLedger:
-    with Folder.at(state, create=True) as folder:
-        return WorkspaceLedger.open(folder, **{"workspace": "home", "kernel": "0.1.0", **settings})
 
 
 def lines(state: Path) -> list[dict]:
@@ -36,11 +30,11 @@ def code(caught) -> str:
 WRITER = """
 import sys
 from pathlib import Path
-from test_workspace_ledger import note, opened
+from writing import note, shared
 place, name, events = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.read()
-ledger = opened(place)
+ledger = shared(place)
 for i in range(events):
     ledger.append([note(ledger, f"{name}.{i}.a"), note(ledger, f"{name}.{i}.b")], durable=i % 10 == 0)
 ledger.close()
@@ -63,12 +57,8 @@ def writers(state: Path, count: int, events: int) -> list[subprocess.Popen]:
     return started
 
 
-def written(state: Path, count: int, events: int) -> None:
-    assert [process.wait(60) for process in writers(state, count, events)] == [0] * count
-
-
 def test_open_begins_the_ledger_with_its_root(tmp_path):
-    with closing(opened(tmp_path)) as ledger:
+    with closing(shared(tmp_path)) as ledger:
         (root,) = lines(tmp_path)
         assert root["event_type"] == "ledger.created"
         assert root["payload"] == {"format": "1.1", "kernel": "0.1.0", "workspace": "home"}
@@ -79,51 +69,46 @@ def test_open_begins_the_ledger_with_its_root(tmp_path):
 
 
 def test_open_again_goes_on_with_the_same_ledger(tmp_path):
-    with closing(opened(tmp_path)) as first:
+    with closing(shared(tmp_path)) as first:
         first.append([note(first)])
-    with closing(opened(tmp_path, kernel="0.2.0")) as second:
+    with closing(shared(tmp_path, kernel="0.2.0")) as second:
         assert (second.session_id, second.root, second.size) == (first.session_id, first.root, 2)
         second.append([note(second)])
     assert types(lines(tmp_path)) == ["ledger.created", "user.message", "user.message"]
 
 
 def test_open_for_another_workspace_is_refused(tmp_path):
-    opened(tmp_path, workspace="/home/ada/one").close()
+    shared(tmp_path, workspace="/home/ada/one").close()
     with pytest.raises(SourceError, match="/home/ada/one") as caught:
-        opened(tmp_path, workspace="/home/ada/two")
+        shared(tmp_path, workspace="/home/ada/two")
     assert code(caught) == "STATE_IN_USE"
-    opened(tmp_path, workspace="/home/ada/one").close()
+    shared(tmp_path, workspace="/home/ada/one").close()
     assert len(lines(tmp_path)) == 1
 
 
 def test_open_knows_its_workspace_where_the_root_is_sealed(tmp_path):
     sealer = Sealer(Rules.parse(["ledger.*/workspace"]))
-    opened(tmp_path, sealer=sealer).close()
-    opened(tmp_path, sealer=sealer).close()
+    shared(tmp_path, sealer=sealer).close()
+    shared(tmp_path, sealer=sealer).close()
     with pytest.raises(SourceError):
-        opened(tmp_path, workspace="away")
+        shared(tmp_path, workspace="away")
     with Folder.at(tmp_path / "workspace") as folder:
         assert open_value(folder, lines(tmp_path)[0]["payload"]["workspace"]) == "home"
 
 
-def test_open_by_many_processes_at_once_begins_one_ledger(tmp_path):
-    written(tmp_path, 8, 1)
+def test_many_processes_begin_one_ledger_and_write_one_chain_and_lose_nothing(tmp_path):
+    assert [process.wait(60) for process in writers(tmp_path, count=8, events=50)] == [0] * 8
     found = lines(tmp_path)
     assert types(found).count("ledger.created") == 1
-    assert len(found) == 1 + 8 * 2
-
-
-def test_many_processes_write_one_chain_and_lose_nothing(tmp_path):
-    written(tmp_path, 8, 50)
-    texts = [line["payload"]["text"] for line in lines(tmp_path)[1:]]
-    assert sorted(texts) == sorted(f"{name}.{i}.{part}" for name in range(8) for i in range(50) for part in "ab")
+    texts = [line["payload"]["text"] for line in found[1:]]
+    assert len(texts) == 8 * 50 * 2
     for name in range(8):
         own = [text for text in texts if text.startswith(f"{name}.")]
         assert own == [f"{name}.{i}.{part}" for i in range(50) for part in "ab"]
 
 
 def test_writers_in_one_process_take_over_what_the_other_has_added(tmp_path):
-    with closing(opened(tmp_path)) as one, closing(opened(tmp_path)) as other:
+    with closing(shared(tmp_path)) as one, closing(shared(tmp_path)) as other:
         for i in range(5):
             assert one.append([note(one, f"one {i}")]) == 2 * i + 1
             assert other.append([note(other, f"other {i}")]) == 2 * i + 2
@@ -132,7 +117,7 @@ def test_writers_in_one_process_take_over_what_the_other_has_added(tmp_path):
 
 
 def test_threads_share_one_writer(tmp_path):
-    with closing(opened(tmp_path)) as ledger:
+    with closing(shared(tmp_path)) as ledger:
 
         def work(name: int) -> None:
             for i in range(25):
@@ -148,7 +133,7 @@ def test_threads_share_one_writer(tmp_path):
 
 def test_subscribers_hear_what_others_add_in_the_order_of_the_ledger(tmp_path):
     heard = []
-    with closing(opened(tmp_path)) as one, closing(opened(tmp_path)) as other:
+    with closing(shared(tmp_path)) as one, closing(shared(tmp_path)) as other:
         one.subscribe(heard.append)
         other.append([note(other, "theirs"), note(other, "theirs, too")])
         one.append([note(one, "ours")])
@@ -157,7 +142,7 @@ def test_subscribers_hear_what_others_add_in_the_order_of_the_ledger(tmp_path):
 
 def test_durable_appends_sync_once_and_others_not_in_the_caller(tmp_path):
     callers = []
-    ledger = opened(tmp_path, fdatasync=lambda _fd: callers.append(threading.get_ident()))
+    ledger = shared(tmp_path, fdatasync=lambda _fd: callers.append(threading.get_ident()))
     callers.clear()
     ledger.append([note(ledger)])
     assert threading.get_ident() not in callers
@@ -172,7 +157,7 @@ def test_beginning_is_durable_with_the_folders_it_lies_in(tmp_path, monkeypatch)
     monkeypatch.setattr(
         "deedbook.files.os.fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")) or fsync(fd)
     )
-    opened(tmp_path / "state", fdatasync=lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))).close()
+    shared(tmp_path / "state", fdatasync=lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))).close()
     state = tmp_path / "state"
     assert {str(state / "workspace" / NAME), str(state / "workspace"), str(state), str(tmp_path)} <= set(synced)
 
@@ -187,7 +172,7 @@ def added(state: Path, raw: bytes) -> None:
 
 @pytest.mark.parametrize("torn", [b'{"schema_version":"1.1","sess', b"\0" * 5000, b"x\n"])
 def test_torn_tail_of_a_killed_writer_is_set_aside_by_the_next_append(tmp_path, torn):
-    with closing(opened(tmp_path)) as ledger:
+    with closing(shared(tmp_path)) as ledger:
         size = (tmp_path / "workspace" / NAME).stat().st_size
         added(tmp_path, torn)
         ledger.append([note(ledger)])
@@ -198,7 +183,7 @@ def test_torn_tail_of_a_killed_writer_is_set_aside_by_the_next_append(tmp_path, 
 
 
 def test_torn_tail_behind_whole_lines_of_another_writer_is_set_aside(tmp_path):
-    with closing(opened(tmp_path)) as one, closing(opened(tmp_path)) as other:
+    with closing(shared(tmp_path)) as one, closing(shared(tmp_path)) as other:
         other.append([note(other, "whole")])
         added(tmp_path, b"{")
         one.append([note(one, "next")])
@@ -213,28 +198,28 @@ def test_torn_tail_behind_whole_lines_of_another_writer_is_set_aside(tmp_path):
 
 
 def test_torn_tail_is_set_aside_by_whoever_opens(tmp_path):
-    opened(tmp_path).close()
+    shared(tmp_path).close()
     added(tmp_path, b"{")
-    opened(tmp_path).close()
+    shared(tmp_path).close()
     assert types(lines(tmp_path)) == ["ledger.created", "ledger.recovered"]
 
 
 def test_beginning_that_was_killed_is_made_again(tmp_path):
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / NAME).write_bytes(b"")
-    opened(tmp_path).close()
+    shared(tmp_path).close()
     assert types(lines(tmp_path)) == ["ledger.created"]
 
 
 def test_beginning_that_was_torn_is_set_aside_and_made_again(tmp_path):
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / NAME).write_bytes(b'{"schema_version":')
-    opened(tmp_path).close()
+    shared(tmp_path).close()
     assert types(lines(tmp_path)) == ["ledger.created", "ledger.recovered"]
 
 
 def test_ledger_that_was_cut_is_refused(tmp_path):
-    with closing(opened(tmp_path)) as ledger:
+    with closing(shared(tmp_path)) as ledger:
         ledger.append([note(ledger)])
         os.truncate(tmp_path / "workspace" / NAME, (tmp_path / "workspace" / NAME).stat().st_size - 40)
         with pytest.raises(LedgerError, match="was cut") as caught:
@@ -252,9 +237,9 @@ def test_ledger_that_was_cut_is_refused(tmp_path):
     ids=["payload", "header", "twice"],
 )
 def test_lines_of_another_writer_that_do_not_fit_the_chain_are_refused(tmp_path, change):
-    with closing(opened(tmp_path)) as ledger:
+    with closing(shared(tmp_path)) as ledger:
         before = (tmp_path / "workspace" / NAME).stat().st_size
-        with closing(opened(tmp_path)) as other:
+        with closing(shared(tmp_path)) as other:
             other.append([note(other, "theirs")])
         raw = (tmp_path / "workspace" / NAME).read_bytes()
         damaged = raw[:before] + change(raw[before:])
@@ -267,18 +252,18 @@ def test_lines_of_another_writer_that_do_not_fit_the_chain_are_refused(tmp_path,
 
 
 def test_damaged_last_line_is_refused_when_opening(tmp_path):
-    opened(tmp_path).close()
+    shared(tmp_path).close()
     place = tmp_path / "workspace" / NAME
     place.write_bytes(place.read_bytes().replace(b'"home"', b'"hone"'))
     with pytest.raises((LedgerError, SourceError)):
-        opened(tmp_path)
+        shared(tmp_path)
     place.write_bytes(place.read_bytes().replace(b'"hone"', b'"home"'))
-    opened(tmp_path).close()
+    shared(tmp_path).close()
 
 
 def test_killed_writers_leave_one_chain_to_the_others(tmp_path):
     heard = []
-    with closing(opened(tmp_path)) as ledger:
+    with closing(shared(tmp_path)) as ledger:
         ledger.subscribe(lambda event: heard.append(event.payload.get("text", "").split(".")[0]))
         for name, process in enumerate(writers(tmp_path, 3, 10**9)):
             while heard.count(str(name)) < 60:
@@ -292,7 +277,7 @@ def test_killed_writers_leave_one_chain_to_the_others(tmp_path):
 
 def test_turn_that_never_comes_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TURN_SECONDS", 0.05)
-    with closing(opened(tmp_path)) as ledger, Folder.at(tmp_path / "workspace") as folder:
+    with closing(shared(tmp_path)) as ledger, Folder.at(tmp_path / "workspace") as folder:
         fd = folder.append(NAME, create=False)
         module.acquire(fd, place="", seconds=1)
         with pytest.raises(LedgerError) as caught:
@@ -308,13 +293,13 @@ def test_ledger_that_is_a_link_is_refused(tmp_path):
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / NAME).symlink_to(tmp_path / "victim")
     with pytest.raises((FileRefused, LedgerError)):
-        opened(tmp_path)
+        shared(tmp_path)
     assert (tmp_path / "victim").read_bytes() == b""
 
 
 def test_clock_that_goes_back_is_recorded_under_the_root(tmp_path):
     now = [1_700_000_000.0]
-    with closing(opened(tmp_path, clock=lambda: now[0])) as ledger:
+    with closing(shared(tmp_path, clock=lambda: now[0])) as ledger:
         ledger.append([note(ledger)])
         now[0] -= 60
         ledger.append([note(ledger)])

@@ -10,7 +10,7 @@ from deedbook.canonical import encode
 from deedbook.chain import Chain
 from deedbook.events import Entry, label
 from deedbook.files import Folder
-from deedbook.ledger import Ledger
+from deedbook.ledger import Ledger, WorkspaceLedger
 
 SESSION, TRACE = "5e" * 16, "7a" * 16
 NAME = ".events.jsonl"
@@ -26,6 +26,12 @@ def begin(place: Path, **settings: Any) -> Ledger:
 def again(place: Path, **settings: Any) -> Ledger:
     """Open the ledger in *place* again."""
     return Ledger.reopen(Folder.at(place), **settings)
+
+
+def shared(state: Path, **settings: Any) -> WorkspaceLedger:
+    """Open the workspace ledger in the folder *state*."""
+    with Folder.at(state, create=True) as folder:
+        return WorkspaceLedger.open(folder, **{"workspace": "home", "kernel": "0.1.0", **settings})
 
 
 def note(ledger: Chain, text: str = "hi", event_type: str = "user.message") -> Entry:

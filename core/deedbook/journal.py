@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from .canonical import digest
 from .errors import DomainError, LedgerError, fault
@@ -68,20 +68,22 @@ class Journal:
         self._syncing = False
         self._flusher = _Flusher(self)
         self._pid = os.getpid()
+        self._told = False
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raise `LedgerError` if nothing may be written: broken, closed, or inherited through a fork."""
         if os.getpid() != self._pid:
-            raise self._broken("a forked process may not write its parent's ledger; open one of its own")
+            why = "a forked process may not write its parent's ledger; open one of its own"
+            raise LedgerError(fault("LEDGER_BROKEN", why, place=self.place))
         if self.fault:
-            raise LedgerError(self.fault)
+            self._refuse(self.fault)
 
     def write(self, data: bytes) -> None:
         """Append *data* whole; the caller holds `lock`. On `LedgerError` the file is as it was, or broken for good."""
         if self.fault:
-            raise LedgerError(self.fault)
+            self._refuse(self.fault)
         try:
             done = os.write(self.fd, data)
             if done != len(data):
@@ -117,8 +119,9 @@ class Journal:
         """Write nothing any more: what *why* says cannot be mended by going on."""
         self.fault = fault("LEDGER_BROKEN", f"{why}; reopen the ledger and verify it", place=self.place)
 
-    def _broken(self, why: str) -> LedgerError:
-        return LedgerError(fault("LEDGER_BROKEN", why, place=self.place))
+    def _refuse(self, why: DomainError) -> NoReturn:
+        self._told = True
+        raise LedgerError(why)
 
     # --- durability ---------------------------------------------------------------------------------------------------
 
@@ -154,6 +157,15 @@ class Journal:
             self.check()
         self.synced = end
 
+    def flush(self) -> None:
+        """Sync all that was written; a failure is told by the next append, or else by `close`."""
+        if self.fault:
+            return
+        try:
+            self.commit(self.end)
+        except LedgerError:
+            self._told = False
+
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -170,15 +182,16 @@ class Journal:
     def _leave(self) -> None:
         """Sync, and then see that no other thread uses the descriptor any more."""
         self._flusher.stop()
-        try:
-            if self._durability != "os" and not self.fault:
-                self.commit(self.end)
-        finally:
-            with self.lock:
-                self.give_up("it is closed")
-            with self._turn:
-                while self._syncing:
-                    self._turn.wait()
+        if self._durability != "os":
+            self.flush()
+        failed = None if self._told else self.fault
+        with self.lock:
+            self.give_up("it is closed")
+        with self._turn:
+            while self._syncing:
+                self._turn.wait()
+        if failed:
+            raise LedgerError(failed)
 
 
 def _write_all(fd: int, rest: memoryview) -> None:
@@ -223,8 +236,7 @@ class _Flusher:
         while not self._stop.is_set():
             self._wake.wait()
             self._stop.wait(FLUSH_SECONDS)
-            with suppress(LedgerError):  # the next append says it
-                journal.commit(journal.end)
+            journal.flush()
             with journal.lock:
                 if journal.synced >= journal.end or journal.fault:
                     self._wake.clear()
