@@ -1,0 +1,217 @@
+"""Sessions that are interrupted, killed, closed afterwards, or written by two processes at once."""
+
+import signal
+import subprocess
+
+import pytest
+from commandline import Place, begun, ended, until
+
+SLOW = """
+    import time
+
+    from deedbook import HandlerSpec
+
+
+    class Plugin:
+        spec = HandlerSpec(
+            takes={"type": "object", "properties": {"seconds": {"type": "number"}}, "additionalProperties": False},
+            gives={"type": "object"},
+            effects="write",
+        )
+
+        def __init__(self, settings, host):
+            pass
+
+        def __call__(self, args, ctx):
+            time.sleep(args["seconds"])
+            return {}
+"""
+ASYNC = SLOW.replace("import time", "import asyncio").replace("def __call__", "async def __call__").replace(
+    "time.sleep", "await asyncio.sleep"
+)  # fmt: skip
+
+
+@pytest.fixture(params=[SLOW, ASYNC], ids=["plain", "async"])
+def slow(place: Place, request: pytest.FixtureRequest) -> Place:
+    """Give a workspace with a slow tool, which waits in plain code or in a coroutine."""
+    return with_slow_tool(place, request.param)
+
+
+@pytest.fixture
+def waiting(place: Place) -> Place:
+    """Give a workspace with a slow tool."""
+    return with_slow_tool(place, SLOW)
+
+
+def with_slow_tool(place: Place, source: str) -> Place:
+    place.offer("tools", "slow", source)
+    place.system(
+        "registry/low-level/slow.yaml",
+        """\
+        schema_version: v1
+        id: slow
+        summary: Wait.
+        handler: {tool: slow}
+        timeout_ms: 60000
+        """,
+    )
+    place.system(
+        "policies/baseline.yaml",
+        """\
+        schema_version: v1
+        id: baseline
+        kind: rules
+        match: {kind: [tool, flow]}
+        rules: [{match: {}, then: allow}]
+        """,
+    )
+    return place
+
+
+def begin(place: Place, seconds: float = 60) -> "subprocess.Popen[bytes]":
+    """Call the slow tool and return the process once the call has begun."""
+    process = place.start("call", "slow", "--args", f'{{"seconds":{seconds}}}')
+    until(lambda: any(begun(place, "tool.call")) or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
+    return process
+
+
+def states(place: Place) -> list[str]:
+    listed = place.run("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"]
+    return [session["state"] for session in listed]
+
+
+# --- told to stop -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_interrupted_call_is_recorded_as_cancelled_and_its_session_is_ended(slow: Place, number: signal.Signals):
+    process = begin(slow)
+    process.send_signal(number)
+    ran = ended(process)
+    assert ran.status == 130
+    assert "error: interrupted" in ran.err
+    (session,) = slow.sessions()
+    assert f"session {session}\n" in ran.err
+    assert ran.out == ""
+    assert slow.types()[-2:] == ["tool.error", "session.end"]
+    (error,) = slow.payloads("tool.error")
+    assert (error["code"], error["outcome"]) == ("CANCELLED", "cancelled")
+    assert slow.payloads("session.end") == [{"ok": False, "reason": "interrupted"}]
+    assert states(slow) == ["ended"]
+
+
+def test_interrupted_run_halts_its_context_and_ends_its_session(waiting: Place):
+    waiting.system(
+        "skills/wait/SKILL.md",
+        """\
+        ---
+        name: wait
+        description: Waits.
+        triggers: [wait]
+        allowed-tools: [slow]
+        version: 1
+        schema_version: v1
+        metadata:
+          deedbook:
+            rules:
+              - pattern: '^wait$'
+                steps: [{ability: slow, args: {seconds: 60}, description: Wait}]
+                answer: done
+        ---
+        # Wait
+        """,
+    )
+    process = waiting.start("run", "wait")
+    until(lambda: any(begun(waiting, "tool.call")) or process.poll() is not None)
+    process.send_signal(signal.SIGINT)
+    ran = ended(process)
+    assert ran.status == 130
+    types = waiting.types()
+    assert types[-1] == "session.end"
+    assert "tool.error" in types
+    assert {"context.halted", "context.failed"} & set(types)
+    snapshot = waiting.run("replay", waiting.sessions()[0], "--json", status=0).json
+    assert (snapshot["closed"], snapshot["ok"], snapshot["unknown"]) == (True, False, 0)
+
+
+def test_signal_that_the_parent_ignores_stays_ignored(waiting: Place):
+    process = waiting.start("call", "slow", "--args", '{"seconds":2}', preexec_fn=_ignore_hangup)
+    until(lambda: any(begun(waiting, "tool.call")) or process.poll() is not None)
+    process.send_signal(signal.SIGHUP)
+    assert ended(process).status == 0
+
+
+def _ignore_hangup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+
+def test_killed_session_is_interrupted_and_can_be_closed_once(waiting: Place):
+    process = begin(waiting)
+    (session,) = waiting.sessions()
+    assert states(waiting) == ["open"]
+    locked = waiting.run("sessions", "close", session, status=1)
+    assert "[LEDGER_LOCKED]" in locked.err
+    process.kill()
+    process.communicate()
+    assert states(waiting) == ["interrupted"]
+    closed = waiting.run("sessions", "close", session[:10], status=0)
+    assert closed.err == f"session {session} is closed; 1 open call is unknown\n"
+    assert waiting.types()[-2:] == ["tool.error", "session.end"]
+    (error,) = waiting.payloads("tool.error")
+    assert (error["code"], error["outcome"]) == ("OUTCOME_UNKNOWN", "unknown")
+    assert states(waiting) == ["ended"]
+    assert "[SESSION_ENDED]" in waiting.run("sessions", "close", session, status=1).err
+    assert waiting.run("verify", status=0).out.endswith("all 2 sound\n")
+    assert waiting.run("export", session, "--as", "seed-002", status=0).out
+
+
+def test_killed_in_the_middle_of_a_line_the_torn_tail_is_kept_and_told(waiting: Place):
+    process = begin(waiting)
+    process.kill()
+    process.communicate()
+    path = waiting.ledger()
+    with path.open("ab") as file:
+        file.write(b'{"schema_version":"1.1","session_id":"tor')
+    assert states(waiting) == ["interrupted"]
+    assert "torn: 41 bytes" in waiting.run("verify", waiting.sessions()[0], status=4).out
+    waiting.run("sessions", "close", waiting.sessions()[0], status=0)
+    assert "ledger.recovered" in waiting.types()
+    assert [kept.read_bytes() for kept in path.parent.glob(".torn-*")] == [b'{"schema_version":"1.1","session_id":"tor']
+    waiting.run("verify", status=0)
+
+
+def test_next_session_begins_as_if_nothing_had_happened(waiting: Place):
+    process = begin(waiting)
+    process.kill()
+    process.communicate()
+    assert waiting.run("run", "Say hello to Ada", status=0).out == "Hello, Ada!\n"
+    assert sorted(states(waiting)) == ["ended", "interrupted"]
+
+
+# --- two at once ------------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_in_one_workspace_have_a_ledger_each_and_share_the_third(waiting: Place):
+    processes = [waiting.start("run", f"Say hello to {name}") for name in ("Ada", "Bob", "Cleo", "Dora")]
+    slow = begin(waiting, 1)
+    assert sorted(ended(process).out for process in processes) == [
+        f"Hello, {name}!\n" for name in ("Ada", "Bob", "Cleo", "Dora")
+    ]
+    assert ended(slow).status == 0
+    assert states(waiting) == ["ended"] * 5
+    assert waiting.run("verify", status=0).out.endswith("all 6 sound\n")
+    heads = [line for line in waiting.run("tree", "workspace", status=0).out.splitlines() if "ledger.session" in line]
+    assert len(heads) == 10, "each session's beginning and end"
+
+
+def test_first_two_processes_of_a_new_workspace_agree_on_its_ledger(place: Place):
+    processes = [place.start("call", "echo", "--args", '{"text":"hi"}') for _ in range(3)]
+    assert [ended(process).status for process in processes] == [0, 0, 0]
+    tree = place.run("tree", "workspace", status=0).out
+    assert tree.count("ledger.created") == 1
+    assert "1 roots, 0 orphans" in tree
+    assert place.run("verify", status=0).out.endswith("all 4 sound\n")

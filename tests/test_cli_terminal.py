@@ -1,0 +1,200 @@
+"""What a terminal shows and a pipe does not; and streams that are closed, full, deaf, or speak another alphabet."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from commandline import COMMAND, SECONDS, Place, ended, environment
+
+ESCAPE = "\x1b["
+
+
+def on_a_terminal(place: Place, *args: str, out: bool = False, **env: str | None) -> tuple[int, str, str]:
+    """Call the command with standard error (and *out*, standard output) on a terminal; return status, out and shown."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [COMMAND, *args],
+        cwd=place.path,
+        env=environment(**{**place.env, "TERM": "xterm", **env}),
+        stdin=subprocess.DEVNULL,
+        stdout=theirs if out else subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = _read_all(ours, process)
+    told, _ = process.communicate(timeout=SECONDS)
+    return process.returncode, (told or b"").decode(), shown.decode().replace("\r\n", "\n")
+
+
+def _read_all(fd: int, process: "subprocess.Popen[bytes]") -> bytes:
+    seen, end = b"", time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        ready, _, _ = select.select([fd], [], [], 0.2)
+        try:
+            chunk = os.read(fd, 65536) if ready else b""
+        except OSError:  # how Linux says that the other side is closed
+            break
+        seen += chunk
+        if not ready and process.poll() is not None:
+            break
+    os.close(fd)
+    return seen
+
+
+# --- progress and colours ---------------------------------------------------------------------------------------------
+
+
+def test_progress_is_shown_on_a_terminal_only(place: Place):
+    status, out, shown = on_a_terminal(place, "run", "Say hello to Ada")
+    assert (status, out) == (0, "Hello, Ada!\n")
+    steps = re.findall(r"· (\w+) +([^\x1b\n]+)", shown)
+    assert steps == [
+        ("skill", "greet"),
+        ("role", "lead"),
+        ("role", "planner"),
+        ("role", "worker"),
+        ("tool", "echo"),
+        ("role", "reviewer"),
+    ]
+    assert "·" not in place.run("run", "Say hello to Ada", status=0).err
+
+
+def test_progress_never_enters_the_data(place: Place):
+    _, out, shown = on_a_terminal(place, "run", "--json", "Say hello to Ada")
+    assert out.count("\n") == 1
+    assert "· tool" in shown
+
+
+def test_dumb_terminal_gets_neither_progress_nor_colours(place: Place):
+    _, _, shown = on_a_terminal(place, "run", "Say hello to Ada", TERM="dumb")
+    assert "·" not in shown
+    assert ESCAPE not in on_a_terminal(place, "rn", TERM="dumb")[2]
+
+
+def test_colours_are_shown_on_a_terminal_and_nowhere_else(place: Place):
+    assert ESCAPE in on_a_terminal(place, "rn")[2]
+    assert ESCAPE not in place.run("rn", TERM="xterm", status=2).err
+
+
+def test_no_color_takes_the_colours_and_leaves_the_progress(place: Place):
+    _, _, shown = on_a_terminal(place, "run", "Say hello to Ada", NO_COLOR="1")
+    assert ESCAPE not in shown
+    assert "· role   lead" in shown
+    assert ESCAPE not in on_a_terminal(place, "rn", NO_COLOR="1")[2]
+
+
+def test_json_is_indented_where_a_person_looks_on_and_still_spelled(place: Place):
+    args = '{"text":"\\u202e\\u009b31m é"}'
+    status, _, shown = on_a_terminal(place, "call", "--json", "echo", "--args", args, out=True)
+    assert status == 0
+    assert '\n  "result": {\n' in shown
+    assert "\\u202e\\u009b31m é" in shown
+
+
+def test_progress_spells_what_a_model_says(place: Place):
+    from test_cli_run import play
+
+    call = {"id": "t1", "name": "x\x1b[31m\ny", "args": {}}
+    play(place, [{"role": "worker", "response": {"text": "", "tool_calls": [call], "finish_reason": "tool_use"}}])
+    _, _, shown = on_a_terminal(place, "run", "--profile", "played", "Say hello to Ada", NO_COLOR="1")
+    assert ESCAPE not in shown
+    assert "x\\u{1b}[31m\\u{a}y" in shown
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def shell(place: Place, line: str) -> subprocess.CompletedProcess[bytes]:
+    """Run *line* in a shell; ``$D`` is the command."""
+    env = environment(**{**place.env, "D": COMMAND})
+    command = ["/bin/sh", "-c", line]
+    return subprocess.run(command, cwd=place.path, env=env, capture_output=True, timeout=SECONDS, check=False)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_no_harm_and_never_become_the_ledger(place: Place, closed: str):
+    done = shell(place, f'"$D" run "Say hello to Ada" {closed}')
+    assert done.returncode == 0, done
+    assert b"Traceback" not in done.stderr
+    assert place.types()[-1] == "session.end"  # and sound: nothing was printed into it
+    assert (done.stdout == b"Hello, Ada!\n") is (">&-" not in closed.replace("2>&-", ""))
+
+
+def test_closed_standard_input_is_an_empty_request(place: Place):
+    done = shell(place, '"$D" run - <&-')
+    assert done.returncode == 2
+    assert b"the request is empty" in done.stderr
+
+
+@pytest.mark.parametrize("args", ["run hello", "abilities", "--help", 'call echo --args \'{"text":"hi"}\''])
+def test_reader_that_leaves_is_no_error_message(place: Place, args: str):
+    done = shell(place, f'{{ "$D" {args}; echo "status $?" >&2; }} | true')
+    assert b"Traceback" not in done.stderr
+    assert b"Broken pipe" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
+    assert [place.types(session)[-1] for session in place.sessions()] in ([], ["session.end"])
+
+
+@pytest.mark.parametrize("args", ["abilities", "export S --as seed-002", "run hello"])
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+def test_output_that_cannot_be_written_is_one_line_and_exit_1(place: Place, args: str):
+    session = place.run("run", "Say hello to Ada", status=0).session
+    done = shell(place, f'"$D" {args.replace("S", session)} >/dev/full')
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.decode().splitlines() if line.startswith("error:")]
+    assert len(lines) == 1
+    assert "No space left on device" in lines[0]
+    assert b"Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("encoding", "answer", "branch"),
+    [("latin-1", b"\\u0141", b"\\u251c"), ("ascii", "Ł".encode(), "├".encode()), ("utf-8", "Ł".encode(), "├".encode())],
+)
+def test_alphabet_of_the_output_never_fails_a_command(place: Place, encoding: str, answer: bytes, branch: bytes):
+    """What the alphabet lacks is spelled; ASCII alone is taken for a mistake, as click does."""
+    env = environment(PYTHONIOENCODING=encoding)
+    for args, expected in ((["run", "Say hello to Łukasz"], answer), (["tree"], branch)):
+        command = [COMMAND, *args, *(place.sessions() if args == ["tree"] else [])]
+        done = subprocess.run(command, cwd=place.path, env=env, capture_output=True, timeout=SECONDS, check=False)
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout
+
+
+def test_standard_error_that_nobody_reads_does_not_stop_a_session(place: Place):
+    process = place.start("run", "Say hello to Ada", stderr=subprocess.PIPE)
+    assert process.stderr
+    process.stderr.close()
+    process.stderr = None
+    assert ended(process).out == "Hello, Ada!\n"
+    assert place.types()[-1] == "session.end"
+
+
+def test_internal_error_is_one_line_unless_its_origin_is_asked_for(place: Place):
+    script = (
+        "import sys\nfrom deedbook import cli\nimport deedbook.kernel as kernel\n"
+        "def broken(*_, **__):\n    raise ValueError('the \\x1b[31mkernel\\nis broken')\n"
+        "kernel.read_workspace = broken\nsys.argv = ['deedbook', 'abilities']\ncli.main()\n"
+    )
+    command = [sys.executable, "-c", script]
+    plain = subprocess.run(
+        command, cwd=place.path, env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert plain.returncode == 1
+    assert plain.stderr.startswith("error: internal error: ValueError: the \\u{1b}[31mkernel")
+    assert "DEEDBOOK_TRACEBACK=1" in plain.stderr
+    assert "Traceback" not in plain.stderr
+    loud = subprocess.run(
+        command,
+        cwd=place.path,
+        env=environment(DEEDBOOK_TRACEBACK="1"),
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert b"Traceback" in loud.stderr
