@@ -125,8 +125,8 @@ def _opened(workspace: Workspace, catalogue: Catalogue, held: ExitStack) -> Kern
     root = held.enter_context(Folder.at(workspace.root))
     ledger = WorkspaceLedger.open(state, workspace=identity_of(workspace), kernel=VERSION)
     held.callback(ledger.close)
-    opened = open_charter(workspace, catalogue, Store(state), root, kernel=VERSION)
-    if opened.changes:
+
+    def record(opened: Opened) -> None:
         payload = {
             "digest": opened.charter.digest,
             "previous": opened.previous,
@@ -134,6 +134,8 @@ def _opened(workspace: Workspace, catalogue: Catalogue, held: ExitStack) -> Kern
             "tighter": list(opened.changes.tighter),
         }
         write(ledger, "ledger.charter", payload)
+
+    opened = open_charter(workspace, catalogue, Store(state), root, kernel=VERSION, record=record)
     secrets = secrets_of(workspace)
     host = WorkspaceHost(root, workspace.file_roots, hidden_from(workspace), secrets)
     schemas = Schemas.load(data_folder("schemas"))
