@@ -202,10 +202,12 @@ def test_digest_changes_with_a_byte_of_a_module_a_data_file_or_an_entry_point(tm
 
 
 def test_digest_tells_apart_files_that_changed_their_names(tmp_path: Path) -> None:
+    names = [("x.py", "y.py"), ("y.py", "x.py"), ("a/x.py", "b/x.py"), ("b/x.py", "a/x.py")]
     digests = set()
-    for name, modules in {"a": {"x.py": "1", "y.py": "2"}, "b": {"x.py": "2", "y.py": "1"}}.items():
-        digests.add(offered(site(tmp_path / name, "acme", {("tool", "echo"): "x:P"}, modules)).digest)
-    assert len(digests) == 2
+    for index, (first, second) in enumerate(names):
+        modules = {first: "1", second: "2"}
+        digests.add(offered(site(tmp_path / str(index), "acme", {("tool", "echo"): "x:P"}, modules)).digest)
+    assert len(digests) == len(names)
 
 
 @pytest.mark.parametrize(
@@ -406,6 +408,16 @@ def test_implementation_of_a_hook_that_raises_when_looked_at_is_refused(offer: O
 
     with refused(f"{type(problem).__name__}: {problem}"):
         implementations(offer, Touchy({}, None), "PreToolUse")  # type: ignore[arg-type]
+
+
+def test_implementation_of_an_event_that_has_two_is_refused(offer: Offer) -> None:
+    class Twice(Both):
+        @hookimpl(specname="pre_tool_use")
+        def again(self, call: Call) -> Decision:
+            return ALLOW
+
+    with refused("has 2 answers to PreToolUse"):
+        implementations(offer, Twice({}, None), "PreToolUse")  # type: ignore[arg-type]
 
 
 def test_implementation_that_pluggy_does_not_know_is_refused(offer: Offer) -> None:

@@ -24,40 +24,32 @@ class Completion:
 
 
 class CompletionSchema:
-    """Validates requests or responses (*name*): by their own version, as the current one, and by what is *declared*.
+    """Validates requests or responses (*name*): as the current version, and by what the provider *declared*.
 
-    A version 1 message is judged by both: its own schema is loose, and what it leaves open must fit what follows.
+    A version 1 message is judged as what it is raised to. That is no looser than its own schema, which leaves open what
+    version 2 forbids, such as a negative usage.
     """
 
     def __init__(self, schemas: Schemas, name: str, declared: Validator) -> None:
-        self._first = schemas.validator(f"{name}_{FIRST}")
         self._current = schemas.validator(f"{name}_{CURRENT}")
         self._declared = declared
 
     def valid(self, value: Any) -> bool:
         """Say whether *value* fits."""
-        if _is_first(value) and not self._first.valid(value):
-            return False
         current = upcast(value)
         return self._current.valid(current) and self._declared.valid(current)
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
-        """Return what is wrong with *value*, in the terms of the first schema that it does not fit."""
+        """Return what is wrong with *value*: by the contract, else by what is declared."""
         current = upcast(value)
-        return (
-            (self._first.violations(value) if _is_first(value) else ())
-            or self._current.violations(current)
-            or self._declared.violations(current)
-        )
+        return self._current.violations(current) or self._declared.violations(current)
 
 
 def upcast(message: Any) -> Any:
     """Return a version 1 request or response as version 2, which only adds; anything else as it is."""
-    return {**message, "schema_version": CURRENT} if _is_first(message) else message
-
-
-def _is_first(message: Any) -> bool:
-    return type(message) is dict and message.get("schema_version") == FIRST
+    if type(message) is dict and message.get("schema_version") == FIRST:
+        return {**message, "schema_version": CURRENT}
+    return message
 
 
 async def _awaited(response: Awaitable[Json]) -> Json:
