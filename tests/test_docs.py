@@ -318,7 +318,7 @@ def test_readme_plugin_is_built_installed_and_called(workspace, tmp_path_factory
     assert len(code.text.splitlines()) <= 20
     source, target = tmp_path_factory.mktemp("plugin"), tmp_path_factory.mktemp("site")
     (source / "pyproject.toml").write_text(project.text, encoding="utf-8")
-    (source / "word_count.py").write_text(code.text, encoding="utf-8")
+    (source / "deedbook_tool_words.py").write_text(code.text, encoding="utf-8")
     build = f"from flit_core.buildapi import build_wheel; print(build_wheel({str(target)!r}))"
     made = subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True, text=True)
     with zipfile.ZipFile(target / made.stdout.strip()) as wheel:
