@@ -51,7 +51,9 @@ def test_append_writes_lines_that_an_independent_check_accepts(tmp_path):
 
 
 def test_append_returns_the_seq_of_the_last_entry(tmp_path):
-    ledger = begin(tmp_path)
+    ledger = Ledger.create(Folder.at(tmp_path), SESSION, TRACE)
+    assert ledger.append([]) == -1
+    assert ledger.append([Entry(label("session.start", "runtime", None), ledger.span(), None, b"{}")]) == 0
     assert ledger.append([note(ledger), note(ledger), note(ledger)]) == 3
     assert ledger.append([]) == 3
     assert ledger.append([note(ledger)]) == 4

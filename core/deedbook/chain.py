@@ -159,14 +159,14 @@ class Chain:
         else:
             journal.write(b"".join(lines))
         self._chain, self._ended = (seq, head, journal.end), ended
-        if seq == len(written):
+        if written and seq == len(written):
             self.root = written[0].span
         if self._listeners:
             self._tell(_event(entry, seq - len(written) + i, ts) for i, entry in enumerate(written))
         return seq - 1
 
     def _write_with(self, blobs: Sequence[Blob], data: bytes) -> None:
-        """Write the sealed values and then the lines that name them; what fails leaves neither."""
+        """Write the sealed values and then the lines that name them; what fails leaves neither, unless it is broken."""
         begun: list[str] = []
         try:
             with explained(place_of(self._folder)), self._folder.sub("sealed", create=True) as beside:
@@ -176,7 +176,7 @@ class Chain:
             self._journal.write(data)
         except BaseException:
             with suppress(OSError):
-                for name in begun:
+                for name in begun if self._journal.fault is None else ():
                     self._folder.remove(f"sealed/{name}")
             raise
 
