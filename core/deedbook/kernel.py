@@ -63,6 +63,7 @@ class Kernel:
         *show* is called with what handlers want their caller to see meanwhile; *clock* gives the time that is recorded,
         in seconds since the epoch, and *fdatasync* makes it durable. Raises `LedgerError`.
         """
+        label("session.start", "user", principal.id)  # a name that no header can hold begins nothing
         identity = new_id()
         durability = self.bindings.charter.document["durability"]
         folder = self.state.sub(f"sessions/{identity}", create=True)

@@ -65,18 +65,24 @@ class Lab:
 
     def skill(self, name: str, *, allows: str = "", triggers: str = "") -> None:
         """Write a skill that allows the abilities *allows*, separated by spaces; its trigger defaults to its name."""
-        front = f"name: {name}\ndescription: Does {name}.\nallowed-tools: {allows}\ntriggers: [{triggers or name}]"
+        tools = json.dumps(allows.split())
+        front = f"name: {name}\ndescription: Does {name}.\nallowed-tools: {tools}\ntriggers: [{triggers or name}]"
         self.write(f"skills/{name}/SKILL.md", f"---\n{front}\n---\n# {name}\n")
 
     # --- plugins ------------------------------------------------------------------------------------------------------
 
     def offer(self, kind: str, name: str, plugin: object, *, distribution: str = "offered") -> None:
-        """Offer *plugin* (a class, as an entry point would name it) under *name*, as *distribution* would."""
+        """Offer *plugin* (a class, as an entry point would name it) under *name*, as *distribution* would.
+
+        What the distribution offered under that name before is gone then, as after an upgrade.
+        """
         module = ModuleType(f"deedbook_offered_{next(_numbers)}")
         module.plugin = plugin  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module
         self._modules.append(module.__name__)
-        self._points.append((distribution, GROUPS[kind], name, f"{module.__name__}:plugin"))
+        new = (distribution, GROUPS[kind], name)
+        self._points = [point for point in self._points if point[:3] != new]
+        self._points.append((*new, f"{module.__name__}:plugin"))
 
     def tool(self, name: str, function: Callable[[Any, Any], Any], /, **more: Any) -> None:
         """Offer and declare a tool whose handler is *function*; *more* goes to `HandlerSpec` or to the YAML.
