@@ -142,11 +142,14 @@ def test_uses_are_the_abilities_that_its_globs_fit_and_models_only_by_their_own_
     shop.settings(PROFILE)
     for name in ("files/read", "files/old/read", "echo"):
         shop.ability(name)
+    shop.ability("gpt", handler="provider: chat")
     shop.ability("caller", "uses: ['files/*', '**/read', model/standard]\n")
     shop.ability("wide", "uses: ['**']\n")
+    shop.ability("talker", "uses: ['model/*', gpt]\n")
     abilities = shop.compile().document["abilities"]
     assert abilities["caller"]["uses"] == ["files/old/read", "files/read", "model/standard"]
-    assert abilities["wide"]["uses"] == ["caller", "echo", "files/old/read", "files/read", "wide"]
+    assert abilities["wide"]["uses"] == ["caller", "echo", "files/old/read", "files/read", "talker", "wide"]
+    assert abilities["talker"]["uses"] == ["gpt", "model/standard"]
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

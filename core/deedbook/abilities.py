@@ -23,7 +23,9 @@ class Abilities:
         self._workspace = workspace
         self._profile = profile
         self._linker = linker
-        self._names = [*workspace.abilities, *(f"model/{tier}" for tier in profile.models)]
+        self._models_named = {name for name, source in workspace.abilities.items() if "provider" in source.handler}
+        self._models_named |= {f"model/{tier}" for tier in profile.models}
+        self._names = sorted({*workspace.abilities, *self._models_named})
 
     def entries(self) -> dict[str, Any]:
         """Return what the charter says, by id; ``None`` where a plugin is missing, which is a fault."""
@@ -115,7 +117,7 @@ class Abilities:
         return self._linker.schema(source.schema_out, at(source, "/schema_out"))
 
     def _uses(self, source: AbilitySource) -> list[str]:
-        """Return the abilities that the globs of ``uses`` fit; models only where ``model/`` is written out."""
+        """Return the abilities that the globs of ``uses`` fit; models only by their id, or where ``model/`` is said."""
         found: set[str] = set()
         for glob in sorted(source.uses):
             if too_large([glob]):
@@ -124,7 +126,9 @@ class Abilities:
                 )
                 continue
             fits = glob_test([glob])
-            fitting = {n for n in self._names if fits(n) and (glob.startswith("model/") or not n.startswith("model/"))}
+            fitting = {name for name in self._names if fits(name)}
+            if not glob.startswith("model/"):
+                fitting -= self._models_named - {glob}
             if not fitting:
                 self._linker.known("ability", glob, self._names, at(source)("/uses"))
             found |= fitting
