@@ -263,6 +263,11 @@ REFUSED = {
                       shop.hook("h", plugin="f")),
         "BINDING_INVALID", f"{H}:1", 'which is no fact; did you mean "session.calls"?',
     ),
+    "facts at an event that has none": (
+        lambda shop: (shop.offer("hook", "f", workshop.hook(reads=frozenset({"session.calls"}))),
+                      shop.hook("h", event="PostToolUse", plugin="f")),
+        "BINDING_INVALID", f"{H}:3:1", "hook 'f' reads session.calls; no facts are given at PostToolUse",
+    ),
     "a match on an event without a call": (
         a_hook("match: {kind: [tool]}\n", event="SessionStop"), "BINDING_INVALID", f"{H}:5:1", "no call to match",
     ),

@@ -15,6 +15,8 @@ from .schema import suggest
 
 FACTS: Final = frozenset({"session.calls", "session.usage", "context.state"})
 """The facts beyond a call that gates may read."""
+FACTLESS: Final = frozenset({"SkillStart", "PostToolUse"})
+"""The events at which no facts are given."""
 
 _IN_RULE: Final = re.compile(r"\$\.rules\[([0-9]+)\]").match
 
@@ -38,6 +40,9 @@ class Guards:
         who = f"hook {linked.offer.name!r}"
         of = declared(linked, "settings")
         self._linker.check(source.settings, linked.spec.settings, who, at(source, "/with"), declared=of)
+        if event in FACTLESS and linked.spec.reads:
+            why = f"{who} reads {', '.join(sorted(linked.spec.reads))}; no facts are given at {event}"
+            self._linker.refuse("BINDING_INVALID", why, where("/event_type"))
         if event in EVENTS:
             with self._linker.collecting():
                 implementations(linked.offer, linked.made, event, where("/event_type"))
