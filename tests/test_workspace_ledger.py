@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from writing import NAME, checked, note, shared, types
+from writing import NAME, checked, code, note, shared, types
 
 from deedbook import ledger as module
 from deedbook.errors import FileRefused, LedgerError, SourceError
@@ -21,10 +21,6 @@ FIRST = "deedbook-workspace-1.1\n"
 
 def lines(state: Path) -> list[dict]:
     return checked(state / "workspace", FIRST)
-
-
-def code(caught) -> str:
-    return caught.value.error.code
 
 
 WRITER = """

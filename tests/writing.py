@@ -62,3 +62,20 @@ def checked(place: Path, first: str = "deedbook-session-1.1\n") -> list[dict[str
 def types(lines: list[dict[str, Any]]) -> list[str]:
     """Return the event types of *lines*."""
     return [line["event_type"] for line in lines]
+
+
+def code(caught: Any) -> str:
+    """Return the code of the first error that was raised."""
+    found: str = caught.value.error.code
+    return found
+
+
+class Clock:
+    """A clock that shows what it is told to."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        """Return the seconds since the epoch."""
+        return self.now
