@@ -1,0 +1,405 @@
+"""One door: every public way to cause an effect is known here, and each writes its intent before anything happens."""
+
+import ast
+import asyncio
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+import deedbook
+from deedbook.door import Door
+from deedbook.handlers import Outcome
+from deedbook.kernel import Kernel
+from deedbook.runs import CallCtx, FlowRun, RoleAgent
+from deedbook.session import Session
+
+CORE = Path(deedbook.__file__).parent
+MODULES = {
+    ".".join(path.relative_to(CORE).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
+    for path in CORE.rglob("*.py")
+}
+
+# --- what the code can do ---------------------------------------------------------------------------------------------
+
+
+def called(name):
+    """Return the modules that call something of that name: a function, or a method of anything."""
+    return {module for module, tree in MODULES.items() if any(_named(node) == name for node in _calls(tree))}
+
+
+def _calls(tree):
+    return (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _named(function):
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
+
+
+def called_of(owner, name):
+    """Return the modules that call ``owner.name``."""
+    return {
+        module
+        for module, tree in MODULES.items()
+        for function in _calls(tree)
+        if isinstance(function, ast.Attribute) and ast.unparse(function) == f"{owner}.{name}"
+    }
+
+
+def imported():
+    """Return all that the kernel imports, with what imports it."""
+    found = {}
+    for module, tree in MODULES.items():
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [str(node.module)]
+            for name in names:
+                found.setdefault(name.partition(".")[0], set()).add(module)
+    return found
+
+
+def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
+    assert called("handler") == {"handlers"}
+    assert called("_handler") == {"completions"}
+    assert called("perform") | called("aperform") == {"door", "runs"}
+    users = {module for module, tree in MODULES.items() if "handlers" in _siblings(tree)}
+    assert users == {"door", "records", "runs", "session"}
+    assert _taken("door", "handlers") >= {"perform", "aperform"}
+    for module in users - {"door"}:
+        assert _taken(module, "handlers") <= {"Outcome", "Ticket"}
+
+
+def _siblings(tree):
+    """Return the modules of the kernel that a module imports from."""
+    return {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1}
+
+
+def _taken(module, other):
+    return {
+        alias.name
+        for node in ast.walk(MODULES[module])
+        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module == other
+        for alias in node.names
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "subprocess",
+        "socket",
+        "urllib",
+        "http",
+        "ftplib",
+        "smtplib",
+        "ssl",
+        "multiprocessing",
+        "ctypes",
+        "pty",
+        "shutil",
+    ],
+)
+def test_kernel_starts_no_process_and_opens_no_connection(name):
+    assert name not in imported()
+
+
+@pytest.mark.parametrize("name", ["system", "popen", "fork", "forkpty", "execv", "execve", "posix_spawn", "kill"])
+def test_kernel_runs_no_program(name):
+    assert called_of("os", name) == set()
+
+
+def test_kernel_evaluates_no_text_as_code():
+    assert called("eval") == called("exec") == called_of("pickle", "loads") == set()
+
+
+def test_files_are_written_by_the_modules_that_own_them():
+    assert called_of("os", "write") == {"files", "journal"}
+    assert called_of("os", "ftruncate") == {"journal"}
+    assert called_of("os", "open") <= {"files", "cli.process"}
+    assert called("write_text") | called("write_bytes") | called("unlink") | called("touch") == set()
+    for name in ("rename", "replace", "remove", "unlink", "mkdir", "rmdir", "makedirs", "chmod", "link", "symlink"):
+        assert called_of("os", name) <= {"files"}, name
+    builtin = {
+        module
+        for module, tree in MODULES.items()
+        for function in _calls(tree)
+        if isinstance(function, ast.Name) and function.id == "open"
+    }
+    assert builtin == set()
+
+
+def test_ledgers_are_appended_to_by_the_kernels_own_modules():
+    appending = {
+        module
+        for module, tree in MODULES.items()
+        for function in _calls(tree)
+        if isinstance(function, ast.Attribute)
+        and function.attr == "append"
+        and ast.unparse(function.value).rpartition(".")[2] in ("ledger", "_ledger")
+    }
+    assert appending == {"door", "hooks", "kernel", "recovery", "runs", "session"}
+
+
+# --- what the public names can do -------------------------------------------------------------------------------------
+
+EFFECTS = {
+    Session: {"call", "acall", "run"},
+    Door: {"call", "acall", "before", "abefore", "perform", "aperform", "after"},
+    CallCtx: {"call", "acall"},
+    FlowRun: {"call", "acall"},
+    RoleAgent: {"use", "complete"},
+}
+"""The public ways to cause an effect; each is tried below."""
+NO_EFFECT = {
+    Kernel: {
+        "session": "begins a session",
+        "principal": "reads the charter",
+        "close": "lets go of the workspace",
+    },
+    Session: {
+        "start": "records, and asks hooks",
+        "end": "records, and asks hooks",
+        "id": "is a name",
+    },
+    Door: {
+        "refuse": "records a refusal",
+        "close": "records what is unknown",
+    },
+    CallCtx: {
+        "remaining": "reads a clock",
+        "progress": "shows something to the caller",
+        "principal": "is a value",
+        "session": "is a name",
+        "idempotency_key": "is a name",
+    },
+    FlowRun: {
+        "agent": "records a hand-over",
+        "record": "records a report",
+        "write": "records an event",
+        "caller_for": "makes a value",
+        "door": "is the door",
+    },
+    RoleAgent: {
+        "message": "parses text",
+        "tools": "reads the charter",
+    },
+}
+"""The other public methods, and why they cause none. A new method belongs into one of the two tables."""
+
+
+def public(of):
+    inherited = {name for base in of.__bases__ for name in vars(base)}
+    return {
+        name
+        for name, member in vars(of).items()
+        if not name.startswith("_")
+        and name not in inherited - EFFECTS.get(of, set())
+        and (inspect.isroutine(member) or isinstance(member, property))
+    }
+
+
+@pytest.mark.parametrize("of", [Kernel, Session, Door, CallCtx, FlowRun, RoleAgent], ids=lambda of: of.__name__)
+def test_public_methods_are_all_known_here(of):
+    inherited = {name for name in EFFECTS.get(of, set()) if name not in vars(of)}
+    assert public(of) | inherited == EFFECTS.get(of, set()) | set(NO_EFFECT[of])
+
+
+def test_package_exports_no_other_way():
+    functions = {name for name in deedbook.__all__ if inspect.isfunction(getattr(deedbook, name))}
+    assert functions == {"allow", "ask", "deny", "open_kernel", "transform"}
+
+
+# --- each way, tried --------------------------------------------------------------------------------------------------
+
+PROBE = '''
+from pathlib import Path
+from deedbook import HandlerSpec
+
+GIVES = {"type": "object", "required": ["recorded"], "properties": {"recorded": {"type": "boolean"}}}
+
+
+def recorded(state, ctx):
+    """Say whether the ledger has the intent of the call that runs now, and not yet its outcome."""
+    session, _, span = ctx.idempotency_key.partition(":")
+    lines = (Path(state) / "sessions" / session / ".events.jsonl").read_text().splitlines()
+    begun = [line for line in lines if f'"span_id":"{span}"' in line]
+    ended = [line for line in lines if f'"parent_span_id":"{span}"' in line and ("result" in line or "error" in line)]
+    return len(begun) == 1 and not ended
+
+
+class Probe:
+    spec = HandlerSpec(gives=GIVES, effects="none")
+
+    def __init__(self, settings, host):
+        pass
+
+    def __call__(self, args, ctx):
+        return {"recorded": recorded(".deedbook", ctx)}
+
+
+class Flow:
+    spec = HandlerSpec(effects="none")
+
+    def __init__(self, settings, host):
+        pass
+
+    def __call__(self, args, run):
+        seen = [recorded(".deedbook", run), run.call("probe", {})["recorded"]]
+        return {"reply": str(seen), "state": "COMPLETED"}
+'''
+namespace: dict = {}
+exec(PROBE, namespace)  # the same probe is a file of its own for the command line
+
+
+@pytest.fixture
+def probing(lab):
+    """Declare probes of each kind; return what they found."""
+    found = []
+
+    def probe(args, ctx):
+        found.append(namespace["recorded"](lab.state, ctx))
+        return {"recorded": found[-1]}
+
+    async def aprobe(args, ctx):
+        await asyncio.sleep(0)
+        return probe(args, ctx)
+
+    def model(request, ctx):
+        probe(request, ctx)
+        return [{"id": "t1", "name": "probe", "args": {}}]
+
+    lab.tool("probe", probe)
+    lab.tool("aprobe", aprobe, effects="write")
+    lab.tool("outer", lambda args, ctx: ctx.call(args["name"], {}), uses=["probe", "aprobe"])
+    lab.tool("aouter", lambda args, ctx: ctx.acall(args["name"], {}), uses=["probe", "aprobe"])
+    lab.model(model)
+    lab.role("worker")
+    lab.skill("go", allows="probe aprobe")
+    lab.found = found
+    return lab
+
+
+def told(prompt):
+    return {"messages": [{"role": "user", "content": prompt}]}
+
+
+def in_flow(lab, work):
+    """Run *work* inside a flow, once."""
+
+    def flow(args, run):
+        assert namespace["recorded"](lab.state, run)
+        work(run)
+        return {"reply": "", "state": "COMPLETED"}
+
+    lab.flow("work", flow)
+    with lab.session() as session:
+        assert isinstance(session.run("go"), deedbook.Ok)
+
+
+def with_session(work):
+    def way(lab):
+        with lab.session() as session:
+            work(session)
+
+    return way
+
+
+def door(work):
+    return with_session(lambda session: work(session.door, session.caller, session.ledger.root))
+
+
+def performed(at, opened):
+    assert isinstance(at.perform(opened.value), deedbook.Ok)
+
+
+def ended(at, opened):
+    assert namespace["recorded"](at.ledger.place.partition("/sessions/")[0], opened.value)
+    at.after(opened.value, Outcome("result", {"recorded": True}))
+
+
+def use(run):
+    agent = run.agent("worker")
+    agent.use(agent.complete(told("go"))["tool_calls"][0])
+
+
+async def aperformed(at, caller, root):
+    opened = await at.abefore(caller, "aprobe", {}, root)
+    await at.aperform(opened.value)
+
+
+WAYS = {
+    "Session.call": (with_session(lambda session: session.call("probe", {})), 1),
+    "Session.call of a coroutine": (with_session(lambda session: session.call("aprobe", {})), 1),
+    "Session.acall": (with_session(lambda session: asyncio.run(session.acall("aprobe", {}))), 1),
+    "Session.run": (lambda lab: in_flow(lab, lambda run: None), 0),
+    "Door.call": (door(lambda at, caller, root: at.call(caller, "probe", {}, root)), 1),
+    "Door.acall": (door(lambda at, caller, root: asyncio.run(at.acall(caller, "aprobe", {}, root))), 1),
+    "Door.before, perform": (door(lambda at, caller, root: performed(at, at.before(caller, "probe", {}, root))), 1),
+    "Door.abefore, aperform": (door(lambda at, caller, root: asyncio.run(aperformed(at, caller, root))), 1),
+    "Door.before, after": (door(lambda at, caller, root: ended(at, at.before(caller, "probe", {}, root))), 0),
+    "Ctx.call": (with_session(lambda session: session.call("outer", {"name": "probe"})), 1),
+    "Ctx.acall": (with_session(lambda session: session.call("aouter", {"name": "aprobe"})), 1),
+    "Run.call": (lambda lab: in_flow(lab, lambda run: run.call("probe", {})), 1),
+    "Run.acall": (lambda lab: in_flow(lab, lambda run: asyncio.run(run.acall("aprobe", {}))), 1),
+    "Agent.complete": (lambda lab: in_flow(lab, lambda run: run.agent("worker").complete(told("go"))), 1),
+    "Agent.use": (lambda lab: in_flow(lab, use), 2),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_way_to_an_effect_has_its_intent_in_the_ledger_while_it_happens(probing, name):
+    way, probes = WAYS[name]
+    way(probing)
+    assert probing.found == [True] * probes
+
+
+def test_every_public_way_is_tried():
+    tried = " ".join(WAYS)
+    for of, names in EFFECTS.items():
+        owner = {CallCtx: "Ctx", FlowRun: "Run", RoleAgent: "Agent"}.get(of, of.__name__)
+        for name in names:
+            assert any(
+                way.startswith(owner) and name in way.replace(",", "").replace(".", " ").split() for way in WAYS
+            ), f"{owner}.{name} is not among {tried}"
+
+
+@pytest.mark.parametrize("way", ["call", "run"])
+def test_command_line_has_the_intent_in_the_ledger_while_it_happens(lab, tmp_path, monkeypatch, way):
+    site = tmp_path / "site"
+    info = site / "probe-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "probe.py").write_text(PROBE)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: probe\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[deedbook.tools]\nprobe=probe:Probe\n[deedbook.flows]\nprobe=probe:Flow\n")
+    (info / "RECORD").write_text("probe.py,,\nprobe-1.0.dist-info/entry_points.txt,,\n")
+    lab.settings(
+        profile="p",
+        profiles={"p": {"flow": "work"}},
+        abilities={
+            "probe": {"summary": "Probe.", "handler": {"tool": "probe"}},
+            "work": {"summary": "Work.", "handler": {"flow": "probe"}},
+        },
+    )
+    lab.skill("go", allows="probe")
+    command = [
+        sys.executable,
+        "-c",
+        "from deedbook.cli import main; main()",
+        way,
+        *(["probe"] if way == "call" else ["go"]),
+    ]
+    path = f"{site}:{':'.join(entry for entry in sys.path if entry)}"
+    done = subprocess.run(command, cwd=lab.path, env={"PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.lower()) == ({"recorded": True} if way == "call" else [True, True])
+
+
+def test_principal_and_scope_of_a_session_cannot_be_widened_by_its_callers_copy(probing):
+    """A caller is a frozen value: widening a copy of it is the act of who holds the session, not of who is called."""
+    with probing.session() as session, pytest.raises(attrs.exceptions.FrozenInstanceError):
+        session.caller.scope = None
