@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-import fastjsonschema
 import orjson
 
 from benchmarks.measures import Line, Measure, Note
@@ -24,6 +23,10 @@ try:
     import structlog
 except ImportError:
     structlog = None
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
 
 _VARIANTS: Final = {
     "os": {"durability": "os"},
@@ -44,10 +47,11 @@ def _figures(what: str, made: Session, folder: Path) -> Iterator[Line]:
     candidates: dict[str, Work] = {
         "ours": lambda: made.call("echo", ARGS),
         "floor": floor(written, folder / "floor.jsonl"),
-        "naive": naive(written, folder / "naive.jsonl"),
     }
     if structlog is not None:
         candidates["structlog"] = log_lines(written, folder / "structlog.jsonl")
+    if jsonschema is not None:
+        candidates["naive"] = naive(written, folder / "naive.jsonl")
     times = take_turns(candidates)
     yield Note(_context(what, written, times))
     count = f"{len(written)} dumps, {2 * len(written)} SHA-256, 2 writes"
@@ -57,7 +61,10 @@ def _figures(what: str, made: Session, folder: Path) -> Iterator[Line]:
     else:
         against = f"{what}: to {len(written)} structlog JSON lines"
         yield Measure(against, "at most", 1.2, times.ratio("ours", "structlog"), 1.0)
-    yield Measure(f"{what}: faster than naive code", "at least", 4, times.ratio("naive", "ours"), 6)
+    if jsonschema is None:
+        yield Note(f"{what}: jsonschema is not installed; naive code skipped")
+    else:
+        yield Measure(f"{what}: faster than naive code", "at least", 6, times.ratio("naive", "ours"))
 
 
 def _context(what: str, written: list[bytes], times: Times) -> str:
@@ -133,10 +140,10 @@ class _Envelope:
 
 
 def naive(written: list[bytes], file: Path) -> Work:
-    """Return the call without a chain: validated, one hook and one policy asked, each event opened, written, closed."""
+    """Return the call as it is often written: json.dumps twice an event, the file opened for each, and no chain."""
     ids = uuid.uuid4().hex, uuid.uuid4().hex
     schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-    valid = fastjsonschema.compile(schema, use_default=False)
+    valid = jsonschema.Draft202012Validator(schema).validate
     asked = [orjson.loads(line) for line in written if b'"asked"' in line]
 
     def emit(event_type: str, actor: str, payload: Any, parent: str | None) -> str:

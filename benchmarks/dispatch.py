@@ -6,15 +6,16 @@ from typing import Any, Final
 
 import pluggy
 
-from benchmarks.measures import Line, Measure
+from benchmarks.measures import Line, Measure, Note
 from benchmarks.rounds import Work, take_turns
 from benchmarks.workspaces import ARGS, session
-from deedbook import Call, Decision, canonical
-from deedbook.contracts import ALLOW
-from deedbook.judge import Circumstances, judge
+from deedbook import canonical
+from deedbook.contracts import Lifecycle
+from deedbook.gates import answer
+from deedbook.judge import Circumstances, judge, make_call
 from deedbook.session import Session
 
-_COUNTS: Final = (0, 1, 5, 20)
+_COUNTS: Final = (1, 5, 20)
 _STRANGERS: Final = 1000
 
 
@@ -27,25 +28,31 @@ def run() -> Iterator[Line]:
         session(guards=20) as twenty,
         session(guards=0, strangers=_STRANGERS) as strangers,
     ):
-        made = dict(zip(_COUNTS, (none, one, five, twenty), strict=True))
-        ours = {f"{count}": decide(each) for count, each in made.items()}
-        theirs = {f"pluggy {count}": through_pluggy(count) for count in _COUNTS}
-        times = take_turns({**ours, "strangers": decide(strangers), **theirs})
-        whole = take_turns({"1": call(one), "20": call(twenty), "0": call(none), "strangers": call(strangers)})
-    yield Measure("dispatch: each added matching hook, deciding", "at most", 0.4, times.added("20", "1", 19), unit="µs")
-    yield Measure(
-        "dispatch: each added matching hook, whole call", "at most", 0.4, whole.added("20", "1", 19), unit="µs"
-    )
-    yield Measure(
-        f"dispatch: {_STRANGERS} hooks that do not match, deciding", "at most", 1.02, times.ratio("strangers", "0"), 1.0
-    )
-    yield Measure(
-        f"dispatch: {_STRANGERS} hooks that do not match, whole call",
-        "at most",
-        1.02,
-        whole.ratio("strangers", "0"),
-        1.0,
-    )
+        yield from _added(none, one, twenty, strangers)
+        yield from _beside_pluggy(dict(zip(_COUNTS, (one, five, twenty), strict=True)))
+
+
+def _added(none: Session, one: Session, twenty: Session, strangers: Session) -> Iterator[Line]:
+    made = {"0": none, "1": one, "20": twenty, "strangers": strangers}
+    deciding = take_turns({name: decide(each) for name, each in made.items()})
+    whole = take_turns({name: call(each) for name, each in made.items()})
+    yield Measure("each added matching hook, deciding", "at most", 0.4, deciding.added("20", "1", 19), unit="µs")
+    yield Note(f"each added matching hook, recorded, in a whole call: {whole.added('20', '1', 19):.2f} µs here and now")
+    what = f"{_STRANGERS} hooks that do not match"
+    yield Measure(f"{what}, deciding", "at most", 1.02, deciding.ratio("strangers", "0"), 1.0)
+    yield Measure(f"{what}, whole call", "at most", 1.02, whole.ratio("strangers", "0"), 1.0)
+
+
+def _beside_pluggy(made: dict[int, Session]) -> Iterator[Line]:
+    ours = {f"{count}": ask(each) for count, each in made.items()}
+    theirs = {f"pluggy {count}": through_pluggy(each) for count, each in made.items()}
+    many = {"ours of many": ask(made[5]), "pluggy, many": through_pluggy(made[5], _STRANGERS)}
+    times = take_turns({**ours, **theirs, **many})
+    for count in made:
+        faster = times.ratio(f"pluggy {count}", f"{count}")
+        yield Measure(f"asking {count} hooks, timed and guarded, faster than pluggy", "at least", 8, faster)
+    faster = times.ratio("pluggy, many", "ours of many")
+    yield Measure(f"asking 5 hooks of {_STRANGERS + 5}, faster than pluggy", "at least", 8, faster)
 
 
 def call(made: Session) -> Work:
@@ -55,8 +62,7 @@ def call(made: Session) -> Work:
 
 def decide(made: Session) -> Work:
     """Return the decision of a call of `echo`, without I/O: scope, schema, hooks and policy."""
-    raw = canonical.admit(ARGS)
-    when = Circumstances("2026-01-01T00:00:00.000Z", made.id, {})
+    raw, when = canonical.admit(ARGS), _when(made)
 
     def work() -> Any:
         try:
@@ -68,24 +74,32 @@ def decide(made: Session) -> Work:
     return work
 
 
-class _Lifecycle:
-    @pluggy.HookspecMarker("bench")
-    def pre_tool_use(self, call: Call) -> Decision | None:
-        """Ask."""
+def ask(made: Session) -> Work:
+    """Return the asking of the hooks alone, as the judge does it: each within its limit, no exception gets out."""
+    guards, subject, clock = made.bindings.abilities["echo"].guards, _call(made), time.perf_counter
+
+    def work() -> Any:
+        return [(gate, answer(gate, clock, subject)) for gate in guards]
+
+    return work
 
 
-class _Allow:
-    @pluggy.HookimplMarker("bench")
-    def pre_tool_use(self, call: Call) -> Decision | None:
-        """Answer."""
-        return ALLOW
+def through_pluggy(made: Session, strangers: int = 0) -> Work:
+    """Return pluggy's caller with the same hooks, and with as many *strangers*, which it has to ask, too."""
+    manager = pluggy.PluginManager("deedbook")
+    manager.add_hookspecs(Lifecycle)
+    guards = made.bindings.abilities["echo"].guards
+    make = type(guards[0].ask.__self__)
+    for _ in range(len(guards) + strangers):
+        manager.register(make({}, None))
+    caller, subject = manager.hook.pre_tool_use, _call(made)
+    return lambda: caller(call=subject)
 
 
-def through_pluggy(count: int) -> Work:
-    """Return pluggy's caller with *count* plugins that allow."""
-    manager = pluggy.PluginManager("bench")
-    manager.add_hookspecs(_Lifecycle)
-    for _ in range(count):
-        manager.register(_Allow())
-    caller = manager.hook.pre_tool_use
-    return lambda: caller(call=None)
+def _when(made: Session) -> Circumstances:
+    return Circumstances("2026-01-01T00:00:00.000Z", made.id, {})
+
+
+def _call(made: Session) -> Any:
+    bound = made.bindings.abilities["echo"]
+    return make_call(made.bindings, made.caller, bound, ARGS, canonical.admit(ARGS), _when(made))

@@ -38,15 +38,24 @@ _OFFERED: Final = OfferedDistribution("benchmarks", [("deedbook.hooks", "observe
 
 @contextmanager
 def session(
-    *, durability: str = "os", effects: str = "none", guards: int = 1, strangers: int = 0, observers: int = 0
+    *,
+    durability: str = "os",
+    effects: str = "none",
+    guards: int = 1,
+    strangers: int = 0,
+    observers: int = 0,
+    policy: bool = True,
 ) -> Iterator[Session]:
-    """Begin a session in a new workspace: `echo`, with the schemas of its plugin, and a policy of the kind ``rules``.
+    """Begin a session in a new workspace: `echo`, with the schemas of its plugin, and a *policy* of the kind ``rules``.
 
     *guards* is the number of hooks that allow the call before it, *observers* of those that look at its result, and
     *strangers* of those that are about another ability.
     """
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
-        _write(Path(folder) / ".system", durability, effects, guards, strangers, observers)
+        system = Path(folder) / ".system"
+        (system / "hooks").mkdir(parents=True)
+        _settings(system, durability, effects, policy=policy)
+        _hooks(system, guards, strangers, observers)
         with open_kernel(folder, catalogue=discover([_OFFERED, *importlib_metadata.distributions()])) as kernel:
             begun = kernel.session("call")
             assert not isinstance(begun, Err), begun
@@ -64,18 +73,21 @@ def ledger_file(made: Session) -> Path:
     return Path(made.ledger._folder.path) / ".events.jsonl"
 
 
-def _write(system: Path, durability: str, effects: str, guards: int, strangers: int, observers: int) -> None:
-    (system / "hooks").mkdir(parents=True)
+def _settings(system: Path, durability: str, effects: str, *, policy: bool) -> None:
     rule = {"match": {"abilities": ["echo"]}, "then": "allow", "reason": "it may be used by everybody"}
     echo = {"summary": "Echo a text back.", "handler": {"tool": "echo"}, "effects": effects, "timeout_ms": 5000}
-    settings = {
+    settings: dict[str, Any] = {
         "schema_version": "v1",
         "profile": "bench",
         "profiles": {"bench": {"durability": durability}},
-        "policies": {"baseline": {"kind": "rules", "rules": [rule], "default": "deny"}},
         "abilities": {"echo": echo},
     }
+    if policy:
+        settings["policies"] = {"baseline": {"kind": "rules", "rules": [rule], "default": "deny"}}
     _yaml(system / "deedbook.yaml", settings)
+
+
+def _hooks(system: Path, guards: int, strangers: int, observers: int) -> None:
     for number in range(guards):
         _hook(system, f"guard-{number}", "PreToolUse", "allow", "echo")
     for number in range(strangers):

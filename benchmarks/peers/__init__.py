@@ -1,7 +1,7 @@
 """Other projects at the same work, in one process and in turn with ours: `echo` with one text, called in batches.
 
-Ours does all of it: schemas in and out, a hook before and one after, a policy, a chained record on a real file. What each
-peer does, and leaves out, is said in its module. Their versions are pinned in ``requirements-peers.txt``.
+Ours does all of it: schemas in and out, a hook before and one after, a chained record on a real file. What each peer
+does, and leaves out, is said in its module. Their versions are pinned in ``requirements-peers.txt``.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def run() -> Iterator[Line]:
 
 
 async def _measured(peers: list[Peer]) -> list[Line]:
-    with tempfile.TemporaryDirectory(prefix="deedbook-peers-") as folder, session(observers=1) as made:
+    with tempfile.TemporaryDirectory(prefix="deedbook-peers-") as folder, session(observers=1, policy=False) as made:
 
         async def ours() -> None:
             for _ in range(BATCH):
@@ -44,7 +44,9 @@ async def _measured(peers: list[Peer]) -> list[Line]:
         async with AsyncExitStack() as stack:
             batches = {peer.name: await stack.enter_async_context(peer.opened(Path(folder))) for peer in peers}
             times = await _in_turn({"ours": ours, **batches})
-    lines: list[Line] = [Note(f"peers: one call of ours takes {median(times['ours']) * 1e6:.0f} µs of CPU here and now")]
+    lines: list[Line] = [
+        Note(f"peers: one call of ours takes {median(times['ours']) * 1e6:.0f} µs of CPU here and now")
+    ]
     for peer in peers:
         ratio = median(a / b for a, b in zip(times[peer.name], times["ours"], strict=True))
         lines.append(Measure(f"peer {peer.name}: CPU per call to ours", "at least", peer.least, ratio, peer.aim))

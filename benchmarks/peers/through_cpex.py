@@ -5,8 +5,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from cpex.framework import GlobalContext, Plugin, PluginManager, ToolPostInvokePayload, ToolPreInvokePayload
-from cpex.framework import ToolPostInvokeResult, ToolPreInvokeResult
+from cpex.framework import (
+    GlobalContext,
+    Plugin,
+    PluginManager,
+    ToolPostInvokePayload,
+    ToolPostInvokeResult,
+    ToolPreInvokePayload,
+    ToolPreInvokeResult,
+)
 
 from benchmarks.peers.work import BATCH, TEXT, Batch, Peer
 
@@ -37,10 +44,10 @@ async def _opened(folder: Path) -> AsyncIterator[Batch]:
     config.write_text(_CONFIG.format(kind=f"{__name__}.{Allow.__name__}"))
     manager = PluginManager(str(config))
     await manager.initialize()
-    context = GlobalContext(request_id="1")
 
     async def batch() -> None:
-        for _ in range(BATCH):
+        for number in range(BATCH):
+            context = GlobalContext(request_id=str(number))
             before = ToolPreInvokePayload(name="echo", args={"text": TEXT})
             result, local = await manager.invoke_hook("tool_pre_invoke", before, context)
             assert result.continue_processing
