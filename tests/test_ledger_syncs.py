@@ -12,6 +12,8 @@ from writing import NAME, again, begin, checked, code, note
 
 from deedbook import journal
 from deedbook.errors import LedgerError
+from deedbook.events import Entry, label
+from deedbook.files import Folder
 from deedbook.ledger import Ledger
 
 
@@ -98,9 +100,27 @@ def test_os_never_syncs(tmp_path):
     assert disk.callers == []
 
 
+def test_first_durable_event_is_durable_with_the_folders_it_lies_in(tmp_path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr("deedbook.files.os.fsync", lambda fd: synced.append(name_of(fd)) or fsync(fd))
+    with Folder.at(tmp_path / "state", create=True) as state:
+        folder = state.sub("sessions/s", create=True)
+    ledger = Ledger.create(folder, "s", "7a" * 16, fdatasync=lambda fd: synced.append(name_of(fd)))
+    root = Entry(label("session.start", "runtime", None), ledger.span(), None, b"{}")
+    ledger.append([root], durable=True)
+    assert {tmp_path, *(tmp_path / "state" / name for name in ("", "sessions", "sessions/s"))} <= set(synced)
+    assert synced[-1] == tmp_path / "state" / "sessions" / "s" / NAME
+    ledger.close()
+
+
+def name_of(fd: int) -> Path:
+    return Path(os.readlink(f"/proc/self/fd/{fd}"))
+
+
 def test_sealed_values_are_synced_before_the_line_that_names_them(tmp_path):
     order = []
-    ledger = begin(tmp_path, fdatasync=lambda fd: order.append(Path(os.readlink(f"/proc/self/fd/{fd}")).parent.name))
+    ledger = begin(tmp_path, fdatasync=lambda fd: order.append(name_of(fd).parent.name))
     order.clear()
     ledger.append([note(ledger, "x" * 2_000_000)], durable=True)
     ledger.close()
