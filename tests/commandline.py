@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from textwrap import dedent
@@ -26,8 +26,6 @@ ROOT = Path(__file__).parents[1]
 SCHEMAS = Schemas.load(data_folder("schemas"))
 SECONDS = 60
 FORGOTTEN = ("NO_COLOR", "TERM", "DEEDBOOK_TRACEBACK", "LC_ALL", "PYTHONIOENCODING")
-
-Pair = tuple[str | bytes, ...]
 
 
 @attrs.frozen
@@ -192,3 +190,41 @@ def begun(place: Place, event_type: str) -> Iterator[Event]:
     """Yield the events of *event_type* that sessions being written hold already."""
     for path in place.path.glob(".deedbook/sessions/*/.events.jsonl"):
         yield from (event for event in read(path) if event.type == event_type)
+
+
+# --- a model that says what it is told to -----------------------------------------------------------------------------
+
+
+def play(place: Place, entries: Iterable[Mapping[str, Any]], *, usual: bool = True) -> None:
+    """Add the profile ``played``, whose model plays *entries*; the lead and the planner say the *usual* before."""
+    before = [
+        say("lead", {"intent": "greet", "constraints": []}),
+        say("planner", {"steps": [{"id": "s1", "description": "greet"}], "risks": [], "needs_advisor": False}),
+    ]
+    place.write("played.jsonl", "".join(json.dumps(entry) + "\n" for entry in [*(before if usual else []), *entries]))
+    place.configure(
+        "profiles:\n",
+        "profiles:\n  played:\n    flow: review\n"
+        "    models: {standard: {provider: transcript, with: {path: played.jsonl}}}\n",
+    )
+
+
+def say(role: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry in which *role* answers with *message*."""
+    return {"role": role, "response": {"text": json.dumps({**message, "schema_version": "v1"})}}
+
+
+def ask(role: str, tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry in which *role* asks for a tool."""
+    call = {"id": "t1", "name": tool, "args": args}
+    return {"role": role, "response": {"text": "", "tool_calls": [call], "finish_reason": "tool_use"}}
+
+
+def report(output: str) -> dict[str, Any]:
+    """Return an entry in which the worker reports *output*."""
+    return say("worker", {"output": output, "steps_completed": ["s1"], "tool_calls_made": []})
+
+
+def verdict(word: str, feedback: str = "as it should be") -> dict[str, Any]:
+    """Return an entry in which the reviewer decides."""
+    return say("reviewer", {"verdict": word, "feedback": feedback})

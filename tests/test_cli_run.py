@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from commandline import Place
+from commandline import Place, play, report, verdict
 
 HOSTILE = "Say hello to Ada\x1b[2J\x1b]0;owned\x07\u202e\u2066evil\x9b31m"
 REFUSING_HOOK = """
@@ -261,32 +261,3 @@ def test_call_of_a_name_that_is_none_is_denied_and_recorded(place: Place, name: 
     assert "[TOOL_NOT_FOUND]" in ran.err
     assert not [char for char in ran.err if not char.isprintable() and char != "\n"]
     assert place.types(ran.session) == ["session.start", "tool.denied", "session.end"]
-
-
-# --- playing a model --------------------------------------------------------------------------------------------------
-
-
-def play(place: Place, entries: list[dict]) -> None:
-    """Add the profile ``played``, whose model plays *entries* after a lead and a planner that say the usual."""
-    usual = [
-        say("lead", {"intent": "greet", "constraints": []}),
-        say("planner", {"steps": [{"id": "s1", "description": "greet"}], "risks": [], "needs_advisor": False}),
-    ]
-    place.write("played.jsonl", "".join(json.dumps(entry) + "\n" for entry in [*usual, *entries]))
-    place.configure(
-        "profiles:\n",
-        "profiles:\n  played:\n    flow: review\n"
-        "    models: {standard: {provider: transcript, with: {path: played.jsonl}}}\n",
-    )
-
-
-def say(role: str, message: dict) -> dict:
-    return {"role": role, "response": {"text": json.dumps({**message, "schema_version": "v1"})}}
-
-
-def report(output: str) -> dict:
-    return say("worker", {"output": output, "steps_completed": ["s1"], "tool_calls_made": []})
-
-
-def verdict(word: str, feedback: str = "as it should be") -> dict:
-    return say("reviewer", {"verdict": word, "feedback": feedback})

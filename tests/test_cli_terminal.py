@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from commandline import COMMAND, SECONDS, Place, ended, environment
+from commandline import COMMAND, SECONDS, Place, ask, ended, environment, play
 
 ESCAPE = "\x1b["
 
@@ -97,10 +97,7 @@ def test_json_is_indented_where_a_person_looks_on_and_still_spelled(place: Place
 
 
 def test_progress_spells_what_a_model_says(place: Place):
-    from test_cli_run import play
-
-    call = {"id": "t1", "name": "x\x1b[31m\ny", "args": {}}
-    play(place, [{"role": "worker", "response": {"text": "", "tool_calls": [call], "finish_reason": "tool_use"}}])
+    play(place, [ask("worker", "x\x1b[31m\ny", {})])
     _, _, shown = on_a_terminal(place, "run", "--profile", "played", "Say hello to Ada", NO_COLOR="1")
     assert ESCAPE not in shown
     assert "x\\u{1b}[31m\\u{a}y" in shown
