@@ -258,6 +258,9 @@ REFUSED = {
         an_ability("uses: [b]\n"), "BINDING_INVALID", f"{A}:5:1", "ability 'b' is not declared",
     ),
     "a glob that fits nothing": (an_ability("uses: ['b/**']\n"), "BINDING_INVALID", f"{A}:5:1", "'b/**'"),
+    "a glob that is too large": (
+        an_ability(f"uses: ['{'**a*' * 9000}']\n"), "BINDING_INVALID", f"{A}:5:1", "the glob is too large",
+    ),
     "a fact that does not exist": (
         lambda shop: (shop.offer("hook", "f", workshop.hook(reads=frozenset({"session.cals"}))),
                       shop.hook("h", plugin="f")),
@@ -520,7 +523,7 @@ def furnished(tmp_path_factory):
     shop.withdraw()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_byte_of_any_source_changes_the_digest_or_is_refused(furnished, data):
     shop, before = furnished
