@@ -1,0 +1,214 @@
+"""The kernel: a workspace opened, with all that it holds given back, whatever goes wrong."""
+
+import gc
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+
+import pytest
+
+from deedbook import DeedbookError, Err, HandlerSpec, deny, open_kernel
+from deedbook.errors import LedgerError
+from deedbook.kernel import VERSION
+from deedbook.reader import read, sessions
+from deedbook_testing import Lab
+
+
+def descriptors():
+    gc.collect()  # earlier tests may have left some to the collector
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+def code(function, *args, **more):
+    with pytest.raises(DeedbookError) as caught:
+        function(*args, **more)
+    return caught.value.error.code
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def test_kernel_opens_from_any_folder_below_the_workspace(lab):
+    below = lab.path / "src" / "deep"
+    below.mkdir(parents=True)
+    with open_kernel(below) as kernel:
+        assert kernel.workspace.root == lab.path
+
+
+def test_where_there_is_no_workspace_there_is_no_kernel(tmp_path):
+    assert code(open_kernel, tmp_path) == "WORKSPACE_NOT_FOUND"
+
+
+def test_profile_that_is_not_declared_is_named_with_those_that_are(lab):
+    lab.settings(profiles={"local": {}, "prod": {}})
+    with pytest.raises(DeedbookError, match="prod"):
+        lab.kernel(profile="prodd")
+
+
+def test_principal_that_is_not_declared_is_named_with_those_that_are(lab):
+    lab.settings(principals={"ada": {"roles": ["writer"]}})
+    kernel = lab.kernel()
+    assert kernel.principal("ada").roles == frozenset({"writer"})
+    with pytest.raises(DeedbookError, match="ada"):
+        kernel.principal("adda")
+
+
+def test_secret_without_a_value_is_a_fault_only_where_a_plugin_wants_it(lab, monkeypatch):
+    monkeypatch.delenv("LAB_TOKEN", raising=False)
+    lab.settings(secrets={"token": {"env": "LAB_TOKEN"}})
+    lab.kernel()
+
+    class Wants:
+        spec = HandlerSpec()
+
+        def __init__(self, settings, host):
+            self.token = host.secret("token")
+
+        def __call__(self, args, ctx):
+            return self.token.reveal()
+
+    lab.offer("tool", "wants", Wants)
+    lab.settings(abilities={"wants": {"summary": "Wants.", "handler": {"tool": "wants"}}})
+    assert code(lab.kernel) == "SECRET_MISSING"
+
+
+def test_every_fault_of_a_workspace_is_told_at_once(lab):
+    lab.settings(
+        abilities={name: {"summary": "x.", "handler": {"tool": f"missing-{name}"}} for name in ("a", "b")},
+        policies={"p": {"kind": "missing-kind"}},
+    )
+    with pytest.raises(DeedbookError) as caught:
+        lab.kernel()
+    assert {error.code for error in caught.value.errors} == {"PLUGIN_MISSING"}
+    assert len(caught.value.errors) == 3
+
+
+def test_state_folder_of_another_workspace_is_refused(lab, tmp_path):
+    shared = str(tmp_path / "shared-state")
+    lab.settings(state=shared)
+    lab.kernel()
+    other = Lab(tmp_path / "other")
+    other.settings(state=shared)
+    assert code(other.kernel) == "STATE_IN_USE"
+
+
+# --- what it holds ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not descriptors(), reason="no /proc here")
+def test_kernel_and_sessions_give_back_every_descriptor(lab):
+    lab.tool("act", lambda args, ctx: None, effects="write")
+    catalogue = lab.catalogue()
+
+    def live():
+        with open_kernel(lab.path, catalogue=catalogue) as kernel:
+            for _ in range(3):
+                with kernel.session().value as session:
+                    session.call("act", {})
+
+    live()
+    before, threads = descriptors(), threading.active_count()
+    live()
+    assert (descriptors(), threading.active_count()) == (before, threads)
+
+
+@pytest.mark.skipif(not descriptors(), reason="no /proc here")
+def test_kernel_that_cannot_be_opened_gives_back_every_descriptor(lab):
+    lab.tool("act", lambda args, ctx: None)
+    lab.hook("broken", "PreToolUse", lambda call: None, match={"kinds": ["tool"]})
+    catalogue = lab.catalogue()
+    code(open_kernel, lab.path, catalogue=catalogue)
+    before = descriptors()
+    code(open_kernel, lab.path, catalogue=catalogue)
+    assert descriptors() == before
+
+
+@pytest.mark.skipif(not descriptors(), reason="no /proc here")
+def test_session_that_is_refused_or_cannot_begin_gives_back_every_descriptor(lab):
+    lab.hook("gate", "SessionStart", lambda *given: deny("no"))
+    kernel = lab.kernel()
+    kernel.session()
+    before = descriptors()
+    assert isinstance(kernel.session(), Err)
+    assert descriptors() == before
+
+
+def broken(fd):
+    raise OSError(5, "input/output error")
+
+
+@pytest.mark.skipif(not descriptors(), reason="no /proc here")
+def test_session_whose_first_line_cannot_be_made_durable_does_not_begin(lab):
+    lab.settings(profile="p", profiles={"p": {"durability": "always"}})
+    kernel = lab.kernel()
+    with kernel.session().value:
+        pass
+    before = descriptors()
+    with pytest.raises(LedgerError):
+        kernel.session(fdatasync=broken)
+    assert descriptors() == before
+
+
+def test_session_whose_head_cannot_be_written_down_does_not_begin(lab):
+    kernel = lab.kernel()
+    kernel.ledger.close()
+    with pytest.raises(LedgerError):
+        kernel.session()
+    (one,) = sessions(kernel.state)
+    assert one.state == "interrupted"
+
+
+def test_closing_a_kernel_twice_is_fine(lab):
+    kernel = lab.kernel()
+    kernel.close()
+    kernel.close()
+
+
+def test_sessions_of_one_kernel_live_at_the_same_time_each_with_its_own_ledger(lab):
+    lab.tool("act", lambda args, ctx: args["n"])
+    kernel = lab.kernel()
+    with kernel.session().value as one, kernel.session().value as two:
+        assert [session.call("act", {"n": n}).value for n, session in enumerate((one, two, one))] == [0, 1, 2]
+    assert [event.payload["result"] for event in lab.all("tool.result", one)] == [0, 2]
+    assert [event.payload["result"] for event in lab.all("tool.result", two)] == [1]
+
+
+def test_sessions_begin_in_many_threads_and_all_heads_are_written_down(lab):
+    kernel = lab.kernel()
+
+    def live(_):
+        with kernel.session().value as session:
+            return session.id
+
+    with ThreadPoolExecutor(8) as threads:
+        ids = list(threads.map(live, range(24)))
+    assert len(set(ids)) == 24
+    heads = [event.payload for event in read(lab.state / "workspace") if event.type == "ledger.session"]
+    assert {head["session_id"] for head in heads if head["state"] == "ended"} == set(ids)
+    assert [each.state for each in sessions(kernel.state)] == ["ended"] * 24
+
+
+def test_charter_is_recorded_once_and_again_when_it_changed(lab):
+    lab.tool("act", lambda args, ctx: None)
+    lab.kernel().close()
+    lab.kernel().close()
+    lab.settings(enforcement="observe")
+    lab.kernel().close()
+    charters = [event.payload for event in read(lab.state / "workspace") if event.type == "ledger.charter"]
+    assert len(charters) == 2
+    assert charters[0]["previous"] is None
+    assert charters[1]["previous"] == charters[0]["digest"]
+    assert charters[1]["looser"]
+
+
+def test_session_names_the_charter_that_is_kept_under_its_digest(lab):
+    with lab.session():
+        pass
+    digest = lab.payload("session.start")["charter"]
+    kept = [place for place in lab.state.rglob("*") if digest in place.name]
+    assert kept
+
+
+def test_reading_the_version_of_the_kernel_needs_no_workspace():
+    assert version("deedbook") == VERSION
