@@ -15,7 +15,6 @@ through `Door.before` and `Door.after`. The nine steps:
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from threading import RLock
 from typing import Any, TypeAlias
 
@@ -59,7 +58,8 @@ class Door:
         self.doubt = False
         self.scribe = Scribe(ledger, bindings.enforcement)
         self._opening: set[str] = set()
-        self._turn = RLock() if bindings.reads else nullcontext()
+        self._turn = RLock()
+        self._decide = self._in_turn if bindings.reads else self._before
         self._always = bindings.charter.document["durability"] == "always"
         self._facts = facts
         self._contexts = contexts
@@ -85,8 +85,7 @@ class Door:
     def before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
         try:
-            with self._turn:  # facts hold until the intent is recorded that rests on them
-                return self._before(caller, ability, args, cause)
+            return self._decide(caller, ability, args, cause)
         except IntakeError as problem:
             return self.refuse(caller, ability, problem.error, cause)
         except LedgerError as problem:
@@ -119,6 +118,11 @@ class Door:
         except LedgerError as problem:
             return Err(problem.error)
         return Err(error)
+
+    def _in_turn(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
+        """Let facts hold until the intent is recorded that rests on them."""
+        with self._turn:
+            return self._before(caller, ability, args, cause)
 
     def _before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         bound = self.bindings.abilities.get(ability)

@@ -109,9 +109,8 @@ def merge(asked: Iterable[tuple[BoundGate, Decision]]) -> tuple[BoundGate, Decis
     worst = None
     rank = 0
     for pair in asked:
-        found = RANK[pair[1].outcome]
-        if found > rank:
-            worst, rank = pair, found
+        if pair[1] is not ALLOW and RANK[pair[1].outcome] > rank:
+            worst, rank = pair, RANK[pair[1].outcome]
     return worst
 
 

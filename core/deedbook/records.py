@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from . import canonical
 from .bindings import Bound, Caller
-from .contracts import Object
+from .contracts import ALLOW, Object
 from .errors import DomainError
 from .events import Entry, label
 from .gates import Asked, Minutes
@@ -138,7 +138,7 @@ def outcome_of(asked: Asked) -> str:
     """Return what a round of answers comes to: the gravest of them."""
     gravest = "allow"
     for _, decision in asked:
-        if decision.outcome != "allow" and _GRAVITY[decision.outcome] > _GRAVITY[gravest]:
+        if decision is not ALLOW and _GRAVITY[decision.outcome] > _GRAVITY[gravest]:
             gravest = decision.outcome
     return gravest
 
