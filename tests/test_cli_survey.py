@@ -130,9 +130,7 @@ def test_report_elsewhere_is_denied_by_policy_and_named(library: Place):
     assert {denied["name"] for denied in library.payloads("tool.denied", ran.session)} == {"file-write"}
 
 
-@pytest.mark.parametrize(
-    "path", ["reports/../docs/a.md", "/etc/hosts", "../outside.md", "Reports/x.md"]
-)
+@pytest.mark.parametrize("path", ["reports/../docs/a.md", "/etc/hosts", "../outside.md", "Reports/x.md"])
 def test_path_that_only_looks_like_reports_is_denied(library: Place, path: str):
     skill = library.path / ".system/skills/survey/SKILL.md"
     skill.write_text(skill.read_text(encoding="utf-8").replace("path: reports/survey.md", f"path: {path}"))

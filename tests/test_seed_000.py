@@ -278,12 +278,15 @@ def missing(events: Iterable[Event]) -> Iterator[str]:
 
 
 def unanswered(told: list[Event]) -> Iterator[str]:
-    """Yield every request and every call without exactly one outcome."""
+    """Yield every request and every call without exactly one outcome, and every outcome of nothing."""
+    spans = {event.span for event in told}
     for event in told:
         if event.type in OUTCOMES:
             outcomes = [other for other in told if other.parent == event.span and other.type in OUTCOMES[event.type]]
             if len(outcomes) != 1:
                 yield f"{event.type} with {len(outcomes)} outcomes"
+        elif event.parent is not None and event.parent not in spans:
+            yield f"{event.type} without what caused it"
 
 
 def unhanded(told: list[Event]) -> Iterator[str]:
