@@ -158,6 +158,20 @@ def test_interrupt_while_an_intent_is_made_durable_leaves_no_call_without_an_out
     assert lab.payload("session.end") == {"ok": False, "reason": "interrupted"}
 
 
+def test_interrupt_while_an_outcome_is_made_durable_leaves_exactly_that_outcome(lab):
+    def disk(fd):
+        if armed.pop("now", False):
+            raise KeyboardInterrupt
+
+    armed = {}
+    lab.settings(profile="p", profiles={"p": {"durability": "always"}})
+    lab.tool("edit", lambda args, ctx: armed.update(now=True))
+    session = lab.session(fdatasync=disk)
+    with pytest.raises(KeyboardInterrupt), session:
+        session.call("edit", {})
+    assert lab.types()[1:] == ["tool.call", "tool.result", "session.end"]
+
+
 def test_denied_and_broken_calls_leave_no_ticket_open(lab):
     lab.tool("broken", lambda args, ctx: 1 / 0)
     lab.tool("denied", lambda args, ctx: 1)

@@ -130,6 +130,15 @@ def test_tool_reaches_no_model_that_it_does_not_declare_to_use(lab):
     assert "llm.request" not in lab.types()
 
 
+def test_tool_reaches_a_model_that_it_declares_to_use(lab):
+    request = {"messages": [{"role": "user", "content": "hi"}], "model": "m", "schema_version": "v2"}
+    lab.model(lambda request, ctx: "hello")
+    lab.tool("wise", lambda args, ctx: ctx.call("model/standard", request)["text"], uses=["model/standard"])
+    with lab.session() as session:
+        assert session.call("wise", {}) == Ok("hello")
+    assert lab.one("llm.request").parent == lab.one("tool.call").span
+
+
 def test_handler_that_kept_its_context_can_ask_for_nothing_after_its_call(lab):
     kept = []
     lab.tool("inner", lambda args, ctx: pytest.fail("the call is over"))
