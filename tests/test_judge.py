@@ -29,7 +29,7 @@ from parts import (
 from deedbook import canonical
 from deedbook import judge as module
 from deedbook.bindings import Scope
-from deedbook.contracts import ALLOW, Call, Decision, Principal, allow, ask, deny, transform
+from deedbook.contracts import ALLOW, PATHS, Call, Decision, Principal, allow, ask, deny, transform
 from deedbook.gates import RANK
 from deedbook.judge import MAX_NESTING, Circumstances, Verdict, judge, make_call
 from deedbook.schema import Schemas, data_folder, foreign

@@ -222,7 +222,6 @@ def test_rules_may_be_asked_by_many_threads():
         ({"rules": [{"match": None, "then": "allow"}]}, "$.rules[0].match: "),
         ({"rules": [{"match": {"kinds": "tool"}, "then": "allow"}]}, 'match.kinds: unknown key; did you mean "kind"?'),
         ({"rules": [{"match": {"paths": "/etc/*"}, "then": "allow"}]}, "$.rules[0].match.paths: "),
-        ({"rules": [{"match": {"scopes": "text"}, "then": "deny"}]}, "match.scopes: a call does not carry"),
         ({"rules": [], "default": "advisory"}, "$.default: "),
         ({"rules": [], "defualt": "allow"}, 'did you mean "default"?'),
         (None, "$: "),
@@ -233,6 +232,18 @@ def test_rules_refuse_and_say_where_and_why(settings, said):
     errors = refused(settings)
     assert {error.code for error in errors} == {"BINDING_INVALID"}
     assert any(said in error.message for error in errors), errors
+
+
+def test_rules_see_the_scopes_and_the_paths_of_the_ability():
+    rules = [
+        {"match": {"scopes": "mail"}, "then": "deny"},
+        {"match": {"paths": "secrets/**"}, "then": "deny"},
+    ]
+    policy = Rules({"rules": rules, "default": "allow"}, None)
+    asked = call(args={"target": "secrets/key", "path": "docs/a.md"})
+    assert policy(asked).outcome == "allow"
+    assert policy(attrs.evolve(asked, paths=("/target",))).signals == {"rule": 1}
+    assert policy(attrs.evolve(asked, scopes=frozenset({"mail"}))).signals == {"rule": 0}
 
 
 def test_rules_with_when_are_not_available():

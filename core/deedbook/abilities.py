@@ -5,10 +5,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from .conditions import glob_test, too_large
-from .contracts import Object
+from .contracts import PATHS, Object
 from .declarations import AbilitySource, Profile, Workspace
 from .linker import Linked, Linker, Where, at, declared, in_profile, says_nothing
-from .match import EFFECTS, PATHS
+from .match import EFFECTS
 
 KINDS: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool", "provider": "model", "flow": "flow"})
 """Kind of plugin behind an ability, and the kind of ability it makes."""

@@ -206,6 +206,8 @@ class _Freezer:
             summary=entry["summary"],
             effects=entry["effects"],
             tags=facts.tags,
+            scopes=facts.scopes,
+            paths=facts.paths,
             handler=handler,
             takes=takes,
             gives=gives,

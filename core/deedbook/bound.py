@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 
 from . import canonical
-from .contracts import Effects, Handler, Principal
+from .contracts import PATHS, Effects, Handler, Principal
 from .gates import BoundGate
 from .schema import Validator
 
@@ -65,6 +65,8 @@ class Bound:
     summary: str
     effects: Effects
     tags: frozenset[str]
+    scopes: frozenset[str] = frozenset()
+    paths: tuple[str, ...] = PATHS
     handler: Handler
     takes: Validator
     gives: Validator

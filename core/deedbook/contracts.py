@@ -7,7 +7,7 @@ may change. The groups: ``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks
 """
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, BinaryIO, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 import pluggy
@@ -16,6 +16,8 @@ Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 Object: TypeAlias = Mapping[str, Any]
 Effects: TypeAlias = Literal["none", "read", "write", "irreversible"]
 Outcome: TypeAlias = Literal["allow", "transform", "ask", "deny"]
+
+PATHS: Final = ("/path", "/file_path", "/paths")  # the arguments that are paths, where an ability says nothing else
 
 S = TypeVar("S")
 Spec_co = TypeVar("Spec_co", covariant=True)
@@ -80,7 +82,8 @@ class Call:
     """One use of an ability, as gates see it.
 
     *now* is the recorded time (RFC 3339, UTC, milliseconds); a gate has no other clock. *digest* is the SHA-256 of the
-    canonical ``{ability, args, principal}``; an approval binds to it. *facts* holds what the gate's ``reads`` named.
+    canonical ``{ability, args, principal}``; an approval binds to it. *facts* holds what the gate's ``reads`` named,
+    *scopes* what the ability is about, *paths* JSON pointers to the arguments that are paths.
     """
 
     ability: str
@@ -96,6 +99,8 @@ class Call:
     now: str
     digest: str
     facts: Object
+    scopes: frozenset[str] = frozenset()
+    paths: tuple[str, ...] = PATHS
 
 
 @attrs.frozen
@@ -357,7 +362,6 @@ class Lifecycle:
 
 class Plugin(Protocol[Spec_co, Made_co]):
     """The one shape of every plugin class."""
-
     @property
     def spec(self) -> Spec_co:
         """What the plugin declares; read without constructing it."""
@@ -366,14 +370,10 @@ class Plugin(Protocol[Spec_co, Made_co]):
         """Construct, once, when bound."""
 
 
-Acting: TypeAlias = Plugin[HandlerSpec, Handler]
-"""``deedbook.tools``, ``.providers``, ``.flows``: three groups, one shape."""
-PolicyKind: TypeAlias = Plugin[GateSpec, Gate]
-"""``deedbook.policy_kinds``: the settings are the policy's YAML body."""
-Hook: TypeAlias = Plugin[GateSpec, object]
-"""``deedbook.hooks``: methods of `Lifecycle`, marked with `hookimpl`."""
-SkillLoader: TypeAlias = Plugin[GateSpec, Skills]
-"""``deedbook.skill_loaders``."""
+Acting: TypeAlias = Plugin[HandlerSpec, Handler]  # deedbook.tools, .providers, .flows: three groups, one shape
+PolicyKind: TypeAlias = Plugin[GateSpec, Gate]  # deedbook.policy_kinds: settings are the policy's YAML body
+Hook: TypeAlias = Plugin[GateSpec, object]  # deedbook.hooks: methods of `Lifecycle`, marked with `hookimpl`
+SkillLoader: TypeAlias = Plugin[GateSpec, Skills]  # deedbook.skill_loaders
 
 
 @attrs.frozen

@@ -109,7 +109,7 @@ def make_call(bindings: Bindings, caller: Caller, bound: Bound, args: Any, raw: 
     identity = b'{"ability":"%b","args":%b,"principal":"%b"}' % (bound.id.encode(), raw, principal.id.encode())
     return Call(
         bound.id, bound.kind, args, bound.effects, bound.tags, principal, caller.role, caller.skill,
-        bindings.enforcement, when.session, when.now, sha256(identity).hexdigest(), {},
+        bindings.enforcement, when.session, when.now, sha256(identity).hexdigest(), {}, bound.scopes, bound.paths,
     )  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def _opened(workspace: Workspace, catalogue: Catalogue, held: ExitStack) -> Kern
     """Open what a kernel holds, each thing to be closed with *held*."""
     state = held.enter_context(Folder.at(workspace.state, create=True))
     root = held.enter_context(Folder.at(workspace.root))
-    ledger = WorkspaceLedger.open(state, workspace=identity_of(workspace), kernel=VERSION)
+    ledger = WorkspaceLedger.open(state, workspace=identity_of(workspace), kernel=VERSION, sealer=sealer_of(workspace))
     held.callback(ledger.close)
 
     def record(opened: Opened) -> None:
@@ -156,7 +156,7 @@ def close_session(workspace: Workspace, identity: str) -> int:
             unknown = close_interrupted(ledger, read(workspace.state / "sessions" / identity))
         finally:
             ledger.close()
-        own = WorkspaceLedger.open(state, workspace=identity_of(workspace), kernel=VERSION)
+        own = WorkspaceLedger.open(state, workspace=identity_of(workspace), kernel=VERSION, sealer=sealer_of(workspace))
         try:
             write_head(own, ledger, "interrupted")
         finally:

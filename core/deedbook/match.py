@@ -32,7 +32,7 @@ from .conditions import (
     some,
     too_large,
 )
-from .contracts import Call, Effects, Object
+from .contracts import PATHS, Call, Effects, Object
 from .errors import BindingError, DomainError, IntakeError, fault, raise_all
 from .lint import Violation, suggest, violation
 
@@ -43,8 +43,6 @@ KINDS: Final = ("tool", "flow", "model", "memory")
 DEFAULT_KINDS: Final = ("tool", "flow")
 EFFECTS: Final = ("none", "read", "write", "irreversible")
 _CHOICES: Final = MappingProxyType({"kind": KINDS, "effects": EFFECTS})
-PATHS: Final = ("/path", "/file_path", "/paths")
-"""Where an ability's path arguments stand, unless it says so itself."""
 
 
 def _choice(description: str, names: Sequence[str]) -> dict[str, Any]:

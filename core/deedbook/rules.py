@@ -53,7 +53,7 @@ SETTINGS: Final[Object] = {
 
 _IN_MATCH: Final = re.compile("/rules/[0-9]+/match(/|$)").match
 _SHAPE: Final = foreign(SETTINGS, place="policy kind rules")
-_Key: TypeAlias = tuple[str, str, Effects, frozenset[str]]
+_Key: TypeAlias = tuple[str, str, Effects, frozenset[str], frozenset[str], tuple[str, ...]]
 
 
 @attrs.frozen(eq=False)
@@ -80,7 +80,7 @@ class Rules:
 
     def __call__(self, call: Call) -> Decision:
         """Return the decision of the first rule that holds for *call*, else the default."""
-        key = (call.ability, call.kind, call.effects, call.tags)
+        key = (call.ability, call.kind, call.effects, call.tags, call.scopes, call.paths)
         plan = self._plans.get(key) or self._plan(key)
         for test, decision in plan.tests:
             if test(call):
@@ -89,8 +89,7 @@ class Rules:
 
     def _plan(self, key: _Key) -> Plan:
         """Decide the static parts once for each ability; the memory is bounded, since ids may come from outside."""
-        ability, kind, effects, tags = key
-        plan = _plan(self._rules, self._default, AbilityFacts(ability, kind, effects, tags))
+        plan = _plan(self._rules, self._default, AbilityFacts(*key))
         if len(self._plans) >= _REMEMBERED:
             self._plans.clear()
         return self._plans.setdefault(key, plan)
@@ -138,9 +137,6 @@ def _rule_faults(rule: Object, at: Steps) -> Iterator[DomainError]:
 
 
 def _match_faults(body: Any, at: Steps) -> Iterator[DomainError]:
-    if isinstance(body, dict) and "scopes" in body:
-        why = "a call does not carry its ability's scopes; write them in the match of the policy, not of a rule"
-        yield fault("BINDING_INVALID", str(violation((*at, "scopes"), why)))
     try:
         Match.compile(body, at=at)
     except BindingError as refused:
