@@ -367,7 +367,7 @@ def test_call_tells_gates_who_asks_for_what_under_which_circumstances() -> None:
     assert attrs.asdict(seen[0], recurse=False) | {"digest": ""} == {
         "ability": "echo", "kind": "tool", "args": {"a": [1]}, "effects": "write", "tags": {"destructive"},
         "principal": ADA, "role": "worker", "skill": "greet", "enforcement": "enforce", "session": "s1",
-        "now": WHEN.now, "digest": "", "facts": {},
+        "now": WHEN.now, "digest": "", "facts": {}, "scopes": frozenset(), "paths": PATHS,
     }  # fmt: skip
 
 
