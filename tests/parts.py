@@ -6,7 +6,7 @@ from typing import Any, cast
 from deedbook import canonical
 from deedbook.bindings import EVERYTHING, Bindings, Bound, Caller, words
 from deedbook.charter import Charter
-from deedbook.contracts import ALLOW, Call, Decision, Principal
+from deedbook.contracts import ALLOW, PATHS, Call, Decision, Principal
 from deedbook.gates import BoundGate
 from deedbook.handlers import Ticket
 from deedbook.judge import Circumstances, Verdict, judge
@@ -52,7 +52,7 @@ def bound(handler: Any = None, **more: Any) -> Bound:
     gates = (*more.get("rewriters", ()), *more.get("guards", ()), *more.get("policies", ()))
     given: dict[str, Any] = {
         "summary": "", "effects": "read", "tags": frozenset(), "takes": ANYTHING, "gives": ANYTHING,
-        "takes_document": {}, "interruptible": False, "timeout": float("inf"), "durable": False, "uses": EVERYTHING,
+        "takes_document": {}, "scopes": frozenset(), "paths": PATHS, "interruptible": False, "timeout": float("inf"), "durable": False, "uses": EVERYTHING,
         "big_integers": False, "rewriters": (), "guards": (), "policies": (), "observers": (),
         "reads": frozenset().union(*(each.reads for each in gates)),
     }  # fmt: skip

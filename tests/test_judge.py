@@ -362,10 +362,11 @@ def test_judge_cannot_go_on_without_a_fact_that_a_gate_reads() -> None:
 
 def test_call_tells_gates_who_asks_for_what_under_which_circumstances() -> None:
     seen: list[Call] = []
-    ability = bound(guards=(gate(ask=asking(seen)),), effects="write", tags=frozenset({"destructive"}))
+    about: dict[str, Any] = {"tags": frozenset({"destructive"}), "scopes": frozenset({"text"}), "paths": ("/file",)}
+    ability = bound(guards=(gate(ask=asking(seen)),), effects="write", **about)
     decide(ability, {"a": [1]}, caller=caller(role="worker", skill="greet"))
     assert attrs.asdict(seen[0], recurse=False) | {"digest": ""} == {
-        "ability": "echo", "kind": "tool", "args": {"a": [1]}, "effects": "write", "tags": {"destructive"},
+        "ability": "echo", "kind": "tool", "args": {"a": [1]}, "effects": "write", **about,
         "principal": ADA, "role": "worker", "skill": "greet", "enforcement": "enforce", "session": "s1",
         "now": WHEN.now, "digest": "", "facts": {}, "scopes": frozenset(), "paths": PATHS,
     }  # fmt: skip
