@@ -109,7 +109,7 @@ FLOORS = (
 """Every module of the kernel, from the ground up: the floor's name, and what each module says."""
 
 FLOOR = {module: number for number, (_, modules) in enumerate(FLOORS) for module in modules}
-CLI = {"output": 0, "process": 0, "progress": 1, "common": 1, "ledgers": 1, "acting": 2}
+CLI = {"output": 0, "process": 0, "progress": 1, "common": 1, "ledgers": 1, "acting": 2, "heads": 2}
 """The command line has floors of its own: commands stand on these, `__init__` on the commands."""
 PURE = (
     "changes", "conditions", "detectors", "effort", "fitting", "folds", "judge", "lint", "match", "records", "routing",
