@@ -52,7 +52,8 @@ def bound(handler: Any = None, **more: Any) -> Bound:
     gates = (*more.get("rewriters", ()), *more.get("guards", ()), *more.get("policies", ()))
     given: dict[str, Any] = {
         "summary": "", "effects": "read", "tags": frozenset(), "takes": ANYTHING, "gives": ANYTHING,
-        "takes_document": {}, "scopes": frozenset(), "paths": PATHS, "interruptible": False, "timeout": float("inf"), "durable": False, "uses": EVERYTHING,
+        "takes_document": {}, "scopes": frozenset(), "paths": PATHS, "interruptible": False, "timeout": float("inf"),
+        "durable": False, "uses": EVERYTHING,
         "big_integers": False, "rewriters": (), "guards": (), "policies": (), "observers": (),
         "reads": frozenset().union(*(each.reads for each in gates)),
     }  # fmt: skip

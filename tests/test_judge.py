@@ -29,7 +29,7 @@ from parts import (
 from deedbook import canonical
 from deedbook import judge as module
 from deedbook.bindings import Scope
-from deedbook.contracts import ALLOW, PATHS, Call, Decision, Principal, allow, ask, deny, transform
+from deedbook.contracts import ALLOW, Call, Decision, Principal, allow, ask, deny, transform
 from deedbook.gates import RANK
 from deedbook.judge import MAX_NESTING, Circumstances, Verdict, judge, make_call
 from deedbook.schema import Schemas, data_folder, foreign
@@ -368,7 +368,7 @@ def test_call_tells_gates_who_asks_for_what_under_which_circumstances() -> None:
     assert attrs.asdict(seen[0], recurse=False) | {"digest": ""} == {
         "ability": "echo", "kind": "tool", "args": {"a": [1]}, "effects": "write", **about,
         "principal": ADA, "role": "worker", "skill": "greet", "enforcement": "enforce", "session": "s1",
-        "now": WHEN.now, "digest": "", "facts": {}, "scopes": frozenset(), "paths": PATHS,
+        "now": WHEN.now, "digest": "", "facts": {},
     }  # fmt: skip
 
 
