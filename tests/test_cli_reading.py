@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commandline import SCHEMAS, Place
+from ledgers import forge
 
 from deedbook.verify import verify_file
 
@@ -72,7 +73,7 @@ def test_reading_a_workspace_in_which_nothing_happened_creates_nothing(place: Pl
     assert place.run("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"] == []
     assert place.run("verify", status=0).out == "no ledgers yet\n"
     assert place.run("verify", "--json", status=0).fits("output_verify_v1") == {
-        "schema_version": "v1", "sound": True, "reports": []
+        "schema_version": "v1", "sound": True, "reports": [], "missing": []
     }  # fmt: skip
     place.run("abilities", status=0)
     assert not (place.path / ".deedbook").exists()
@@ -260,6 +261,35 @@ def test_verify_finds_whole_lines_that_were_cut_or_swapped(copy: Place, run: str
     assert "line 5: " in copy.run("verify", run, status=4).out
     path.write_bytes(b"".join([*lines[:4], lines[5], lines[4], *lines[6:]]))
     assert "line 5: " in copy.run("verify", run, status=4).out
+
+
+def test_end_that_was_cut_off_is_known_to_the_workspace_ledger(copy: Place, run: str):
+    path = copy.ledger(run)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-3]))
+    assert copy.run("verify", run, status=0).out.endswith("sound\n"), "the file alone cannot tell"
+    ran = copy.run("verify", status=4)
+    assert f"missing  session {run}: events: expected at least {len(lines)}, found {len(lines) - 3}" in ran.out
+    assert "error: 1 sessions are NOT what the workspace ledger knows of them" in ran.err
+    answer = copy.run("verify", "--json", status=4).fits("output_verify_v1")
+    assert (answer["sound"], [each["session"] for each in answer["missing"]]) == (False, [run])
+
+
+def test_session_that_was_removed_is_known_to_the_workspace_ledger(copy: Place, run: str):
+    events = len(copy.events(run))
+    shutil.rmtree(copy.ledger(run).parent)
+    ran = copy.run("verify", status=4)
+    assert f"missing  session {run}: file: expected a ledger of {events} events, ended, found none" in ran.out
+    assert run not in copy.run("sessions", status=0).out
+
+
+def test_session_that_was_written_anew_is_known_to_the_workspace_ledger(copy: Place, run: str):
+    path = copy.ledger(run)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(forge([line.replace(b"Hello, Ada!", b"Hello, Eve!") for line in lines])))
+    assert copy.run("verify", run, status=0).out.endswith("sound\n"), "the file alone cannot tell"
+    ran = copy.run("verify", status=4)
+    assert f"missing  session {run}: envelope_hash of line {len(lines)}: expected " in ran.out
 
 
 def test_torn_last_line_is_told_and_left_alone(copy: Place, run: str):
