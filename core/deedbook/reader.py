@@ -57,7 +57,15 @@ def _events(file: BinaryIO, name: str) -> Iterator[Event]:
     with file:
         for seq, raw in enumerate(_lines(file, name)):
             place = f"{name}:{seq + 1}"
-            yield _old_event(raw, seq, place) if _OLD in raw[-400:] else split_line(raw, place=place).event
+            yield _old_event(raw, seq, place) if _OLD in raw[-400:] else _event(raw, place)
+
+
+def _event(raw: bytes, place: str) -> Event:
+    line = split_line(raw, place=place)
+    try:
+        return line.event
+    except ValueError:
+        raise LedgerError(fault("LEDGER_UNSOUND", "a payload that is no JSON; verify the file", place=place)) from None
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ A file alone cannot tell that its last lines, or all of it, were taken away.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ import attrs
 from deedbook.contracts import Event
 from deedbook.declarations import Workspace
 from deedbook.errors import DeedbookError
-from deedbook.events import MAX_PAYLOAD, split_line
+from deedbook.events import MAX_PAYLOAD, SESSION_ID, split_line
 from deedbook.files import Folder
 from deedbook.lines import Lines
 from deedbook.reader import read
@@ -50,15 +51,10 @@ class Gap:
 def recorded(workspace: Workspace) -> Mapping[str, Head]:
     """Return the last head of every session that the workspace ledger knows, as far as it can be read."""
     heads: dict[str, Head] = {}
-    try:
-        for event in read(own(workspace)):
-            if event.type == "ledger.session":
-                head = _head(event)
+    with suppress(FileNotFoundError, DeedbookError):  # its own verification says what is wrong with it
+        for head in map(_head, read(own(workspace))):
+            if head:
                 heads[head.session] = head
-    except FileNotFoundError:
-        pass
-    except DeedbookError:
-        pass  # its own verification says what is wrong with it
     return heads
 
 
@@ -78,14 +74,18 @@ def gaps(workspace: Workspace, heads: Mapping[str, Head]) -> Iterator[Gap]:
             yield Gap(head.session, f"envelope_hash of line {head.events}", head.head, hash_)
 
 
-def _head(event: Event) -> Head:
+def _head(event: Event) -> Head | None:
+    """Return the head that *event* records; ``None`` if it is of another kind, or not what was written."""
     told = event.payload
-    return Head(str(told["session_id"]), int(told["events"]), str(told["head"]), str(told["state"]))
+    session, events = told.get("session_id"), told.get("events")
+    if event.type != "ledger.session" or not isinstance(session, str) or not SESSION_ID.fullmatch(session):
+        return None
+    return Head(session, events, str(told.get("head")), str(told.get("state"))) if type(events) is int else None
 
 
 def _line(place: Path, number: int) -> tuple[str | None, int]:
     """Return the hash of line *number* of a ledger, and how many lines it has up to there; no hash if it has fewer."""
     with Folder.at(place.parent) as folder, folder.open(place.name) as file:
-        read = deque(enumerate(islice(Lines(file, MAX_LINE), number), 1), maxlen=1)
-    count, last = read.pop() if read else (0, b"")
+        seen = deque(enumerate(islice(Lines(file, MAX_LINE), number), 1), maxlen=1)
+    count, last = seen.pop() if seen else (0, b"")
     return (split_line(last).envelope_hash if count == number else None), count

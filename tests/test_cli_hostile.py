@@ -1,0 +1,157 @@
+"""Whatever stands in its arguments, its ledgers and its workspace's files, the command ends with one of its statuses.
+
+In this process, since there are hundreds of cases: `main` without the process around it.
+"""
+
+import os
+import random
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from commandline import Place
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from deedbook import cli
+from deedbook.cli import COMMANDS
+
+STATUSES = {0, 1, 2, 3, 4, 130}
+ODD = [
+    "",
+    "-",
+    "--",
+    "-C",
+    "--json",
+    "--as",
+    "..",
+    "/",
+    "\x00",
+    "\x1b[31m",
+    "\udcff",
+    "é\u202e",
+    "a" * 5000,
+    "workspace",
+    "-1",
+]
+TEXT = st.text(st.characters(exclude_characters="\x00"), max_size=12)  # no system passes a NUL
+WORDS = st.one_of(st.sampled_from([*COMMANDS, *ODD]), TEXT)
+
+
+def called(args: Sequence[str], cwd: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Call the command in *cwd*; return its status and what it printed."""
+    before, present = sys.argv, Path.cwd()
+    os.chdir(cwd)
+    sys.argv = ["deedbook", *args]
+    try:
+        status = cli._status(cli.Asked())
+    except SystemExit as end:
+        status = end.code
+    finally:
+        sys.argv = before
+        os.chdir(present)
+    told = capsys.readouterr()
+    return status, told.out + told.err
+
+
+def check(status: int, printed: str) -> None:
+    assert status in STATUSES
+    assert "internal error" not in printed
+    assert "Traceback" not in printed
+    assert not [char for char in printed if not char.isprintable() and char != "\n"]
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(WORDS, max_size=5))
+@example(["run", "\udcff"])
+@example(["call", "\udcff", "--args", "{}"])
+@example(["-C", "\udcff", "abilities"])
+@example(["replay", "\udcff\x1b"])
+@example(["verify", "a" * 5000])
+@example(["verify", "/" + "a" * 5000])
+@example(["export", "é", "--as", "\udcff"])
+def test_any_arguments_where_there_is_no_workspace_end_in_a_message(tmp_path, capsys, args):
+    check(*called(args, tmp_path, capsys))
+
+
+@pytest.fixture(scope="module")
+def copy(told: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Give a copy of the workspace with two sessions."""
+    path = tmp_path_factory.mktemp("hostile") / "workspace"
+    shutil.copytree(told.path, path)
+    return Place(path)
+
+
+def mutated(raw: bytes, chance: random.Random) -> bytes:
+    """Return *raw* with something changed: bytes, numbers, strings, types, whole lines."""
+    kind = chance.randrange(8)
+    at = chance.randrange(len(raw))
+    if kind == 0:
+        return raw[:at] + bytes([chance.randrange(256)]) + raw[at + 1 :]
+    if kind == 1:
+        return raw[:at] + raw[at + chance.randrange(1, 200) :]
+    if kind == 2:
+        return raw[:at] + chance.randbytes(chance.randrange(1, 40)) + raw[at:]
+    lines = raw.splitlines(keepends=True)
+    line = chance.randrange(len(lines))
+    if kind == 3:
+        lines[line] = chance.choice([b"\n", b"{}\n", b"[]\n", b"null\n", b"\xff\n", b"[" * 5000 + b"\n", lines[-1]])
+    elif kind == 4:
+        chance.shuffle(lines)
+    else:
+        head, mark, payload = lines[line].partition(b'"payload":')
+        values = [b"1", b"null", b"[]", b'"x"', b'{"$sealed":1}', b"true", b'{"a":{}}', b'"\\ud800"', b"1e999"]
+        members = payload.split(b",")
+        member = chance.randrange(len(members))
+        name = members[member].rpartition(b":")[0]
+        members[member] = (name + b":" if name else b"") + chance.choice(values)
+        lines[line] = head + mark + b",".join(members)[:-2].rstrip(b"}\n") + b"}}\n"
+    return b"".join(lines)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_ledger_is_read_told_and_verified_or_refused(copy: Place, capsys, seed: int):
+    chance = random.Random(seed)
+    session = max(copy.sessions(), key=lambda name: copy.ledger(name).stat().st_size)
+    own = copy.path / ".deedbook/workspace/.events.jsonl"
+    for path in (copy.ledger(session), own):
+        raw = path.read_bytes()
+        name = session if path != own else "workspace"
+        try:
+            for _ in range(8):
+                path.write_bytes(mutated(raw, chance))
+                for args in (["verify"], ["replay", name], ["replay", name, "--json"], ["tree", name], ["sessions"],
+                             ["export", name, "--as", "seed-002"]):  # fmt: skip
+                    check(*called(args, copy.path, capsys))
+        finally:
+            path.write_bytes(raw)
+
+
+SOURCES = [".system/deedbook.yaml", ".system/policies/baseline.yaml", ".system/hooks/allow.yaml",
+           ".system/registry/low-level/echo.yaml", ".system/skills/greet/SKILL.md"]  # fmt: skip
+SHAPES = [b"", b"\x00", b"\xff\xfe", b"- a\n", b"a: &x [*x]\n", b"a: !!python/object:os.system x\n", b"? [a]\n: b\n",
+          b"{" * 3000, b"a: " * 500, b"a: 'x\n", b"%YAML 9\n---\n", b"a: 1\n---\nb: 2\n", b"<<: {a: b}\n", b"\t- x\n",
+          "a: \u202e\x1b[31m\u0085\n".encode(), b"a" * 70_000,
+          b"schema_version: v1\nprofiles: 5\nhooks: []\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_any_source_is_read_or_refused_with_its_name(place: Place, capsys, path: str):
+    source = place.path / path
+    raw = source.read_bytes()
+    lines = raw.splitlines(keepends=True)
+    odd = [
+        raw.replace(b"v1", b"v2"),
+        raw + raw,
+        raw[: len(raw) // 2],
+        b"".join(reversed(lines)),
+        raw.replace(b": ", b":"),
+    ]
+    for text in [*SHAPES, *odd]:
+        source.write_bytes(text)
+        status, printed = called(["abilities"], place.path, capsys)
+        check(status, printed)
+        assert status == 0 or path in printed, printed
+        check(*called(["lock"], place.path, capsys))
