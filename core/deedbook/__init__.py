@@ -72,11 +72,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import the kernel when it is asked for: a plugin's contract does not need it."""
     if name in ("Kernel", "open_kernel"):
-        from . import kernel
+        from . import kernel  # noqa: PLC0415 - that is what this function is for
 
         return getattr(kernel, name)
     if name == "Session":
-        from .session import Session
+        from .session import Session  # noqa: PLC0415 - as above
 
         return Session
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,10 +27,6 @@ hookspec = pluggy.HookspecMarker("deedbook")
 hookimpl = pluggy.HookimplMarker("deedbook")
 
 
-def _object() -> Object:
-    return {}
-
-
 def _any_object() -> Object:
     return {"type": "object"}
 
@@ -44,7 +40,7 @@ class HandlerSpec:
     ``timeout_ms`` a limit; otherwise it only marks a late result. *reconciles*: the handler is a `Reconciler`, too.
     """
 
-    settings: Object = attrs.field(factory=_object)
+    settings: Object = attrs.field(factory=dict)
     takes: Object = attrs.field(factory=_any_object)
     gives: Object = attrs.field(factory=_any_object)
     effects: Effects = "write"
@@ -61,7 +57,7 @@ class GateSpec:
     ``verify`` may ask again. *rewrites*: may answer ``transform``; all rewriters run before all other gates.
     """
 
-    settings: Object = attrs.field(factory=_object)
+    settings: Object = attrs.field(factory=dict)
     reads: frozenset[str] = frozenset()
     pure: bool = False
     rewrites: bool = False
@@ -110,7 +106,7 @@ class Decision:
     outcome: Outcome
     reason: str = ""
     args: Object | None = None
-    signals: Object = attrs.field(factory=_object)
+    signals: Object = attrs.field(factory=dict)
 
 
 ALLOW = Decision("allow")
@@ -235,7 +231,7 @@ class Skill:
     body: str
     allowed: frozenset[str] = frozenset()
     triggers: tuple[str, ...] = ()
-    metadata: Object = attrs.field(factory=_object)
+    metadata: Object = attrs.field(factory=dict)
     source: str = ""
 
 
@@ -362,6 +358,7 @@ class Lifecycle:
 
 class Plugin(Protocol[Spec_co, Made_co]):
     """The one shape of every plugin class."""
+
     @property
     def spec(self) -> Spec_co:
         """What the plugin declares; read without constructing it."""

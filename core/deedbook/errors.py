@@ -138,7 +138,7 @@ class IntakeError(DeedbookError):
     """A value that canonical JSON cannot carry exactly."""
 
 
-class FileRefused(DeedbookError):
+class FileRefused(DeedbookError):  # noqa: N818 - what happened, in the words of `FileNotFoundError`
     """A path that must not be opened."""
 
 
