@@ -160,7 +160,7 @@ class Bare(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Call(self, node):
-        factories = {"attrs.field(factory=_object)": "{}", "attrs.field(factory=_any_object)": '{"type": "object"}'}
+        factories = {"attrs.field(factory=dict)": "{}", "attrs.field(factory=_any_object)": '{"type": "object"}'}
         meant = factories.get(ast.unparse(node))
         return ast.parse(meant, mode="eval").body if meant else self.generic_visit(node)
 
