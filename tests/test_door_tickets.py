@@ -138,8 +138,8 @@ def test_end_waits_for_an_intent_that_is_being_made_durable_and_closes_it(lab):
     )
 
 
-def test_interrupt_while_an_intent_is_made_durable_leaves_no_call_without_an_outcome(lab):
-    """The intent may be in the file although nobody got a ticket; the end of the session looks there."""
+def test_interrupt_while_an_intent_is_made_durable_cancels_the_call_which_never_began(lab):
+    """The intent may be in the file although nobody got a ticket; so the door looks there."""
     ran = []
 
     def disk(fd):
@@ -154,8 +154,43 @@ def test_interrupt_while_an_intent_is_made_durable_leaves_no_call_without_an_out
         session.call("edit", {})
     assert ran == []
     assert lab.types()[1:] == ["tool.call", "tool.error", "session.end"]
-    assert lab.payload("tool.error")["outcome"] == "unknown"
+    assert lab.payload("tool.error")["outcome"] == "cancelled"
     assert lab.payload("session.end") == {"ok": False, "reason": "interrupted"}
+
+
+def test_interrupt_of_a_nested_intent_closes_the_inner_call_before_the_outer(lab):
+    def disk(fd):
+        if armed.pop("now", False):
+            raise KeyboardInterrupt
+
+    def outer(args, ctx):
+        armed["now"] = True
+        ctx.call("inner", {})
+
+    armed = {}
+    lab.tool("inner", lambda args, ctx: None, effects="write")
+    lab.tool("outer", outer, uses=["inner"])
+    session = lab.session(fdatasync=disk)
+    with pytest.raises(KeyboardInterrupt), session:
+        session.call("outer", {})
+    assert [event.payload["tool_name"] for event in lab.all("tool.error")] == ["inner", "outer"]
+
+
+def test_second_interrupt_while_the_first_is_being_recorded_leaves_no_call_open(lab):
+    """Then nobody knows any more whether the call began: the end of the session finds it in the ledger."""
+
+    def disk(fd):
+        if armed and armed.pop():
+            raise KeyboardInterrupt
+
+    armed = []
+    lab.settings(profile="p", profiles={"p": {"durability": "always"}})
+    lab.tool("edit", lambda args, ctx: None)
+    session = lab.session(fdatasync=disk)
+    armed += [True, True]
+    with pytest.raises(KeyboardInterrupt), session:
+        session.call("edit", {})
+    assert lab.types()[1:] == ["tool.call", "tool.error", "session.end"]
 
 
 def test_interrupt_while_an_outcome_is_made_durable_leaves_exactly_that_outcome(lab):

@@ -15,6 +15,7 @@ through `Door.before` and `Door.after`. The nine steps:
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from threading import RLock
 from typing import Any, TypeAlias
 
@@ -27,6 +28,7 @@ from .gates import Asked, BoundGate, Clock, answer, merge, refusal
 from .handlers import Interrupted, Outcome, Ticket, aperform, off_loop, perform
 from .judge import Circumstances, Verdict, judge, make_call
 from .ledger import Ledger
+from .reader import read
 from .records import Scribe
 
 Facts: TypeAlias = Callable[[frozenset[str]], Object]
@@ -153,20 +155,30 @@ class Door:
     ) -> Ticket:
         span = self.ledger.span()
         entries.append(self.scribe.intent(bound, verdict, caller, span, cause))
+        ticket = Ticket(bound, caller, verdict.args, verdict.raw, span, self.ledger.session_id, bound.timeout)
         try:
             self._announce(span)
             self.ledger.append(entries, ts=now, durable=bound.durable)
-            deadline = self.clock() + bound.timeout
-            ticket = Ticket(bound, caller, verdict.args, verdict.raw, span, self.ledger.session_id, deadline)
+            ticket.deadline += self.clock()
             self.open[span] = ticket
         except DeedbookError:
             raise
         except BaseException:
-            self.doubt = True
+            self._abandon(ticket)
             raise
         finally:
             self._opening.discard(span)
         return ticket
+
+    def _abandon(self, ticket: Ticket) -> None:
+        """Close a call whose intent an interrupt met on its way into the ledger, if it got there: nothing was begun."""
+        certain, self.doubt = not self.doubt, True
+        with suppress(DeedbookError, OSError):
+            if any(event.span == ticket.span for event in read(self.ledger.place)):
+                self.open[ticket.span] = ticket
+                why = fault("CANCELLED", f"{ticket.bound.id} was cancelled before it began")
+                self.after(ticket, Outcome("cancelled", error=why))
+            self.doubt = not certain
 
     def _announce(self, span: str) -> None:
         """Let `close` wait for the ticket that will have *span*, so that no effect begins after the end."""
