@@ -1,0 +1,63 @@
+"""The projects in examples/: each is copied and its page's commands are run; its files are as the page shows them."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import pytest
+from commandline import ROOT, SCHEMAS
+from test_docs import Shell, blocks, steps
+
+from deedbook.verify import verify_file
+
+EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
+
+
+def installed(project: Path, target: Path) -> None:
+    """Build the wheel of *project* as pip would, and unpack it into *target*."""
+    build = f"from flit_core.buildapi import build_wheel; print(build_wheel({str(target)!r}))"
+    made = subprocess.run([sys.executable, "-c", build], cwd=project, check=True, capture_output=True, text=True)
+    with zipfile.ZipFile(target / made.stdout.strip()) as wheel:
+        wheel.extractall(target)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
+    project, site = tmp_path / "project", tmp_path / "site"
+    copytree(example, project, ignore=ignore_patterns(".deedbook", "__pycache__", "*.lock", ".pytest_cache"))
+    site.mkdir()
+    shell = Shell(project)
+    shell.env |= {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    commands = [step for block in blocks(example / "README.md") if block.language == "console" for step in steps(block)]
+    assert len(commands) >= 3
+    for command, shown in commands:
+        place = re.fullmatch(r"pip install -q \./(\S+)", command)
+        if place:
+            installed(project / place[1], site)
+        else:
+            shell.run(command, shown)
+    ledgers = list(project.glob(".deedbook/*/**/.events.jsonl"))
+    assert len(ledgers) > 1
+    assert all(verify_file(path, schemas=SCHEMAS).sound for path in ledgers)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_example_shows_its_files_as_they_are(example: Path):
+    shown = [block for block in blocks(example / "README.md") if block.language in ("python", "yaml", "toml")]
+    for block in shown:
+        path = re.fullmatch(r"# (\S+)", block.first)
+        assert path, block.first
+        assert (example / path[1]).read_text(encoding="utf-8") == block.text.partition("\n")[2]
+
+
+def test_index_of_examples_lists_each():
+    listed = re.findall(r"\]\(([a-z-]+)/README\.md\)", (ROOT / "examples/README.md").read_text(encoding="utf-8"))
+    assert sorted(listed) == [path.name for path in EXAMPLES]
+
+
+def test_smallest_tool_of_the_examples_fits_a_screen():
+    source = (ROOT / "examples/own-tool/deedbook-tool-slug/deedbook_tool_slug.py").read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 30
