@@ -179,13 +179,12 @@ NO_EFFECT = {
     FlowRun: {
         "agent": "records a hand-over",
         "record": "records a report",
-        "write": "records an event",
-        "caller_for": "makes a value",
-        "door": "is the door",
+        "skill": "is a value",
     },
     RoleAgent: {
         "message": "parses text",
         "tools": "reads the charter",
+        "role": "is a name",
     },
 }
 """The other public methods, and why they cause none. A new method belongs into one of the two tables."""

@@ -316,6 +316,18 @@ def test_flow_uses_what_its_skill_allows(lab, flow):
     assert lab.one("tool.call").parent == lab.one("flow.call").span
 
 
+def test_flow_cannot_put_itself_under_another_skill_or_a_role_into_another(flow):
+    def work(run):
+        agent = run.agent("worker")
+        for owner, name, value in ((run, "skill", None), (agent, "role", "lead")):
+            with pytest.raises(AttributeError):
+                setattr(owner, name, value)
+        agent.tools()[0]["schema_in"]["type"] = "spoiled"
+        return agent.tools()[0]["schema_in"]["type"]
+
+    assert flow(work) != "spoiled"
+
+
 def test_without_a_skill_nothing_is_in_scope(lab, flow):
     def work(run):
         agent = run.agent("worker")
