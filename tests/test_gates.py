@@ -211,7 +211,8 @@ def paired(answers: list[Decision]) -> list[tuple[Any, Decision]]:
 def test_merge_returns_the_first_of_the_most_conservative_answers(answers: list[Decision]) -> None:
     pairs = paired(answers)
     strictest = max((RANK[decision.outcome] for decision in answers), default=0)
-    expected = next((pair for pair in pairs if RANK[pair[1].outcome] == strictest), None) if strictest else None
+    stops = strictest >= RANK["ask"]
+    expected = next((pair for pair in pairs if RANK[pair[1].outcome] == strictest), None) if stops else None
     assert merge(pairs) is expected
 
 
@@ -280,7 +281,7 @@ said = st.builds(
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(GATES), said), max_size=4))
 def test_minutes_of_hooks_are_canonical_and_fit_the_frozen_schema(pairs: list[Any]) -> None:
-    raw = Minutes(event="PreToolUse", ability="echo").full(pairs, "deny")
+    raw = Minutes(event="PreToolUse", ability="echo").full(pairs)
     value = canonical.parse(raw)
     assert canonical.encode(value) == raw
     assert FIRED.violations(value) == ()
@@ -291,7 +292,7 @@ def test_minutes_of_hooks_are_canonical_and_fit_the_frozen_schema(pairs: list[An
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(POLICIES), said), max_size=4))
 def test_minutes_of_policies_are_canonical_and_fit_the_frozen_schema(pairs: list[Any]) -> None:
-    raw = Minutes(ability="echo", enforcement="observe").full(pairs, "allow", facts={"session.calls": {"echo": 1}})
+    raw = Minutes(ability="echo", enforcement="observe").full(pairs, facts={"session.calls": {"echo": 1}})
     value = canonical.parse(raw)
     assert canonical.encode(value) == raw
     assert CHECKED.violations(value) == ()
@@ -306,31 +307,39 @@ POOL = [ALLOW, allow("fine"), ask("who?"), deny("no"), deny("\ud800"), Decision(
 def test_minutes_are_the_same_bytes_with_and_without_memory(history: list[Any]) -> None:
     remembering = Minutes(event="PreToolUse", ability="echo")
     for pairs in history:
-        outcome = "deny" if any(decision.outcome == "deny" for _, decision in pairs) else "allow"
-        raw, digest = remembering.usual(pairs, outcome)
-        assert raw == Minutes(event="PreToolUse", ability="echo").full(pairs, outcome)
+        raw, digest = remembering.usual(pairs)
+        assert raw == Minutes(event="PreToolUse", ability="echo").full(pairs)
         assert digest == sha256(raw).hexdigest()
 
 
 def test_minutes_remember_no_decision_that_another_one_took_the_address_of() -> None:
     minutes = Minutes(event="PreToolUse", ability="echo")
     for index in range(2000):  # each decision dies at once, so that the next may lie where it lay
-        raw, _ = minutes.usual([(GATES[0], deny(f"reason {index}"))], "deny")
+        raw, _ = minutes.usual([(GATES[0], deny(f"reason {index}"))])
         assert f"reason {index}".encode() in raw
 
 
 def test_minutes_go_on_remembering_after_many_rounds_that_never_return() -> None:
     minutes = Minutes(event="PreToolUse", ability="echo")
     for index in range(1000):
-        minutes.usual([(GATES[0], deny(f"reason {index}"))], "deny")
+        minutes.usual([(GATES[0], deny(f"reason {index}"))])
     usual = [(GATES[0], ALLOW)]
-    assert minutes.usual(usual, "allow")[0] is minutes.usual(usual, "allow")[0]
+    assert minutes.usual(usual)[0] is minutes.usual(usual)[0]
 
 
-def test_minutes_tell_apart_what_the_same_answers_came_to() -> None:
-    minutes, pairs = Minutes(event="PostToolUse", ability="echo"), [(GATES[0], ALLOW)]
-    assert canonical.parse(minutes.usual(pairs, "allow")[0])["decision"] == "allow"
-    assert canonical.parse(minutes.usual(pairs, "deny")[0])["decision"] == "deny"
+@pytest.mark.parametrize(
+    ("outcomes", "all_in_all"),
+    [
+        ([], "allow"),
+        (["allow"], "allow"),
+        (["allow", "transform"], "transform"),
+        (["transform", "ask", "allow"], "ask"),
+        (["ask", "deny", "transform"], "deny"),
+    ],
+)
+def test_minutes_say_what_a_round_came_to(outcomes: list[Any], all_in_all: str) -> None:
+    pairs = [(GATES[0], Decision(outcome)) for outcome in outcomes]
+    assert canonical.parse(Minutes(event="PreToolUse").full(pairs))["decision"] == all_in_all
 
 
 @pytest.mark.parametrize(
@@ -342,7 +351,7 @@ def test_minutes_leave_out_signals_that_cannot_be_recorded_but_never_the_line(si
     if "deep" in list(signals if isinstance(signals, dict) else ()):
         for _ in range(70):
             signals = {"deep": signals}
-    raw = Minutes(event="Stop").full([(GATES[0], Decision("deny", "why", None, signals))], "deny")
+    raw = Minutes(event="Stop").full([(GATES[0], Decision("deny", "why", None, signals))])
     line = {"hook": "first", "digest": DIGEST, "decision": "deny", "reason": "why"}
     assert canonical.parse(raw)["asked"] == [line]
 
@@ -352,10 +361,10 @@ def test_minutes_hold_input_and_output_as_deep_as_intake_accepts() -> None:
     for _ in range(canonical.MAX_DEPTH - 1):
         deep = {"a": deep}
     bytes_ = canonical.admit(deep)
-    raw = Minutes(event="PreToolUse", ability="echo").full([], "transform", input=deep, output={})
+    raw = Minutes(event="PreToolUse", ability="echo").full([], input=deep, output={})
     assert b'"input":' + bytes_ + b',"output":{}}' in raw
 
 
 def test_minutes_shorten_what_a_gate_went_on_about() -> None:
-    raw = Minutes(event="Stop").full([(GATES[0], deny("x" * 10_000))], "deny")
+    raw = Minutes(event="Stop").full([(GATES[0], deny("x" * 10_000))])
     assert len(canonical.parse(raw)["asked"][0]["reason"]) == 500

@@ -6,7 +6,7 @@ import pytest
 
 from deedbook import Decision, Failed, allow, deny
 from deedbook.canonical import encode
-from deedbook.records import outcome_of, text
+from deedbook.records import text
 
 
 @pytest.fixture
@@ -129,20 +129,6 @@ def test_signals_of_a_hook_are_recorded_unless_they_cannot_be(acting):
     asked = {each["hook"]: each for each in acting.payload("hook.fired")["asked"]}
     assert asked["good"]["signals"] == {"ability_guard": "ok"}
     assert "signals" not in asked["bad"]
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "all_in_all"),
-    [
-        ([], "allow"),
-        (["allow"], "allow"),
-        (["allow", "transform"], "transform"),
-        (["transform", "ask", "allow"], "ask"),
-        (["ask", "deny", "transform"], "deny"),
-    ],
-)
-def test_round_comes_to_its_most_conservative_answer(outcomes, all_in_all):
-    assert outcome_of([(None, Decision(outcome)) for outcome in outcomes]) == all_in_all
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------

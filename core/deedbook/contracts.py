@@ -73,7 +73,7 @@ class Principal:
     on_behalf_of: str | None = None
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)  # a frozen class with slots takes twice as long to make, and one is made for every call
 class Call:
     """One use of an ability, as gates see it.
 

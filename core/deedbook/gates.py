@@ -18,8 +18,8 @@ from .errors import describe, recordable
 
 Clock: TypeAlias = Callable[[], float]
 
-RANK: Final = {"allow": 0, "transform": 0, "ask": 1, "deny": 2}
-"""The conservative answer wins: the highest rank."""
+RANK: Final = {"allow": 0, "transform": 1, "ask": 2, "deny": 3}
+"""The conservative answer wins: the highest rank; from ``ask`` on, a call does not go on by itself."""
 
 _REMEMBERED: Final = 256
 
@@ -104,14 +104,20 @@ def _refused(gate: BoundGate, decision: Any) -> Decision:
     return refusal(f"answered after its limit of {gate.limit * 1000:g} ms")
 
 
-def merge(asked: Iterable[tuple[BoundGate, Decision]]) -> tuple[BoundGate, Decision] | None:
+def merge(*rounds: Iterable[tuple[BoundGate, Decision]]) -> tuple[BoundGate, Decision] | None:
     """Return the most conservative answer (``deny`` over ``ask``), the first among equals; ``None`` if all allow."""
     worst = None
-    rank = 0
-    for pair in asked:
-        if pair[1] is not ALLOW and RANK[pair[1].outcome] > rank:
-            worst, rank = pair, RANK[pair[1].outcome]
+    rank = RANK["transform"]
+    for asked in rounds:
+        for pair in asked:
+            if pair[1] is not ALLOW and RANK[pair[1].outcome] > rank:
+                worst, rank = pair, RANK[pair[1].outcome]
     return worst
+
+
+def outcome_of(asked: Asked) -> str:
+    """Return what a round of answers comes to: the most conservative of them."""
+    return max((decision.outcome for _, decision in asked), key=RANK.__getitem__, default="allow")
 
 
 def by(gate: BoundGate, decision: Decision) -> dict[str, Any]:
@@ -142,28 +148,28 @@ class Minutes:
 
     def __init__(self, **fixed: Any) -> None:
         self._fixed = {name: canonical.encode(value) for name, value in fixed.items()}
-        self._seen: dict[tuple[str | int, ...], tuple[Asked, bytes, str]] = {}
+        self._seen: dict[tuple[int, ...], tuple[Asked, bytes, str]] = {}
 
-    def usual(self, asked: Asked, outcome: str) -> tuple[bytes, str]:
+    def usual(self, asked: Asked) -> tuple[bytes, str]:
         """Return payload and payload hash of a round without facts or changes."""
-        key: tuple[str | int, ...] = (outcome, *[id(item) for pair in asked for item in pair])
+        key = tuple([id(item) for pair in asked for item in pair])
         seen = self._seen.get(key)
         if seen is None:
-            raw = self.full(asked, outcome)
+            raw = self.full(asked)
             seen = (list(asked), raw, sha256(raw).hexdigest())  # holding what was asked keeps the ids theirs
             if len(self._seen) >= _REMEMBERED:
                 self._seen.clear()
             self._seen[key] = seen
         return seen[1], seen[2]
 
-    def full(self, asked: Asked, outcome: str, **more: Any) -> bytes:
+    def full(self, asked: Asked, **more: Any) -> bytes:
         """Return the canonical payload of a round, with facts, input and output where there are any.
 
         Members are joined as bytes: arguments may be nested as deeply as intake accepts, and stand a level lower here.
         """
         members = {name: canonical.encode(value) for name, value in more.items()} | self._fixed
         members["asked"] = b"[%b]" % b",".join(_line(gate, decision) for gate, decision in asked)
-        members["decision"] = canonical.encode(outcome)
+        members["decision"] = canonical.encode(outcome_of(asked))
         return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), members[name]) for name in sorted(members))
 
 

@@ -109,9 +109,7 @@ class HookRunner:
         more: dict[str, Any] = {"facts": dict(facts)} if facts else {}
         if left != prompt:
             more |= {"output": {"prompt": left}}
-        outcomes = {decision.outcome for _, decision in asked}
-        outcome = next((found for found in ("deny", "ask", "transform") if found in outcomes), "allow")
-        payload = Minutes(event=event).full(asked, outcome, **more)
+        payload = Minutes(event=event).full(asked, **more)
         entry = Entry(label("hook.fired", "policy", principal.id), self._ledger.span(), cause, payload)
         self._ledger.append([entry], ts=now)
 

@@ -165,8 +165,7 @@ def _replace(verdict: Verdict, decision: Decision) -> Decision:
 def _conclude(verdict: Verdict, bound: Bound, *, binding: bool) -> None:
     """Merge all answers (policies bind only where the charter enforces), and see to it that nobody changed the call."""
     if verdict.hooks or verdict.policies or verdict.rewrites:
-        asked = [*verdict.rewrites, *verdict.hooks]
-        worst = merge([*asked, *verdict.policies] if binding else asked)
+        worst = merge(verdict.rewrites, verdict.hooks, verdict.policies if binding else ())
         if worst is not None:
             _refuse(verdict, *worst)
         _check_untouched(verdict)

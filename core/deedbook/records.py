@@ -1,10 +1,10 @@
 """What the door writes: the entries of one call, from verdicts and outcomes."""
 
-from typing import Any, Final
+from typing import Any
 
 from . import canonical
 from .bindings import Bound, Caller
-from .contracts import ALLOW, Object
+from .contracts import Object
 from .errors import DomainError
 from .events import Entry, label
 from .gates import Asked, Minutes
@@ -15,7 +15,6 @@ from .schema import Violation
 
 _MAX_TEXT = 2000
 _MAX_VIOLATIONS = 20
-_GRAVITY: Final = {"allow": 0, "transform": 1, "ask": 2, "deny": 3}
 
 
 class _Minutes(dict[str, Minutes]):
@@ -48,7 +47,8 @@ class Scribe:
         if verdict.hooks or verdict.rewrites:
             entries.append(self._fired(bound, verdict, facts, who, cause))
         if verdict.policies:
-            entries.append(self._checked(bound, verdict, facts, who, cause))
+            minutes = self._policies[bound.id]
+            entries.append(self._round("policy.check", minutes, verdict.policies, facts, who, cause))
         if verdict.violations:
             entries.append(self.violation(verdict.subject, bound, verdict.violations, who, cause))
         return entries
@@ -96,9 +96,11 @@ class Scribe:
 
     def observed(self, ticket: Ticket, asked: Asked, seen: bytes | None) -> Entry:
         """Return ``hook.fired`` of ``PostToolUse``; *seen* is what hooks have made of the result, if anything."""
-        minutes = self._observers[ticket.bound.id]
-        more = {} if seen is None else {"output": canonical.decode(seen)}
-        return self._round("hook.fired", minutes, asked, more, ticket.caller.principal.id, ticket.span)
+        minutes, who = self._observers[ticket.bound.id], ticket.caller.principal.id
+        if seen is None:
+            return self._round("hook.fired", minutes, asked, {}, who, ticket.span)
+        payload = minutes.full(asked, output=canonical.decode(seen))
+        return self._entry("hook.fired", "policy", who, ticket.span, payload)
 
     def violation(self, subject: str, bound: Bound, violations: tuple[Violation, ...], who: str, cause: str) -> Entry:
         """Return ``schema.violation`` with the first faults."""
@@ -113,34 +115,24 @@ class Scribe:
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _fired(self, bound: Bound, verdict: Verdict, facts: Object, who: str, cause: str) -> Entry:
-        asked = [*verdict.rewrites, *verdict.hooks] if verdict.rewrites else verdict.hooks
-        more = _facts_of(asked, facts) if facts else {}
-        if verdict.first is not None:
-            more |= {"input": canonical.decode(verdict.first), "output": verdict.args}
-        return self._round("hook.fired", self._hooks[bound.id], asked, more, who, cause)
+        minutes, asked = self._hooks[bound.id], verdict.hooks
+        if not verdict.rewrites:
+            return self._round("hook.fired", minutes, asked, facts, who, cause)
+        asked = [*verdict.rewrites, *asked]
+        if verdict.first is None:
+            return self._round("hook.fired", minutes, asked, facts, who, cause)
+        more = {**_facts_of(asked, facts), "input": canonical.decode(verdict.first), "output": verdict.args}
+        return self._entry("hook.fired", "policy", who, cause, minutes.full(asked, **more))
 
-    def _checked(self, bound: Bound, verdict: Verdict, facts: Object, who: str, cause: str) -> Entry:
-        more = _facts_of(verdict.policies, facts) if facts else {}
-        return self._round("policy.check", self._policies[bound.id], verdict.policies, more, who, cause)
-
-    def _round(self, event: str, minutes: Minutes, asked: Asked, more: dict[str, Any], who: str, cause: str) -> Entry:
-        kind, span = label(event, "policy", who), self._ledger.span()
-        if more:
-            return Entry(kind, span, cause, minutes.full(asked, outcome_of(asked), **more))
-        payload, digest = minutes.usual(asked, outcome_of(asked))
-        return Entry(kind, span, cause, payload, digest)
+    def _round(self, event: str, minutes: Minutes, asked: Asked, facts: Object, who: str, cause: str) -> Entry:
+        """Return who was asked and what they said, with the facts that they read."""
+        if facts and (read := _facts_of(asked, facts)):
+            return self._entry(event, "policy", who, cause, minutes.full(asked, **read))
+        payload, digest = minutes.usual(asked)
+        return Entry(label(event, "policy", who), self._ledger.span(), cause, payload, digest)
 
     def _entry(self, event: str, actor: str, who: str | None, cause: str, payload: bytes) -> Entry:
         return Entry(label(event, actor, who), self._ledger.span(), cause, payload)
-
-
-def outcome_of(asked: Asked) -> str:
-    """Return what a round of answers comes to: the gravest of them."""
-    gravest = "allow"
-    for _, decision in asked:
-        if decision is not ALLOW and _GRAVITY[decision.outcome] > _GRAVITY[gravest]:
-            gravest = decision.outcome
-    return gravest
 
 
 def text(value: str) -> str:
