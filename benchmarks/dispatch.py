@@ -50,9 +50,9 @@ def _beside_pluggy(made: dict[int, Session]) -> Iterator[Line]:
     times = take_turns({**ours, **theirs, **many})
     for count in made:
         faster = times.ratio(f"pluggy {count}", f"{count}")
-        yield Measure(f"asking {count} hooks, timed and guarded, faster than pluggy", "at least", 8, faster)
+        yield Measure(f"asking {count} of {count} hooks, timed and guarded, faster than pluggy", "at least", 8, faster)
     faster = times.ratio("pluggy, many", "ours of many")
-    yield Measure(f"asking 5 hooks of {_STRANGERS + 5}, faster than pluggy", "at least", 8, faster)
+    yield Measure(f"asking 5 of {_STRANGERS + 5} hooks, faster than pluggy", "at least", 8, faster)
 
 
 def call(made: Session) -> Work:
