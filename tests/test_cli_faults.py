@@ -73,21 +73,21 @@ def test_source_that_is_wrong_is_told_with_its_place_and_nothing_is_written(
     place: Place, path: str, text: str, said: str, code: str | None
 ):
     place.system(path, text)
-    ran = place.run("run", "Say hello to Ada", status=1)
+    ran = place.here("run", "Say hello to Ada", status=1)
     assert said in ran.err
     assert f".system/{path}" in ran.err
     assert all(line.startswith("error: ") for line in ran.err.splitlines())
     assert code is None or f"[{code}]" in ran.err
     assert ran.out == ""
     assert place.sessions() == []
-    told = place.run("run", "--json", "Say hello to Ada", status=1).fits("output_error_v1")
+    told = place.here("run", "--json", "Say hello to Ada", status=1).fits("output_error_v1")
     assert code in (None, told["errors"][0]["code"])
 
 
 def test_broken_yaml_touches_no_file_at_all(place: Place):
     place.system("deedbook.yaml", "schema_version: v1\nprofiles: [\n")
     for args in (["run", "hello"], ["call", "echo"], ["abilities"], ["sessions"], ["verify"], ["lock"]):
-        assert ".system/deedbook.yaml:3:1: " in place.run(*args, status=1).err
+        assert ".system/deedbook.yaml:3:1: " in place.here(*args, status=1).err
     assert not (place.path / ".deedbook").exists()
     assert not (place.path / ".system/deedbook.lock").exists()
 
@@ -96,7 +96,7 @@ def test_everything_that_is_wrong_is_said_at_once(place: Place):
     place.system("hooks/h.yaml", "schema_version: v1\nid: h\nevent_type: Nope\nhandler: {hook: allow}\n")
     place.system("policies/p.yaml", "schema_version: v1\nid: p\n")
     place.system("registry/low-level/x.yaml", "id: x\n")
-    errors = place.run("abilities", "--json", status=1).fits("output_error_v1")["errors"]
+    errors = place.here("abilities", "--json", status=1).fits("output_error_v1")["errors"]
     assert {error["place"].split(":")[0] for error in errors} == {
         ".system/hooks/h.yaml", ".system/policies/p.yaml", ".system/registry/low-level/x.yaml",
     }  # fmt: skip
@@ -105,7 +105,7 @@ def test_everything_that_is_wrong_is_said_at_once(place: Place):
 def test_source_that_is_a_link_is_refused(place: Place, tmp_path: Path):
     (tmp_path / "elsewhere.yaml").write_text("schema_version: v1\nid: p\nkind: rules\nrules: []\n")
     (place.path / ".system/policies/p.yaml").symlink_to(tmp_path / "elsewhere.yaml")
-    assert ".system/policies/p.yaml" in place.run("abilities", status=1).err
+    assert ".system/policies/p.yaml" in place.here("abilities", status=1).err
 
 
 # --- plugins ----------------------------------------------------------------------------------------------------------

@@ -13,68 +13,68 @@ LOOSER = """\
 
 
 def test_lock_pins_and_says_what_changed_since(place: Place):
-    first = place.run("lock", status=0)
+    first = place.here("lock", status=0)
     assert "is pinned in .system/deedbook.lock" in first.err
     assert (place.path / ".system/deedbook.lock").exists()
-    assert place.run("lock", status=0).out == "nothing changed\n"
+    assert place.here("lock", status=0).out == "nothing changed\n"
     place.system("policies/baseline.yaml", LOOSER)
-    assert "looser  policy baseline: " in place.run("lock", status=0).out
+    assert "looser  policy baseline: " in place.here("lock", status=0).out
     (place.path / ".system/hooks/deny-dangerous-tools.yaml").unlink()
-    changed = place.run("lock", status=0).out
+    changed = place.here("lock", status=0).out
     assert "looser  hook deny-dangerous-tools is gone" in changed
     place.system("skills/greet/SKILL.md", (place.path / ".system/skills/greet/SKILL.md").read_text() + "\nBe kind.\n")
-    assert "changed skill greet: body changed" in place.run("lock", status=0).out
+    assert "changed skill greet: body changed" in place.here("lock", status=0).out
 
 
 def test_lock_as_json_fits_its_schema_and_chains_the_digests(place: Place):
-    first = place.run("lock", "--json", status=0).fits("output_lock_v1")
+    first = place.here("lock", "--json", status=0).fits("output_lock_v1")
     assert first["previous"] is None
     place.system("policies/baseline.yaml", LOOSER)
-    second = place.run("lock", "--json", status=0).fits("output_lock_v1")
+    second = place.here("lock", "--json", status=0).fits("output_lock_v1")
     assert second["previous"] == first["charter"] != second["charter"]
     assert second["looser"]
-    assert place.run("lock", "--json", status=0).json["charter"] == second["charter"]
+    assert place.here("lock", "--json", status=0).json["charter"] == second["charter"]
 
 
 def test_lock_names_what_no_policy_guards(tmp_path):
     place = Place(tmp_path)
     place.system("deedbook.yaml", "schema_version: v1\nabilities: {echo: {summary: Echo., handler: {tool: echo}}}\n")
-    assert "no policy fits echo: it is allowed where its scope, schema and hooks allow it" in place.run("lock").out
-    assert place.run("lock", "--json", status=0).json["without_policy"] == ["echo"]
+    assert "no policy fits echo: it is allowed where its scope, schema and hooks allow it" in place.here("lock").out
+    assert place.here("lock", "--json", status=0).json["without_policy"] == ["echo"]
 
 
 def test_changed_workspace_starts_under_lock_auto_and_says_what_became_looser(place: Place):
-    quiet = place.run("run", "hello", status=0).err
+    quiet = place.here("run", "hello", status=0).err
     assert "charter" not in quiet, "the first charter is no news"
-    assert "charter" not in place.run("run", "hello", status=0).err
+    assert "charter" not in place.here("run", "hello", status=0).err
     place.system("policies/baseline.yaml", LOOSER)
-    assert "charter looser: policy baseline: " in place.run("run", "hello", status=0).err
-    assert "charter" not in place.run("run", "hello", status=0).err
-    recorded = place.run("tree", "workspace", status=0).out
+    assert "charter looser: policy baseline: " in place.here("run", "hello", status=0).err
+    assert "charter" not in place.here("run", "hello", status=0).err
+    recorded = place.here("tree", "workspace", status=0).out
     assert recorded.count("ledger.charter") == 2
 
 
 def test_required_lock_refuses_until_somebody_has_locked(place: Place):
     place.configure("lock: auto", "lock: required")
-    absent = place.run("run", "hello", status=1)
+    absent = place.here("run", "hello", status=1)
     assert "[CHARTER_CHANGED]" in absent.err
     assert "deedbook lock" in absent.err
     assert place.sessions() == []
-    place.run("lock", "--editable", status=0)
-    assert place.run("run", "hello", status=0).out == "Hello, world!\n"
+    place.here("lock", "--editable", status=0)
+    assert place.here("run", "hello", status=0).out == "Hello, world!\n"
     place.system("policies/baseline.yaml", LOOSER)
-    changed = place.run("run", "hello", status=1)
+    changed = place.here("run", "hello", status=1)
     assert ".system/policies/baseline.yaml changed since it was pinned" in changed.err
-    place.run("lock", "--editable", status=0)
-    place.run("run", "hello", status=0)
+    place.here("lock", "--editable", status=0)
+    place.here("run", "hello", status=0)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version":"v1"}', "\x00\xff"])
 def test_lock_file_that_is_damaged_refuses_to_start(place: Place, text: str):
     place.configure("lock: auto", "lock: required")
-    place.run("lock", "--editable", status=0)
+    place.here("lock", "--editable", status=0)
     (place.path / ".system/deedbook.lock").write_text(text)
-    assert "[CHARTER_CHANGED]" in place.run("run", "hello", status=1).err
+    assert "[CHARTER_CHANGED]" in place.here("run", "hello", status=1).err
 
 
 def test_system_folder_that_cannot_be_written_works_but_for_the_lock(place: Place):
@@ -83,5 +83,5 @@ def test_system_folder_that_cannot_be_written_works_but_for_the_lock(place: Plac
     if os.getuid() == 0:
         pytest.skip("root may write everywhere")
     (place.path / ".system").chmod(0o555)
-    assert place.run("run", "hello", status=0).out == "Hello, world!\n"
-    assert place.run("lock", status=1).err.count("\n") == 1
+    assert place.here("run", "hello", status=0).out == "Hello, world!\n"
+    assert place.here("lock", status=1).err.count("\n") == 1

@@ -25,7 +25,7 @@ BROKEN = "raise RuntimeError('nobody may import me')\n"
 @pytest.fixture
 def run(told: Place) -> str:
     """Give the id of the run."""
-    return next(each["id"] for each in told.run("sessions", "--json").json["sessions"] if each["events"] > 10)
+    return next(each["id"] for each in told.here("sessions", "--json").json["sessions"] if each["events"] > 10)
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ def filled(command: list[str], run: str) -> list[str]:
 
 
 def test_abilities_lists_what_is_declared_and_the_models_of_the_profile(told: Place):
-    lines = told.run("abilities", status=0).out.splitlines()
+    lines = told.here("abilities", status=0).out.splitlines()
     listed = {line.split()[0]: line for line in lines}
     assert {"echo", "file-write", "review", "model/standard"} <= set(listed)
     assert listed["file-write"].split()[1:4] == ["tool", "file-write", "write"]
-    declared = told.run("abilities", "--json", status=0).fits("output_abilities_v1")["abilities"]
+    declared = told.here("abilities", "--json", status=0).fits("output_abilities_v1")["abilities"]
     assert [each["id"] for each in declared] == list(listed)
     assert declared[0]["place"].startswith(".system/registry/low-level/echo.yaml")
 
@@ -55,35 +55,35 @@ def test_abilities_lists_what_is_declared_and_the_models_of_the_profile(told: Pl
 def test_abilities_of_an_empty_workspace_says_where_they_go(tmp_path: Path):
     place = Place(tmp_path)
     place.system("deedbook.yaml", "schema_version: v1\n")
-    assert "no abilities are declared" in place.run("abilities", status=0).out
-    assert place.run("abilities", "--json", status=0).fits("output_abilities_v1")["abilities"] == []
+    assert "no abilities are declared" in place.here("abilities", status=0).out
+    assert place.here("abilities", "--json", status=0).fits("output_abilities_v1")["abilities"] == []
 
 
 def test_sessions_are_listed_oldest_first(told: Place):
-    lines = told.run("sessions", status=0).out.splitlines()
+    lines = told.here("sessions", status=0).out.splitlines()
     assert [line.split()[1] for line in lines] == ["ended", "ended"]
-    listed = told.run("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"]
+    listed = told.here("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"]
     assert [each["id"] for each in listed] == [line.split()[0] for line in lines]
     assert [each["events"] for each in listed] == [len(told.events(each["id"])) for each in listed]
     assert listed[0]["started"] < listed[1]["started"]
 
 
 def test_reading_a_workspace_in_which_nothing_happened_creates_nothing(place: Place):
-    assert place.run("sessions", status=0).out == "no sessions yet\n"
-    assert place.run("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"] == []
-    assert place.run("verify", status=0).out == "no ledgers yet\n"
-    assert place.run("verify", "--json", status=0).fits("output_verify_v1") == {
+    assert place.here("sessions", status=0).out == "no sessions yet\n"
+    assert place.here("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"] == []
+    assert place.here("verify", status=0).out == "no ledgers yet\n"
+    assert place.here("verify", "--json", status=0).fits("output_verify_v1") == {
         "schema_version": "v1", "sound": True, "reports": [], "missing": []
     }  # fmt: skip
-    place.run("abilities", status=0)
+    place.here("abilities", status=0)
     assert not (place.path / ".deedbook").exists()
 
 
 def test_verify_says_first_what_no_file_alone_can_prove(told: Place, run: str):
-    one = told.run("verify", run, status=0).out.splitlines()
+    one = told.here("verify", run, status=0).out.splitlines()
     assert one[0].startswith("unwitnessed: ")
     assert one[-1] == "sound"
-    every = told.run("verify", status=0).out.splitlines()
+    every = told.here("verify", status=0).out.splitlines()
     assert every[0].startswith("unwitnessed: ")
     assert [line.startswith("sound  ") for line in every[1:-1]] == [True] * 3
     assert every[-1] == "all 3 sound"
@@ -91,7 +91,7 @@ def test_verify_says_first_what_no_file_alone_can_prove(told: Place, run: str):
 
 
 def test_verify_as_json_tells_bytes_and_structure_apart(told: Place):
-    answer = told.run("verify", "--json", status=0).fits("output_verify_v1")
+    answer = told.here("verify", "--json", status=0).fits("output_verify_v1")
     assert answer["sound"] is True
     assert len(answer["reports"]) == 3
     assert all(each["bytes"]["checked"] == each["structure"]["checked"] == each["events"] for each in answer["reports"])
@@ -102,26 +102,26 @@ def test_session_is_found_by_id_its_beginning_or_its_file(told: Place, run: str,
     folder = f".deedbook/sessions/{run}"
     names = {"id": run, "beginning": run[:12], "file": f"{folder}/.events.jsonl", "folder": f"./{folder}"}
     name = names.get(spelling, str(told.path / folder / ".events.jsonl"))
-    assert told.run("verify", name, status=0).out.endswith("sound\n")
-    assert "1 roots, 0 orphans" in told.run("tree", name, status=0).out
+    assert told.here("verify", name, status=0).out.endswith("sound\n")
+    assert "1 roots, 0 orphans" in told.here("tree", name, status=0).out
 
 
 def test_ledger_is_verified_without_any_workspace(told: Place, run: str, tmp_path: Path):
     shutil.copyfile(told.ledger(run), tmp_path / "sent.jsonl")
     elsewhere = Place(tmp_path)
-    assert elsewhere.run("verify", "./sent.jsonl", status=0).out.endswith("sound\n")
-    assert elsewhere.run("replay", "./sent.jsonl", status=0).out == told.run("replay", run).out
+    assert elsewhere.here("verify", "./sent.jsonl", status=0).out.endswith("sound\n")
+    assert elsewhere.here("replay", "./sent.jsonl", status=0).out == told.here("replay", run).out
 
 
 def test_workspace_ledger_is_named_workspace(told: Place):
-    assert "ledger.created" in told.run("tree", "workspace", status=0).out
-    assert told.run("verify", "workspace", status=0).out.endswith("sound\n")
+    assert "ledger.created" in told.here("tree", "workspace", status=0).out
+    assert told.here("verify", "workspace", status=0).out.endswith("sound\n")
 
 
 def test_replay_tells_the_story_and_calls_nothing_again(told: Place, run: str):
     before = {path: path.stat().st_mtime_ns for path in told.path.rglob("*") if path.is_file()}
-    story = told.run("replay", run, status=0).out
-    told.run("replay", run, "--json", status=0)
+    story = told.here("replay", run, status=0).out
+    told.here("replay", run, "--json", status=0)
     assert "user: Say hello to Ada" in story
     assert 'tool.call: echo {"text":"Hello, Ada!"}' in story
     assert "agent: Hello, Ada!" in story
@@ -129,7 +129,7 @@ def test_replay_tells_the_story_and_calls_nothing_again(told: Place, run: str):
 
 
 def test_replay_as_json_is_the_snapshot(told: Place, run: str):
-    snapshot = told.run("replay", run, "--json", status=0).fits("output_replay_v1")
+    snapshot = told.here("replay", run, "--json", status=0).fits("output_replay_v1")
     assert snapshot["closed"] is snapshot["ok"] is True
     assert snapshot["output"] == snapshot["reply"] == "Hello, Ada!"
     assert snapshot["roles"] == ["lead", "planner", "worker", "reviewer"]
@@ -138,27 +138,27 @@ def test_replay_as_json_is_the_snapshot(told: Place, run: str):
 
 
 def test_tree_counts_roots_and_orphans(told: Place, run: str):
-    lines = told.run("tree", run, status=0).out.splitlines()
+    lines = told.here("tree", run, status=0).out.splitlines()
     events = told.events(run)
     assert lines[0] == f"{len(events)} spans, 1 roots, 0 orphans"
     assert len(lines) == 1 + len(events)
-    tree = told.run("tree", run, "--json", status=0).fits("output_tree_v1")
+    tree = told.here("tree", run, "--json", status=0).fits("output_tree_v1")
     assert (len(tree["events"]), len(tree["roots"]), tree["orphans"]) == (len(events), 1, [])
 
 
 def test_export_is_verified_as_the_other_form(told: Place, run: str, tmp_path: Path):
     file = tmp_path / "exported.jsonl"
-    file.write_text(told.run("export", run, "--as", "seed-002", status=0).out, encoding="utf-8")
+    file.write_text(told.here("export", run, "--as", "seed-002", status=0).out, encoding="utf-8")
     report = verify_file(file, schemas=SCHEMAS)
     assert report.sound
     assert report.format == "1.0"
-    assert told.run("verify", str(file), status=0).out.endswith("sound\n")
+    assert told.here("verify", str(file), status=0).out.endswith("sound\n")
 
 
 def test_export_of_a_session_that_has_not_ended_says_how_to_end_it(copy: Place, run: str):
     lines = copy.ledger(run).read_bytes().splitlines(keepends=True)
     copy.ledger(run).write_bytes(b"".join(lines[:-1]))
-    ran = copy.run("export", run, "--as", "seed-002", status=2)
+    ran = copy.here("export", run, "--as", "seed-002", status=2)
     assert f"deedbook sessions close {run}" in ran.err
     assert ran.out == ""
 
@@ -178,9 +178,9 @@ def test_reading_does_not_care_about_a_broken_plugin(told: Place, run: str, copy
         handler: {tool: echo-two}
         """,
     )
-    ran = copy.run(*filled(command, run), status=0)
+    ran = copy.here(*filled(command, run), status=0)
     assert ran.err == ""
-    assert "[PLUGIN_BROKEN]" in copy.run("run", "hello", status=1).err
+    assert "[PLUGIN_BROKEN]" in copy.here("run", "hello", status=1).err
 
 
 @pytest.mark.parametrize("command", READING[1:], ids=lambda command: command[0])
@@ -194,8 +194,8 @@ def test_reading_needs_no_plugin_at_all(told: Place, run: str, copy: Place, comm
         handler: {tool: never-written}
         """,
     )
-    assert copy.run(*filled(command, run), status=0).err == ""
-    assert 'tool "never-written" is not installed' in copy.run("run", "hello", status=1).err.replace("'", '"')
+    assert copy.here(*filled(command, run), status=0).err == ""
+    assert 'tool "never-written" is not installed' in copy.here("run", "hello", status=1).err.replace("'", '"')
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------
@@ -230,15 +230,15 @@ def test_verify_of_a_changed_ledger_names_line_check_expected_and_found(copy: Pl
     raw = bytearray(path.read_bytes())
     raw[at] ^= 1
     path.write_bytes(bytes(raw))
-    one = copy.run("verify", run, status=4)
+    one = copy.here("verify", run, status=4)
     assert "NOT SOUND" in one.out
     assert "line 3: " in one.out
     failure = next(line for line in one.out.splitlines() if line.startswith("  line 3: "))
     assert ": expected " in failure
     assert ", found " in failure
-    report = copy.run("verify", run, "--json", status=4).fits("output_verify_v1")["reports"][0]
+    report = copy.here("verify", run, "--json", status=4).fits("output_verify_v1")["reports"][0]
     assert report["bytes"]["failures"][0]["line"] == 3
-    every = copy.run("verify", status=4)
+    every = copy.here("verify", status=4)
     assert failure in every.out
     assert "error: 1 of 3 ledgers are NOT SOUND" in every.err
 
@@ -251,44 +251,44 @@ def test_verify_finds_a_payload_that_was_changed_together_with_its_own_hash(copy
     forged = payload[:-2].replace(b"Ada", b"Eve")
     old, new = (sha256(raw).hexdigest().encode() for raw in (payload[:-2], forged))
     path.write_bytes(b"".join(lines).replace(line, head.replace(old, new) + b'"payload":' + forged + b"}\n"))
-    assert "envelope_hash: expected" in copy.run("verify", run, status=4).out
+    assert "envelope_hash: expected" in copy.here("verify", run, status=4).out
 
 
 def test_verify_finds_whole_lines_that_were_cut_or_swapped(copy: Place, run: str):
     path = copy.ledger(run)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:4], *lines[5:]]))
-    assert "line 5: " in copy.run("verify", run, status=4).out
+    assert "line 5: " in copy.here("verify", run, status=4).out
     path.write_bytes(b"".join([*lines[:4], lines[5], lines[4], *lines[6:]]))
-    assert "line 5: " in copy.run("verify", run, status=4).out
+    assert "line 5: " in copy.here("verify", run, status=4).out
 
 
 def test_end_that_was_cut_off_is_known_to_the_workspace_ledger(copy: Place, run: str):
     path = copy.ledger(run)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-3]))
-    assert copy.run("verify", run, status=0).out.endswith("sound\n"), "the file alone cannot tell"
-    ran = copy.run("verify", status=4)
+    assert copy.here("verify", run, status=0).out.endswith("sound\n"), "the file alone cannot tell"
+    ran = copy.here("verify", status=4)
     assert f"missing  session {run}: events: expected at least {len(lines)}, found {len(lines) - 3}" in ran.out
     assert "error: 1 sessions are NOT what the workspace ledger knows of them" in ran.err
-    answer = copy.run("verify", "--json", status=4).fits("output_verify_v1")
+    answer = copy.here("verify", "--json", status=4).fits("output_verify_v1")
     assert (answer["sound"], [each["session"] for each in answer["missing"]]) == (False, [run])
 
 
 def test_session_that_was_removed_is_known_to_the_workspace_ledger(copy: Place, run: str):
     events = len(copy.events(run))
     shutil.rmtree(copy.ledger(run).parent)
-    ran = copy.run("verify", status=4)
+    ran = copy.here("verify", status=4)
     assert f"missing  session {run}: file: expected a ledger of {events} events, ended, found none" in ran.out
-    assert run not in copy.run("sessions", status=0).out
+    assert run not in copy.here("sessions", status=0).out
 
 
 def test_session_that_was_written_anew_is_known_to_the_workspace_ledger(copy: Place, run: str):
     path = copy.ledger(run)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(forge([line.replace(b"Hello, Ada!", b"Hello, Eve!") for line in lines])))
-    assert copy.run("verify", run, status=0).out.endswith("sound\n"), "the file alone cannot tell"
-    ran = copy.run("verify", status=4)
+    assert copy.here("verify", run, status=0).out.endswith("sound\n"), "the file alone cannot tell"
+    ran = copy.here("verify", status=4)
     assert f"missing  session {run}: envelope_hash of line {len(lines)}: expected " in ran.out
 
 
@@ -296,10 +296,10 @@ def test_torn_last_line_is_told_and_left_alone(copy: Place, run: str):
     path = copy.ledger(run)
     torn = path.read_bytes()[:-30]
     path.write_bytes(torn)
-    ran = copy.run("verify", run, status=4)
+    ran = copy.here("verify", run, status=4)
     assert "torn: " in ran.out
     assert path.read_bytes() == torn
-    assert "session.end" not in copy.run("replay", run, status=0).out, "readers stop at the last line break"
+    assert "session.end" not in copy.here("replay", run, status=0).out, "readers stop at the last line break"
 
 
 @pytest.mark.parametrize("command", ["replay", "tree"])
@@ -307,10 +307,10 @@ def test_damaged_line_ends_the_story_with_exit_4(copy: Place, run: str, command:
     path = copy.ledger(run)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:5], b"\x00garbage\x1b[31m\n", *lines[6:]]))
-    ran = copy.run(command, run, status=4)
+    ran = copy.here(command, run, status=4)
     assert "verify" in ran.err
     assert "\x1b" not in ran.err + ran.out
-    assert copy.run("sessions", status=0).out
+    assert copy.here("sessions", status=0).out
 
 
 @pytest.mark.parametrize("what", ["link", "fifo", "folder", "empty", "binary"])
@@ -327,8 +327,8 @@ def test_what_is_no_ledger_is_refused_and_never_waited_for(copy: Place, run: str
         path.mkdir()
     else:
         path.write_bytes(b"" if what == "empty" else os.urandom(4096))
-    ran = copy.run("verify", run)
+    ran = copy.here("verify", run)
     assert ran.status in (1, 4)
-    listed = {each["id"]: each["state"] for each in copy.run("sessions", "--json", status=0).json["sessions"]}
+    listed = {each["id"]: each["state"] for each in copy.here("sessions", "--json", status=0).json["sessions"]}
     assert listed[run] in ("damaged", "interrupted")
-    assert copy.run("verify").status in (1, 4)
+    assert copy.here("verify").status in (1, 4)

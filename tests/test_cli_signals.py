@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+from textwrap import dedent
 
 import pytest
 from commandline import Place, begun, ended, until
@@ -133,6 +134,32 @@ def test_interrupted_run_halts_its_context_and_ends_its_session(waiting: Place):
     assert {"context.halted", "context.failed"} & set(types)
     snapshot = waiting.run("replay", waiting.sessions()[0], "--json", status=0).json
     assert (snapshot["closed"], snapshot["ok"], snapshot["unknown"]) == (True, False, 0)
+
+
+STUBBORN = """\
+        try:
+            print("in", flush=True)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            print("no", flush=True)
+            time.sleep(60)
+"""
+
+
+def test_tool_that_holds_on_is_interrupted_by_the_second_signal(place: Place):
+    """The first one is swallowed by the tool; nothing is lost by that."""
+    source = dedent(SLOW)
+    with_slow_tool(place, source.replace('        time.sleep(args["seconds"])\n', STUBBORN))
+    process = place.start("call", "slow")
+    assert process.stdout
+    try:
+        for said in (b"in\n", b"no\n"):
+            assert process.stdout.readline() == said
+            process.send_signal(signal.SIGINT)
+    finally:
+        ran = ended(process)
+    assert ran.status == 130
+    assert place.types()[-2:] == ["tool.error", "session.end"]
 
 
 def test_signal_that_the_parent_ignores_stays_ignored(waiting: Place):

@@ -60,7 +60,7 @@ def report(place: Place) -> str:
 
 
 def test_survey_reads_real_files_and_writes_its_report(library: Place):
-    ran = library.run("run", "Survey docs/*.md", status=0)
+    ran = library.here("run", "Survey docs/*.md", status=0)
     assert ran.out == f"Surveyed 2 files with 5 words; the report is {REPORT}.\n"
     text = report(library)
     assert "docs/a.md" in text
@@ -75,9 +75,9 @@ def test_survey_reads_real_files_and_writes_its_report(library: Place):
 
 
 def test_survey_replaces_its_own_report_when_the_files_have_changed(library: Place):
-    library.run("run", "Survey docs/*.md", status=0)
+    library.here("run", "Survey docs/*.md", status=0)
     library.write("docs/new.md", "one more\n")
-    ran = library.run("run", "Survey docs/*.md", status=0)
+    ran = library.here("run", "Survey docs/*.md", status=0)
     assert "Surveyed 3 files with 7 words" in ran.out
     assert "docs/new.md" in report(library)
     (claim,) = (
@@ -88,14 +88,14 @@ def test_survey_replaces_its_own_report_when_the_files_have_changed(library: Pla
 
 
 def test_survey_keeps_the_mode_and_leaves_no_temporary_file(library: Place):
-    library.run("run", "Survey docs/*.md", status=0)
-    library.run("run", "Survey docs/*.md", status=0)
+    library.here("run", "Survey docs/*.md", status=0)
+    library.here("run", "Survey docs/*.md", status=0)
     assert [path.name for path in (library.path / "reports").iterdir()] == ["survey.md"]
 
 
 def test_report_that_changed_meanwhile_is_not_overwritten_unseen_and_the_work_is_done_again(library: Place):
     with_meddler(library, 1)
-    ran = library.run("run", "Survey docs/*.md", status=0)
+    ran = library.here("run", "Survey docs/*.md", status=0)
     codes = [error["code"] for error in library.payloads("tool.error", ran.session)]
     assert codes == ["WRITE_CONFLICT"]
     verdicts = [payload["data"]["verdict"] for payload in library.payloads("context.noted", ran.session)]
@@ -109,21 +109,21 @@ def test_report_that_changed_meanwhile_is_not_overwritten_unseen_and_the_work_is
 
 def test_report_that_somebody_keeps_changing_is_left_to_a_person(library: Place):
     with_meddler(library, 99)
-    ran = library.run("run", "Survey docs/*.md", status=3)
+    ran = library.here("run", "Survey docs/*.md", status=3)
     assert "No report passed the review in 3 attempts" in ran.out
     assert "the run ended NEEDS_HUMAN" in ran.err
     assert report(library).startswith("somebody else's work")
     assert [error["code"] for error in library.payloads("tool.error", ran.session)] == ["WRITE_CONFLICT"] * 3
     assert library.types(ran.session)[-1] == "session.end"
     assert library.payloads("skill.complete", ran.session)[0]["ok"] is False
-    snapshot = library.run("replay", ran.session, "--json", status=0).json
+    snapshot = library.here("replay", ran.session, "--json", status=0).json
     assert (snapshot["context"], snapshot["attempts"]) == ("NEEDS_HUMAN", 3)
 
 
 def test_report_elsewhere_is_denied_by_policy_and_named(library: Place):
     skill = library.path / ".system/skills/survey/SKILL.md"
     skill.write_text(skill.read_text(encoding="utf-8").replace("path: reports/survey.md", "path: docs/survey.md"))
-    ran = library.run("run", "Survey docs/*.md", status=3)
+    ran = library.here("run", "Survey docs/*.md", status=3)
     assert "denied: file-write: no rule matches; the default is deny (by policy baseline" in ran.err
     assert ".system/policies/baseline.yaml" in ran.err
     assert not (library.path / "docs/survey.md").exists()
@@ -135,7 +135,7 @@ def test_path_that_only_looks_like_reports_is_denied(library: Place, path: str):
     skill = library.path / ".system/skills/survey/SKILL.md"
     skill.write_text(skill.read_text(encoding="utf-8").replace("path: reports/survey.md", f"path: {path}"))
     before = {file: file.read_bytes() for file in library.path.rglob("*.md")}
-    ran = library.run("run", "Survey docs/*.md", status=3)
+    ran = library.here("run", "Survey docs/*.md", status=3)
     assert library.types(ran.session)[-1] == "session.end"
     assert "file-write" not in {call["tool_name"] for call in library.payloads("tool.call", ran.session)}
     assert before == {file: file.read_bytes() for file in library.path.rglob("*.md")}
@@ -145,7 +145,7 @@ def test_path_that_only_looks_like_reports_is_denied(library: Place, path: str):
 def test_link_out_of_the_workspace_is_not_followed(library: Place, tmp_path: Path):
     (tmp_path / "outside").mkdir()
     (library.path / "reports").symlink_to(tmp_path / "outside")
-    ran = library.run("run", "Survey docs/*.md", status=3)
+    ran = library.here("run", "Survey docs/*.md", status=3)
     assert "PATH_REFUSED" in {error["code"] for error in library.payloads("tool.error", ran.session)}
     assert list((tmp_path / "outside").iterdir()) == []
 
@@ -153,7 +153,7 @@ def test_link_out_of_the_workspace_is_not_followed(library: Place, tmp_path: Pat
 @pytest.mark.parametrize("request_", ["Survey nothing/*.md", "Survey ../*.md", "Survey /etc/*", "Survey .env"])
 def test_survey_of_nothing_writes_nothing_and_fails(library: Place, request_: str):
     library.write(".env", "TOKEN=hidden\n")
-    ran = library.run("run", request_)
+    ran = library.here("run", request_)
     assert ran.status in (1, 3)
     assert not (library.path / REPORT).exists()
     assert "hidden" not in library.ledger(ran.session).read_text(encoding="utf-8")
@@ -162,6 +162,6 @@ def test_survey_of_nothing_writes_nothing_and_fails(library: Place, request_: st
 
 def test_survey_of_a_file_that_is_no_text_fails_and_says_which(library: Place):
     (library.path / "docs/a.md").write_bytes(b"\xff\xfe\x00")
-    ran = library.run("run", "Survey docs/*.md", status=3)
+    ran = library.here("run", "Survey docs/*.md", status=3)
     assert "docs/a.md" in ran.out
     assert not (library.path / REPORT).exists()

@@ -70,7 +70,7 @@ def test_criterion_05_provider_is_swapped_by_the_profile_alone(place: Place):
     play(place, [ask("worker", "echo", {"text": "Hello, Ada!"}), report("Hello, Ada!"), verdict("pass")])
     stories = []
     for profile in ("local", "played"):
-        ran = place.run("run", "--profile", profile, "Say hello to Ada", status=0)
+        ran = place.here("run", "--profile", profile, "Say hello to Ada", status=0)
         assert ran.out == "Hello, Ada!\n"
         stories.append([type_ for type_ in place.types(ran.session) if not type_.startswith("hook.")])
     assert stories[0] == stories[1], "the same story, whoever the provider is"
@@ -92,28 +92,28 @@ def test_criterion_08_replay_gives_the_closed_snapshot_and_the_workers_output(to
     assert snapshot["agents"] == {"runtime": "reviewer"}
     assert snapshot["cost"]["input"] > 0
     (name,) = (name for name in told.sessions() if len(told.events(name)) == len(run))
-    assert told.run("replay", name, "--json", status=0).json == snapshot
+    assert told.here("replay", name, "--json", status=0).json == snapshot
 
 
 def test_criterion_09_protected_write_rejects_a_stale_hash(place: Place):
     claim = {"path": "reports/x.md", "text": "one", "who": "me", "why": "to try", "expected_hash": ""}
-    first = place.run("call", "file-write", "--args", json.dumps(claim), status=0).json["hash"]
-    assert "[WRITE_CONFLICT]" in place.run("call", "file-write", "--args", json.dumps(claim), status=1).err
+    first = place.here("call", "file-write", "--args", json.dumps(claim), status=0).json["hash"]
+    assert "[WRITE_CONFLICT]" in place.here("call", "file-write", "--args", json.dumps(claim), status=1).err
     fresh = json.dumps({**claim, "text": "two", "expected_hash": first})
-    place.run("call", "file-write", "--args", fresh, status=0)
-    assert "[WRITE_CONFLICT]" in place.run("call", "file-write", "--args", fresh, status=1).err
+    place.here("call", "file-write", "--args", fresh, status=0)
+    assert "[WRITE_CONFLICT]" in place.here("call", "file-write", "--args", fresh, status=1).err
     assert (place.path / "reports/x.md").read_text() == "two"
 
 
 def test_criterion_10_payload_that_does_not_fit_its_schema_fails_closed(place: Place):
-    ran = place.run("call", "echo", "--args", '{"text": 5}', status=1)
+    ran = place.here("call", "echo", "--args", '{"text": 5}', status=1)
     assert "[SCHEMA_VIOLATION]" in ran.err
     assert "tool.call" not in place.types(ran.session)
 
 
 @pytest.mark.parametrize("card", [CARD, "4111 1111 1111 1111", "4111-1111-1111-1111"])
 def test_criterion_11_card_number_leaves_the_request_before_anyone_reads_or_records_it(place: Place, card: str):
-    ran = place.run("run", f"Say hello to Ada, card {card}")
+    ran = place.here("run", f"Say hello to Ada, card {card}")
     (message,) = place.payloads("user.message", ran.session)
     assert "[REDACTED-CARD]" in message["text"]
     for path in place.path.glob(".deedbook/**/*"):
@@ -124,11 +124,11 @@ def test_criterion_11_card_number_leaves_the_request_before_anyone_reads_or_reco
 
 
 def test_checklist_event_store_only_appends(place: Place):
-    place.run("run", "hello", status=0)
+    place.here("run", "hello", status=0)
     before = place.ledger().read_bytes()
     for command in (["replay"], ["tree"], ["verify"]):
-        place.run(*command, place.sessions()[0], status=0)
-    place.run("run", "hello", status=0)
+        place.here(*command, place.sessions()[0], status=0)
+    place.here("run", "hello", status=0)
     assert [path.read_bytes() for path in place.path.glob(".deedbook/sessions/*/.events.jsonl")].count(before) == 1
 
 
@@ -145,14 +145,14 @@ def test_checklist_at_least_five_schemas_are_loaded_and_an_unknown_one_is_an_err
 
 def test_checklist_profile_selects_provider_and_model(place: Place):
     place.configure("model: rules-1", "model: rules-2")
-    ran = place.run("run", "hello", status=0)
+    ran = place.here("run", "hello", status=0)
     assert {payload["request"]["model"] for payload in place.payloads("llm.request", ran.session)} == {"rules-2"}
 
 
 def test_checklist_run_needs_no_key_and_gives_the_same_each_time(place: Place):
     stories = []
     for _ in range(2):
-        ran = place.run("run", "Say hello to Ada", status=0)
+        ran = place.here("run", "Say hello to Ada", status=0)
         stories.append([(event.type, event.payload) for event in place.events(ran.session)])
     assert stories[0] == stories[1]
 
@@ -203,7 +203,7 @@ def test_checklist_protected_write_finds_the_conflict_of_two_writers(place: Plac
 )  # fmt: skip
 def test_rule_1_role_outputs_are_json_of_their_schema_and_nothing_else(place: Place, text: str):
     play(place, [{"role": "lead", "response": {"text": text}} for _ in range(5)], usual=False)
-    ran = place.run("run", "--profile", "played", "Say hello to Ada", status=1)
+    ran = place.here("run", "--profile", "played", "Say hello to Ada", status=1)
     assert "[MALFORMED_AGENT_MESSAGE]" in ran.err
     violations = place.payloads("schema.violation", ran.session)
     assert {(v["subject"], v["role"], v["schema"]) for v in violations} == {("message", "lead", "lead_directive_v1")}
@@ -225,7 +225,7 @@ def test_rule_2_schema_failure_fails_closed_on_arguments_and_results(lab):
 def test_rule_4_tool_calls_are_inside_the_skills_allowed_tools(place: Place):
     """Rule 3, bad front matter, stands in the checklist."""
     play(place, [ask("worker", "file-list", {"path": "."}), report("done"), verdict("pass")])
-    ran = place.run("run", "--profile", "played", "Say hello to Ada")
+    ran = place.here("run", "--profile", "played", "Say hello to Ada")
     (denied,) = place.payloads("tool.denied", ran.session)
     assert (denied["name"], denied["code"]) == ("file-list", "TOOL_NOT_ALLOWED")
     assert "tool.call" not in place.types(ran.session)
@@ -318,7 +318,7 @@ def test_audit_of_a_successful_run_is_complete(run):
 
 def test_audit_of_a_survey_of_many_calls_is_complete(place: Place):
     place.write("docs/a.md", "alpha\n")
-    ran = place.run("run", "Survey docs/*.md", status=0)
+    ran = place.here("run", "Survey docs/*.md", status=0)
     assert list(missing(place.events(ran.session))) == []
 
 
@@ -326,7 +326,7 @@ def test_audit_of_a_run_with_rework_is_complete(place: Place):
     entries = [ask("worker", "echo", {"text": "hi"}), report("no"), verdict("fail", "greet her"),
                ask("worker", "echo", {"text": "Hello, Ada!"}), report("Hello, Ada!"), verdict("pass")]  # fmt: skip
     play(place, entries)
-    ran = place.run("run", "--profile", "played", "Say hello to Ada", status=0)
+    ran = place.here("run", "--profile", "played", "Say hello to Ada", status=0)
     assert list(missing(place.events(ran.session))) == []
 
 
@@ -345,25 +345,25 @@ def test_audit_fails_where_one_of_several_is_left_out(run):
 
 
 def test_fail_closed_unknown_tool(place: Place):
-    assert "[TOOL_NOT_FOUND]" in place.run("call", "rm", status=3).err
+    assert "[TOOL_NOT_FOUND]" in place.here("call", "rm", status=3).err
 
 
 def test_fail_closed_unknown_tool_that_a_model_asks_for(place: Place):
     play(place, [ask("worker", "rm", {"path": "/"}), report("done"), verdict("pass")])
-    ran = place.run("run", "--profile", "played", "Say hello to Ada")
+    ran = place.here("run", "--profile", "played", "Say hello to Ada")
     assert [denied["code"] for denied in place.payloads("tool.denied", ran.session)] == ["TOOL_NOT_FOUND"]
 
 
 def test_fail_closed_tool_outside_the_selected_skill(place: Place):
     play(place, [ask("worker", "file-write", {"path": "reports/x", "text": "x"}), report("done"), verdict("pass")])
-    ran = place.run("run", "--profile", "played", "Say hello to Ada")
+    ran = place.here("run", "--profile", "played", "Say hello to Ada")
     assert "denied: file-write: 'file-write' is outside what skill greet allows [TOOL_NOT_ALLOWED]" in ran.err
     assert not (place.path / "reports").exists()
 
 
 def test_fail_closed_invalid_role_json(place: Place):
     play(place, [{"role": "worker", "response": {"text": '{"output": '}} for _ in range(9)])
-    ran = place.run("run", "--profile", "played", "Say hello to Ada", status=1)
+    ran = place.here("run", "--profile", "played", "Say hello to Ada", status=1)
     assert "[MALFORMED_AGENT_MESSAGE]" in ran.err
     assert "worker.report" not in place.types(ran.session)
 
@@ -419,13 +419,13 @@ def test_fail_closed_hook_of_the_session(lab, event: str):
 
 def test_fail_closed_stale_file_hash(place: Place):
     claim = {"path": "reports/x.md", "text": "one", "who": "me", "why": "to try", "expected_hash": "0" * 64}
-    assert "[WRITE_CONFLICT]" in place.run("call", "file-write", "--args", json.dumps(claim), status=1).err
+    assert "[WRITE_CONFLICT]" in place.here("call", "file-write", "--args", json.dumps(claim), status=1).err
     assert not (place.path / "reports/x.md").exists()
 
 
 def test_fail_closed_provider_that_is_exhausted(place: Place):
     play(place, [])
-    ran = place.run("run", "--profile", "played", "Say hello to Ada", status=1)
+    ran = place.here("run", "--profile", "played", "Say hello to Ada", status=1)
     assert "[PROVIDER_ERROR]" in ran.err
     assert place.payloads("llm.error", ran.session)[-1]["code"] == "PROVIDER_ERROR"
     assert place.payloads("session.end", ran.session)[0]["ok"] is False
@@ -433,7 +433,7 @@ def test_fail_closed_provider_that_is_exhausted(place: Place):
 
 def test_fail_closed_reviewer_verdict_fail_leads_to_rework_and_then_to_a_person(place: Place):
     play(place, [entry for _ in range(3) for entry in (report("no"), verdict("fail", "say her name"))])
-    ran = place.run("run", "--profile", "played", "Say hello to Ada", status=3)
+    ran = place.here("run", "--profile", "played", "Say hello to Ada", status=3)
     assert "the last feedback: say her name" in ran.out
     assert [payload["attempt"] for payload in place.payloads("context.executing", ran.session)] == [1, 2, 3]
     requests = [payload["request"] for payload in place.payloads("llm.request", ran.session)]
@@ -463,7 +463,7 @@ def test_advisor_and_scaffolder_are_called_when_they_are_asked_for(place: Place)
         report("Hello, Ada!"),
         verdict("pass"),
     ], usual=False)  # fmt: skip
-    ran = place.run("run", "--profile", "played", "Say hello to Ada", status=0)
+    ran = place.here("run", "--profile", "played", "Say hello to Ada", status=0)
     moves = [payload["to"] for payload in place.payloads("agent.transition", ran.session)]
     assert moves == ["lead", "advisor", "planner", "advisor", "scaffolder", "worker", "reviewer"]
 

@@ -35,7 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
         ["call", "rm"],
         ["call", "file-read", "--args", '{"path":"absent"}'],
     ):
-        made.run(*args)
+        made.here(*args)
     return made
 
 
@@ -74,7 +74,7 @@ def test_payload_hash_does_not_depend_on_the_order_of_keys(place: Place):
     orders = ('{"text":"hi","a":1}', '{"a":1,"text":"hi"}')
     hashes = []
     for args in orders:
-        ran = place.run("call", "echo", "--args", args, status=1)
+        ran = place.here("call", "echo", "--args", args, status=1)
         hashes += [json.loads(line)["payload_hash"] for line in place.ledger(ran.session).read_bytes().splitlines()
                    if b'"tool.denied"' in line]  # fmt: skip
     assert len(set(hashes)) == 1
@@ -96,7 +96,7 @@ def test_every_session_is_a_tree_with_one_root_and_no_orphans(place: Place):
     for name in place.sessions():
         tree = fold(TreeFold(), read(place.ledger(name)))
         assert (len(tree.roots), len(tree.orphans)) == (1, 0)
-        shown = place.run("tree", name, "--json", status=0).json
+        shown = place.here("tree", name, "--json", status=0).json
         assert (len(shown["roots"]), shown["orphans"]) == (1, [])
 
 
@@ -139,23 +139,23 @@ def test_calls_of_one_reply_branch_beside_each_other(place: Place):
 def test_replay_needs_nothing_but_the_file(place: Place, greeting: str, tmp_path: Path):
     alone = Place(tmp_path)
     shutil.copyfile(place.ledger(greeting), tmp_path / "e.jsonl")
-    assert alone.run("replay", "./e.jsonl", status=0).out == place.run("replay", greeting, status=0).out
-    assert alone.run("replay", "./e.jsonl", "--json", status=0).json == place.run("replay", greeting, "--json").json
+    assert alone.here("replay", "./e.jsonl", status=0).out == place.here("replay", greeting, status=0).out
+    assert alone.here("replay", "./e.jsonl", "--json", status=0).json == place.here("replay", greeting, "--json").json
     assert [path.name for path in tmp_path.iterdir()] == ["e.jsonl"]
 
 
 def test_replay_tells_the_same_each_time(place: Place, greeting: str):
-    assert place.run("replay", greeting).out == place.run("replay", greeting).out
+    assert place.here("replay", greeting).out == place.here("replay", greeting).out
 
 
 def test_sneaky_change_of_a_message_is_told_at_once(place: Place, copy: Path):
     raw = copy.read_bytes()
     copy.write_bytes(raw.replace(b'{"text":"Say hello to Ada"}', b'{"text":"HACKED"}', 1))
-    ran = place.run("verify", str(copy), status=4)
+    ran = place.here("verify", str(copy), status=4)
     number = next(n for n, line in enumerate(copy.read_bytes().splitlines(), 1) if b"HACKED" in line)
     expected = sha256(b'{"text":"HACKED"}').hexdigest()
     assert f"line {number}: payload_hash: expected {expected}, found " in ran.out
-    assert "user: HACKED" in place.run("replay", str(copy), status=0).out, "a replay shows what stands there"
+    assert "user: HACKED" in place.here("replay", str(copy), status=0).out, "a replay shows what stands there"
 
 
 def test_sneaky_change_with_its_hash_made_right_is_told_by_the_chain(place: Place, copy: Path):
@@ -164,7 +164,7 @@ def test_sneaky_change_with_its_hash_made_right_is_told_by_the_chain(place: Plac
     lines = copy.read_bytes().splitlines(keepends=True)
     changed = [line.replace(old, new).replace(*hashes) if b'"user.message"' in line else line for line in lines]
     copy.write_bytes(b"".join(changed))
-    ran = place.run("verify", str(copy), status=4)
+    ran = place.here("verify", str(copy), status=4)
     assert "envelope_hash: expected" in ran.out
     assert "payload_hash" not in ran.out
 
@@ -175,7 +175,7 @@ def test_change_with_all_hashes_of_the_line_made_right_is_told_on_the_next_line(
     changed = lines[index].replace(b"Say hello to Ada", b"Say hello to Eve")
     forged = forge([*lines[:index], changed, *lines[index + 1 :]])
     copy.write_bytes(b"".join([*lines[:index], forged[index], *lines[index + 1 :]]))
-    assert f"line {index + 2}: prev_envelope_hash: expected " in place.run("verify", str(copy), status=4).out
+    assert f"line {index + 2}: prev_envelope_hash: expected " in place.here("verify", str(copy), status=4).out
 
 
 def test_file_that_was_written_anew_as_a_whole_is_why_verify_says_unwitnessed(place: Place, copy: Path):
@@ -183,7 +183,7 @@ def test_file_that_was_written_anew_as_a_whole_is_why_verify_says_unwitnessed(pl
         line.replace(b"Say hello to Ada", b"Say hello to Eve") for line in copy.read_bytes().splitlines(keepends=True)
     ]
     copy.write_bytes(b"".join(forge(lines)))
-    ran = place.run("verify", str(copy), status=0)
+    ran = place.here("verify", str(copy), status=0)
     assert ran.out.startswith("unwitnessed: ")
     own = [json.loads(line) for line in (place.path / ".deedbook/workspace/.events.jsonl").read_bytes().splitlines()]
     heads = {line["payload"]["head"] for line in own if line["event_type"] == "ledger.session"}
@@ -195,15 +195,15 @@ def test_file_that_was_written_anew_as_a_whole_is_why_verify_says_unwitnessed(pl
 
 def test_export_of_every_session_is_accepted_by_a_strict_replay(place: Place, tmp_path: Path):
     for name in place.sessions():
-        exported = place.run("export", name, "--as", "seed-002", status=0).out
+        exported = place.here("export", name, "--as", "seed-002", status=0).out
         assert strict_replay(exported.split("\n")[:-1]) == []
         file = tmp_path / f"{name}.jsonl"
         file.write_text(exported, encoding="utf-8")
-        assert place.run("verify", str(file), status=0).out.endswith("sound\n")
+        assert place.here("verify", str(file), status=0).out.endswith("sound\n")
 
 
 def test_export_has_the_seven_fields_and_keeps_causality_in_the_payload(place: Place, greeting: str):
-    rows = [json.loads(line) for line in place.run("export", greeting, "--as", "seed-002").out.splitlines()]
+    rows = [json.loads(line) for line in place.here("export", greeting, "--as", "seed-002").out.splitlines()]
     assert len(rows) == len(place.events(greeting))
     for row in rows:
         assert set(row) == {
@@ -216,12 +216,12 @@ def test_export_has_the_seven_fields_and_keeps_causality_in_the_payload(place: P
 
 
 def test_tampered_export_is_refused_by_the_strict_replay_and_by_verify(place: Place, greeting: str, tmp_path: Path):
-    exported = place.run("export", greeting, "--as", "seed-002").out
+    exported = place.here("export", greeting, "--as", "seed-002").out
     hacked = exported.replace("Say hello to Ada", "HACKED", 1)
     assert strict_replay(hacked.split("\n")[:-1])
     file = tmp_path / "hacked.jsonl"
     file.write_text(hacked, encoding="utf-8")
-    assert "payload_hash: expected" in place.run("verify", str(file), status=4).out
+    assert "payload_hash: expected" in place.here("verify", str(file), status=4).out
 
 
 def test_old_ledgers_are_read_verified_and_told(place: Place):
@@ -229,6 +229,6 @@ def test_old_ledgers_are_read_verified_and_told(place: Place):
     old = folder / "envelope_v1_0.events.jsonl"
     if not old.exists():
         pytest.skip("the test vectors are not there; DEEDBOOK_VECTORS names their folder")
-    assert "format 1.0" in place.run("verify", str(old), status=0).out
-    assert "user: " in place.run("replay", str(old), status=0).out
-    assert "0 orphans" in place.run("tree", str(old), status=0).out
+    assert "format 1.0" in place.here("verify", str(old), status=0).out
+    assert "user: " in place.here("replay", str(old), status=0).out
+    assert "0 orphans" in place.here("tree", str(old), status=0).out
