@@ -215,6 +215,12 @@ def ended(process: "subprocess.Popen[bytes]") -> Ran:
     return ran
 
 
+def run_of(place: Place) -> list[Event]:
+    """Return the events of the only run of *place*."""
+    (found,) = (events for events in map(place.events, place.sessions()) if events[0].payload["purpose"] == "run")
+    return found
+
+
 def begun(place: Place, event_type: str) -> Iterator[Event]:
     """Yield the events of *event_type* that sessions being written hold already."""
     for path in place.path.glob(".deedbook/sessions/*/.events.jsonl"):
