@@ -170,6 +170,7 @@ def test_denial_that_cannot_be_written_is_still_a_refusal(lab):
     session = lab.session()
     with full(session):
         assert isinstance(session.call("unknown", {}), Err)
+        assert isinstance(session.call("unknown", {"n": float("nan")}), Err)
 
 
 def test_result_that_hooks_could_not_be_heard_about_does_not_reach_the_caller(lab):
