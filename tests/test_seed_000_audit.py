@@ -9,7 +9,6 @@ from commandline import Place, ask, play, report, run_of, verdict
 from deedbook.contracts import Event
 from deedbook.events import OUTCOMES
 
-
 WANTED = [
     "session.start", "hook.fired", "skill.invoke", "agent.transition", "llm.request", "llm.response", "tool.call",
     "tool.result", "worker.report", "skill.complete", "session.end",
