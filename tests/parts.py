@@ -76,7 +76,7 @@ def a_call(**more: Any) -> Call:
     """Return a call of ``echo``, as a gate sees it."""
     fields: dict[str, Any] = {
         "ability": "echo", "kind": "tool", "args": {}, "effects": "read", "tags": frozenset(), "principal": ADA,
-        "role": None, "skill": None, "enforcement": "enforce", "session": "s1", "now": WHEN.now, "digest": "0" * 64,
+        "role": None, "skill": None, "enforcement": "enforce", "session": "s1", "now": WHEN.now, "raw": b"{}",
         "facts": {},
     }  # fmt: skip
     return Call(**(fields | more))

@@ -365,10 +365,10 @@ def test_call_tells_gates_who_asks_for_what_under_which_circumstances() -> None:
     about: dict[str, Any] = {"tags": frozenset({"destructive"}), "scopes": frozenset({"text"}), "paths": ("/file",)}
     ability = bound(guards=(gate(ask=asking(seen)),), effects="write", **about)
     decide(ability, {"a": [1]}, caller=caller(role="worker", skill="greet"))
-    assert attrs.asdict(seen[0], recurse=False) | {"digest": ""} == {
+    assert attrs.asdict(seen[0], recurse=False) == {
         "ability": "echo", "kind": "tool", "args": {"a": [1]}, "effects": "write", **about,
         "principal": ADA, "role": "worker", "skill": "greet", "enforcement": "enforce", "session": "s1",
-        "now": WHEN.now, "digest": "", "facts": {},
+        "now": WHEN.now, "raw": b'{"a":[1]}', "facts": {},
     }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def facts(ability="files/read", kind="tool", effects="read", tags=(), scopes=(),
 def call(ability="files/read", kind="tool", effects="read", tags=(), principal="local", roles=(), role=None, args=None):
     who = Principal(principal, "cli", frozenset(roles))
     now = "2026-01-01T00:00:00.000Z"
-    return Call(ability, kind, args or {}, effects, frozenset(tags), who, role, None, "enforce", "s", now, "d" * 64, {})
+    return Call(ability, kind, args or {}, effects, frozenset(tags), who, role, None, "enforce", "s", now, b"{}", {})
 
 
 def fits(body, *, allows=False, scopes=(), paths=PATHS, **made):

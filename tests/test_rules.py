@@ -27,7 +27,7 @@ BASELINE = {
 def call(ability="code/Edit", effects="write", kind="tool", tags=(), args=None, principal="local"):
     now = "2026-01-01T00:00:00.000Z"
     who = Principal(principal, "cli")
-    return Call(ability, kind, args or {}, effects, frozenset(tags), who, None, None, "enforce", "s", now, "d" * 64, {})
+    return Call(ability, kind, args or {}, effects, frozenset(tags), who, None, None, "enforce", "s", now, b"{}", {})
 
 
 def rules(*body, **more):

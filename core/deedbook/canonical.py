@@ -127,10 +127,10 @@ def _walk(value: Any, depth: int, most: int) -> bool:  # noqa: C901 - the hot lo
     """Check types, depth and size level by level; say whether orjson spells every number as RFC 8785 does."""
     plain = True
     level: list[Collection[Any]] = [(value,)]
-    nodes = 0
-    for _ in range(depth + 2):  # the value itself, its levels, and the end
-        if not level:
-            return plain
+    nodes = above = 0
+    if type(value) is dict:  # most are, so that a turn of the loop is saved
+        level, nodes, above = [value.values()], 1, 1
+    for _ in range(above, depth + 1):
         deeper: list[Collection[Any]] = []
         for items in level:
             nodes += len(items)
@@ -148,6 +148,8 @@ def _walk(value: Any, depth: int, most: int) -> bool:  # noqa: C901 - the hot lo
                     raise _refusal(value, f"{kind.__name__} is not a JSON type", depth)
                 elif not ((1e-4 <= item < 1e16 or -1e16 < item <= -1e-4) and item % 1.0):
                     plain = False
+        if not deeper:
+            return plain
         level = deeper
     raise _refusal(value, f"more than {depth} levels", depth)
 

@@ -7,6 +7,7 @@ may change. The groups: ``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks
 """
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, BinaryIO, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -27,10 +28,6 @@ hookspec = pluggy.HookspecMarker("deedbook")
 hookimpl = pluggy.HookimplMarker("deedbook")
 
 
-def _any_object() -> Object:
-    return {"type": "object"}
-
-
 @attrs.frozen(kw_only=True)
 class HandlerSpec:
     """What a tool, a provider or a flow declares.
@@ -41,8 +38,8 @@ class HandlerSpec:
     """
 
     settings: Object = attrs.field(factory=dict)
-    takes: Object = attrs.field(factory=_any_object)
-    gives: Object = attrs.field(factory=_any_object)
+    takes: Object = attrs.field(factory=lambda: {"type": "object"})
+    gives: Object = attrs.field(factory=lambda: {"type": "object"})
     effects: Effects = "write"
     interruptible: bool = False
     reconciles: bool = False
@@ -77,9 +74,9 @@ class Principal:
 class Call:
     """One use of an ability, as gates see it.
 
-    *now* is the recorded time (RFC 3339, UTC, milliseconds); a gate has no other clock. *digest* is the SHA-256 of the
-    canonical ``{ability, args, principal}``; an approval binds to it. *facts* holds what the gate's ``reads`` named,
-    *scopes* what the ability is about, *paths* JSON pointers to the arguments that are paths.
+    *now* is the recorded time (RFC 3339, UTC, milliseconds); a gate has no other clock. *raw* holds the arguments'
+    canonical bytes, *facts* what the gate's ``reads`` named, *scopes* what the ability is about, *paths* JSON pointers
+    to the arguments that are paths.
     """
 
     ability: str
@@ -93,10 +90,16 @@ class Call:
     enforcement: str
     session: str
     now: str
-    digest: str
+    raw: bytes
     facts: Object
     scopes: frozenset[str] = frozenset()
     paths: tuple[str, ...] = PATHS
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the canonical ``{ability, args, principal}``; an approval binds to it."""
+        identity = b'{"ability":"%b","args":%b,"principal":"%b"}'
+        return sha256(identity % (self.ability.encode(), self.raw, self.principal.id.encode())).hexdigest()
 
 
 @attrs.frozen

@@ -6,7 +6,6 @@ record.
 """
 
 from collections.abc import Generator, Mapping
-from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
@@ -104,12 +103,9 @@ def judge(
 
 def make_call(bindings: Bindings, caller: Caller, bound: Bound, args: Any, raw: bytes, when: Circumstances) -> Call:
     """Return the call as gates see it, without facts."""
-    principal = caller.principal
-    # ids hold nothing that JSON escapes: their own grammar says so
-    identity = b'{"ability":"%b","args":%b,"principal":"%b"}' % (bound.id.encode(), raw, principal.id.encode())
     return Call(
-        bound.id, bound.kind, args, bound.effects, bound.tags, principal, caller.role, caller.skill,
-        bindings.enforcement, when.session, when.now, sha256(identity).hexdigest(), {}, bound.scopes, bound.paths,
+        bound.id, bound.kind, args, bound.effects, bound.tags, caller.principal, caller.role, caller.skill,
+        bindings.enforcement, when.session, when.now, raw, {}, bound.scopes, bound.paths,
     )  # fmt: skip
 
 

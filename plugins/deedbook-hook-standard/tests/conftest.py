@@ -31,6 +31,6 @@ def call() -> Callable[[str], Call]:
     """Return a call of the ability of that name."""
 
     def made(ability: str) -> Call:
-        return Call(ability, "tool", {}, "write", frozenset(), LOCAL, None, None, "enforce", "s", NOW, "d" * 64, {})
+        return Call(ability, "tool", {}, "write", frozenset(), LOCAL, None, None, "enforce", "s", NOW, b"{}", {})
 
     return made
