@@ -103,7 +103,7 @@ def test_session_is_found_by_id_its_beginning_or_its_file(told: Place, run: str,
     names = {"id": run, "beginning": run[:12], "file": f"{folder}/.events.jsonl", "folder": f"./{folder}"}
     name = names.get(spelling, str(told.path / folder / ".events.jsonl"))
     assert told.here("verify", name, status=0).out.endswith("sound\n")
-    assert "1 roots, 0 orphans" in told.here("tree", name, status=0).out
+    assert "roots: 1, orphans: 0" in told.here("tree", name, status=0).out
 
 
 def test_ledger_is_verified_without_any_workspace(told: Place, run: str, tmp_path: Path):
@@ -140,7 +140,7 @@ def test_replay_as_json_is_the_snapshot(told: Place, run: str):
 def test_tree_counts_roots_and_orphans(told: Place, run: str):
     lines = told.here("tree", run, status=0).out.splitlines()
     events = told.events(run)
-    assert lines[0] == f"{len(events)} spans, 1 roots, 0 orphans"
+    assert lines[0] == f"spans: {len(events)}, roots: 1, orphans: 0"
     assert len(lines) == 1 + len(events)
     tree = told.here("tree", run, "--json", status=0).fits("output_tree_v1")
     assert (len(tree["events"]), len(tree["roots"]), tree["orphans"]) == (len(events), 1, [])

@@ -240,5 +240,5 @@ def test_first_two_processes_of_a_new_workspace_agree_on_its_ledger(place: Place
     assert [ended(process).status for process in processes] == [0, 0, 0]
     tree = place.run("tree", "workspace", status=0).out
     assert tree.count("ledger.created") == 1
-    assert "1 roots, 0 orphans" in tree
+    assert "roots: 1, orphans: 0" in tree
     assert place.run("verify", status=0).out.endswith("all 4 sound\n")

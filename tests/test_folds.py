@@ -60,7 +60,7 @@ def test_tree_lines_draw_the_causes_and_count_roots_and_orphans():
     book = ledgers.call()
     lines = list(fold(TreeFold(), events_of(book)).lines())
     assert lines == [
-        "4 spans, 1 roots, 0 orphans",
+        "spans: 4, roots: 1, orphans: 0",
         "session.start  call for local, enforce, charter 0123456789ab",
         '├─ tool.call  echo {"text":"hi"}',
         '│  └─ tool.result  echo = {"text":"hi"}',
@@ -73,7 +73,7 @@ def test_tree_counts_and_shows_orphans():
     tree = fold(TreeFold(), told)
     assert [each.span for each in tree.orphans] == ["b"]
     lines = list(tree.lines())
-    assert lines[0] == "3 spans, 1 roots, 1 orphans"
+    assert lines[0] == "spans: 3, roots: 1, orphans: 1"
     assert "user.message  x" in lines
 
 

@@ -49,7 +49,7 @@ class Tree:
 
     def lines(self) -> Iterator[str]:
         """Yield the tree, one event a line, and the count of roots and orphans."""
-        yield f"{len(self.nodes)} spans, {len(self.roots)} roots, {len(self.orphans)} orphans"
+        yield f"spans: {len(self.nodes)}, roots: {len(self.roots)}, orphans: {len(self.orphans)}"
         for top in [*self.roots, *self.orphans]:
             yield from self._below(top)
 
