@@ -64,7 +64,9 @@ def test_deny_tools_with_names_no_longer_denies_the_usual_ones(bind, call):
     st.lists(st.text("ab/*.", min_size=1, max_size=5), min_size=1, max_size=4), st.text("ab/.", min_size=1, max_size=6)
 )
 def test_deny_tools_denies_if_any_name_does_in_any_order(names, ability):
-    asked = Call(ability, "tool", {}, "write", frozenset(), Principal("a", "b"), None, None, "enforce", "s", "", b"{}", {})
+    asked = Call(
+        ability, "tool", {}, "write", frozenset(), Principal("a", "b"), None, None, "enforce", "s", "", b"{}", {}
+    )
     one = any(denied(DenyTools({"names": [name]}, None), asked) for name in names)
     assert denied(DenyTools({"names": names}, None), asked) is one
     assert denied(DenyTools({"names": names[::-1]}, None), asked) is one
