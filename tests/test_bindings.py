@@ -35,7 +35,7 @@ def a_call(**more):
     given = {
         "ability": "echo", "kind": "tool", "args": {"text": "hi"}, "effects": "read", "tags": frozenset(),
         "principal": Principal("ada", "cli"), "role": None, "skill": None, "enforcement": "enforce", "session": "s",
-        "now": "2026-01-02T03:04:05.006Z", "digest": "0" * 64, "facts": {},
+        "now": "2026-01-02T03:04:05.006Z", "raw": b"{}", "facts": {},
     }  # fmt: skip
     return Call(**(given | more))
 
