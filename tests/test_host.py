@@ -99,7 +99,8 @@ def test_open_reads_files_beneath_the_root(host: WorkspaceHost, path: str, text:
         ("pipe", "expected a regular file"), ("a.txt/x", "file where a folder"), ("a\0.txt", "control character"),
         ("a\n.txt", "control character"), ("x" * 5000, "at most 4096"), ("x" * 300, "longer than the file system"),
         ("\ud800", "not Unicode"), (".env", "secrets"), (".ENV", "secrets"), (".env.local", "secrets"),
-        ("src/.env", "secrets"), (".envs/key", "secrets"), ("src/.Env.d/key", "secrets"), ("./src/../.env", "secrets"),
+        (".git/config", "secrets"), ("src/.GIT/config", "secrets"), ("src/.env", "secrets"),
+        (".envs/key", "secrets"), ("src/.Env.d/key", "secrets"), ("./src/../.env", "secrets"),
         (".e\u200cnv", "secrets"), ("\uff0eenv", "secrets"), ("state/ledger", "state"), ("STATE/ledger", "state"),
         ("state", "state"), ("state./ledger", "state"), ("st\u00adate/ledger", "state"),
         ("src/../state/ledger", "state"),
@@ -179,8 +180,7 @@ def test_no_path_reads_anything_but_a_plain_file_inside(host: WorkspaceHost, pat
             text = file.read()
     except (Failed, FileNotFoundError):
         return
-    assert text in (b"a", b"b", b"c", b"hidden")
-    assert text != b"hidden" or normal_path(path) == ".git/config"
+    assert text in (b"a", b"b", b"c")
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -199,7 +199,7 @@ def test_host_and_path_conditions_of_policies_understand_a_path_alike(host: Work
 def test_scan_lists_what_can_be_reached_sorted_and_nothing_else(host: WorkspaceHost) -> None:
     assert host.scan("") == host.scan(".")
     assert [(entry.path, entry.folder, entry.size) for entry in host.scan("")] == [
-        ("...", False, 4), ("..odd", False, 3), (".git", True, 0), (".github", True, 0), (".gitignore", False, 1),
+        ("...", False, 4), ("..odd", False, 3), (".github", True, 0), (".gitignore", False, 1),
         (".system", True, 0), ("State2", True, 0), ("a.txt", False, 1), ("src", True, 0),
     ]  # fmt: skip
     assert host.scan("src/") == [Entry("src/b.txt", False, 1), Entry("src/deep", True, 0)]

@@ -13,8 +13,8 @@ from .schema import suggest
 
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
 """Parts of paths at and below which no tool writes, in whatever case."""
-NEVER_REACHED: Final = ".env"
-"""Files and folders whose name begins with it are not even read: programs keep their secrets there."""
+NEVER_READ: Final = (".env", ".git")
+"""Files and folders of these names are not even read, and of names that begin with the first: secrets are kept there."""
 
 
 class HeldSecret:
@@ -109,8 +109,8 @@ class WorkspaceHost:
         if not any(_beneath(place, root) or (folder and _beneath(root, place)) for root in self._roots):
             return f"is outside the allowed roots: {', '.join(self._roots) or 'none'}"
         alike = _alike(place)
-        if any(part.startswith(NEVER_REACHED) for part in alike.split("/")):
-            return f"is not for plugins: {NEVER_REACHED} files hold secrets"
+        if any(part.startswith(NEVER_READ[0]) or part in NEVER_READ for part in alike.split("/")):
+            return f"is not for plugins: {' and '.join(NEVER_READ)} hold secrets"
         if any(_beneath(alike, hidden) for hidden in self._hidden):
             return "is the kernel's state"
         return None
