@@ -14,7 +14,7 @@ from .schema import suggest
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
 """Parts of paths at and below which no tool writes, in whatever case."""
 NEVER_READ: Final = (".env", ".git")
-"""Files and folders of these names are not even read, and of names that begin with the first: secrets are kept there."""
+"""Names of files and folders that are not even read, nor what begins like the first: secrets are kept there."""
 
 
 class HeldSecret:
