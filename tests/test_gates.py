@@ -4,7 +4,6 @@ import asyncio
 import gc
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +15,7 @@ from parts import a_call, always, gate, policy, rewriter, still
 
 from deedbook import canonical
 from deedbook.contracts import ALLOW, Decision, allow, ask, deny, transform
-from deedbook.gates import RANK, Minutes, answer, by, heard, in_order, merge, refusal, rule_of
+from deedbook.gates import RANK, answer, by, heard, in_order, merge, minutes, refusal, rule_of
 from deedbook.schema import Schemas, data_folder
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
@@ -281,7 +280,7 @@ said = st.builds(
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(GATES), said), max_size=4))
 def test_minutes_of_hooks_are_canonical_and_fit_the_frozen_schema(pairs: list[Any]) -> None:
-    raw = Minutes(event="PreToolUse", ability="echo").full(pairs)
+    raw = minutes(pairs, event="PreToolUse", ability="echo")
     value = canonical.parse(raw)
     assert canonical.encode(value) == raw
     assert FIRED.violations(value) == ()
@@ -292,39 +291,11 @@ def test_minutes_of_hooks_are_canonical_and_fit_the_frozen_schema(pairs: list[An
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(POLICIES), said), max_size=4))
 def test_minutes_of_policies_are_canonical_and_fit_the_frozen_schema(pairs: list[Any]) -> None:
-    raw = Minutes(ability="echo", enforcement="observe").full(pairs, facts={"session.calls": {"echo": 1}})
+    raw = minutes(pairs, ability="echo", enforcement="observe", facts={"session.calls": {"echo": 1}})
     value = canonical.parse(raw)
     assert canonical.encode(value) == raw
     assert CHECKED.violations(value) == ()
     assert value["facts"] == {"session.calls": {"echo": 1}}
-
-
-POOL = [ALLOW, allow("fine"), ask("who?"), deny("no"), deny("\ud800"), Decision("allow", "", None, {"hint": [1]})]
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(st.tuples(st.sampled_from(GATES), st.sampled_from(POOL)), max_size=3), max_size=20))
-def test_minutes_are_the_same_bytes_with_and_without_memory(history: list[Any]) -> None:
-    remembering = Minutes(event="PreToolUse", ability="echo")
-    for pairs in history:
-        raw, digest = remembering.usual(pairs)
-        assert raw == Minutes(event="PreToolUse", ability="echo").full(pairs)
-        assert digest == sha256(raw).hexdigest()
-
-
-def test_minutes_remember_no_decision_that_another_one_took_the_address_of() -> None:
-    minutes = Minutes(event="PreToolUse", ability="echo")
-    for index in range(2000):  # each decision dies at once, so that the next may lie where it lay
-        raw, _ = minutes.usual([(GATES[0], deny(f"reason {index}"))])
-        assert f"reason {index}".encode() in raw
-
-
-def test_minutes_go_on_remembering_after_many_rounds_that_never_return() -> None:
-    minutes = Minutes(event="PreToolUse", ability="echo")
-    for index in range(1000):
-        minutes.usual([(GATES[0], deny(f"reason {index}"))])
-    usual = [(GATES[0], ALLOW)]
-    assert minutes.usual(usual)[0] is minutes.usual(usual)[0]
 
 
 @pytest.mark.parametrize(
@@ -339,7 +310,7 @@ def test_minutes_go_on_remembering_after_many_rounds_that_never_return() -> None
 )
 def test_minutes_say_what_a_round_came_to(outcomes: list[Any], all_in_all: str) -> None:
     pairs = [(GATES[0], Decision(outcome)) for outcome in outcomes]
-    assert canonical.parse(Minutes(event="PreToolUse").full(pairs))["decision"] == all_in_all
+    assert canonical.parse(minutes(pairs, event="PreToolUse"))["decision"] == all_in_all
 
 
 @pytest.mark.parametrize(
@@ -351,7 +322,7 @@ def test_minutes_leave_out_signals_that_cannot_be_recorded_but_never_the_line(si
     if "deep" in list(signals if isinstance(signals, dict) else ()):
         for _ in range(70):
             signals = {"deep": signals}
-    raw = Minutes(event="Stop").full([(GATES[0], Decision("deny", "why", None, signals))])
+    raw = minutes([(GATES[0], Decision("deny", "why", None, signals))], event="Stop")
     line = {"hook": "first", "digest": DIGEST, "decision": "deny", "reason": "why"}
     assert canonical.parse(raw)["asked"] == [line]
 
@@ -361,10 +332,10 @@ def test_minutes_hold_input_and_output_as_deep_as_intake_accepts() -> None:
     for _ in range(canonical.MAX_DEPTH - 1):
         deep = {"a": deep}
     bytes_ = canonical.admit(deep)
-    raw = Minutes(event="PreToolUse", ability="echo").full([], input=deep, output={})
+    raw = minutes([], event="PreToolUse", ability="echo", input=deep, output={})
     assert b'"input":' + bytes_ + b',"output":{}}' in raw
 
 
 def test_minutes_shorten_what_a_gate_went_on_about() -> None:
-    raw = Minutes(event="Stop").full([(GATES[0], deny("x" * 10_000))])
+    raw = minutes([(GATES[0], deny("x" * 10_000))], event="Stop")
     assert len(canonical.parse(raw)["asked"][0]["reason"]) == 500

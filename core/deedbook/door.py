@@ -257,7 +257,7 @@ class Door:
                 seen, decision = _narrow(gate, self.clock, call, seen)
                 asked.append((gate, decision))
         if asked:
-            self.ledger.append([self.scribe.observed(ticket, asked, None if seen == raw else seen)], ts=when.now)
+            self.ledger.append(self.scribe.observed(ticket, asked, None if seen == raw else seen), ts=when.now)
         failed = merge(asked)
         if failed is not None:
             return Err(fault("GATE_DENIED", f"the result of {ticket.bound.id} is withheld: {failed[1].reason}"))

@@ -6,7 +6,6 @@ denial.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from inspect import iscoroutine
 from typing import Any, Final, TypeAlias
 
@@ -20,8 +19,6 @@ Clock: TypeAlias = Callable[[], float]
 
 RANK: Final = {"allow": 0, "transform": 1, "ask": 2, "deny": 3}
 """The conservative answer wins: the highest rank; from ``ask`` on, a call does not go on by itself."""
-
-_REMEMBERED: Final = 256
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -139,38 +136,15 @@ def rule_of(gate: BoundGate, decision: Decision) -> str | int | None:
     return recordable(rule) if type(rule) is str else None
 
 
-class Minutes:
-    """Writes down who was asked and what they said; a round of answers seen before costs one look-up.
+def minutes(asked: Asked, **said: Any) -> bytes:
+    """Return the canonical payload of a round: who was asked, what it came to, and what else is *said* of it.
 
-    *fixed* are the members that all rounds share. Gates that answer with shared decisions (the constant ``ALLOW``, the
-    rules of a policy) are what makes the memory pay.
+    Members are joined as bytes: arguments may be nested as deeply as intake accepts, and stand a level lower here.
     """
-
-    def __init__(self, **fixed: Any) -> None:
-        self._fixed = {name: canonical.encode(value) for name, value in fixed.items()}
-        self._seen: dict[tuple[int, ...], tuple[Asked, bytes, str]] = {}
-
-    def usual(self, asked: Asked) -> tuple[bytes, str]:
-        """Return payload and payload hash of a round without facts or changes."""
-        key = tuple([id(item) for pair in asked for item in pair])
-        seen = self._seen.get(key)
-        if seen is None:
-            raw = self.full(asked)
-            seen = (list(asked), raw, sha256(raw).hexdigest())  # holding what was asked keeps the ids theirs
-            if len(self._seen) >= _REMEMBERED:
-                self._seen.clear()
-            self._seen[key] = seen
-        return seen[1], seen[2]
-
-    def full(self, asked: Asked, **more: Any) -> bytes:
-        """Return the canonical payload of a round, with facts, input and output where there are any.
-
-        Members are joined as bytes: arguments may be nested as deeply as intake accepts, and stand a level lower here.
-        """
-        members = {name: canonical.encode(value) for name, value in more.items()} | self._fixed
-        members["asked"] = b"[%b]" % b",".join(_line(gate, decision) for gate, decision in asked)
-        members["decision"] = canonical.encode(outcome_of(asked))
-        return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), members[name]) for name in sorted(members))
+    members = {name: canonical.encode(value) for name, value in said.items()}
+    members["asked"] = b"[%b]" % b",".join(_line(gate, decision) for gate, decision in asked)
+    members["decision"] = canonical.encode(outcome_of(asked))
+    return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), members[name]) for name in sorted(members))
 
 
 def _line(gate: BoundGate, decision: Decision) -> bytes:

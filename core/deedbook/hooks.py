@@ -14,7 +14,7 @@ from .bindings import Bindings
 from .contracts import Decision, Object, Principal
 from .errors import IntakeError, recordable
 from .events import Entry, label
-from .gates import Asked, BoundGate, Clock, Minutes, answer, merge, refusal
+from .gates import Asked, BoundGate, Clock, answer, merge, minutes, refusal
 from .ledger import Ledger
 
 _BLOCKING: Final = frozenset({"SessionStart", "UserPromptSubmit", "SkillStart", "Stop"})
@@ -109,7 +109,7 @@ class HookRunner:
         more: dict[str, Any] = {"facts": dict(facts)} if facts else {}
         if left != prompt:
             more |= {"output": {"prompt": left}}
-        payload = Minutes(event=event).full(asked, **more)
+        payload = minutes(asked, event=event, **more)
         entry = Entry(label("hook.fired", "policy", principal.id), self._ledger.span(), cause, payload)
         self._ledger.append([entry], ts=now)
 

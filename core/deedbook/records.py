@@ -1,5 +1,6 @@
 """What the door writes: the entries of one call, from verdicts and outcomes."""
 
+from collections.abc import Callable
 from typing import Any
 
 from . import canonical
@@ -7,7 +8,7 @@ from .bindings import Bound, Caller
 from .contracts import Object
 from .errors import DomainError
 from .events import Entry, label
-from .gates import Asked, Minutes
+from .gates import Asked, minutes
 from .handlers import Outcome, Ticket
 from .judge import Verdict
 from .ledger import Ledger
@@ -15,43 +16,30 @@ from .schema import Violation
 
 _MAX_TEXT = 2000
 _MAX_VIOLATIONS = 20
-
-
-class _Minutes(dict[str, Minutes]):
-    """The minutes of each ability, begun when it is first called; *fixed* is what all of them say."""
-
-    def __init__(self, **fixed: str) -> None:
-        super().__init__()
-        self._fixed = fixed
-
-    def __missing__(self, ability: str) -> Minutes:
-        return self.setdefault(ability, Minutes(ability=ability, **self._fixed))
+_REMEMBERED = 256
 
 
 class Scribe:
-    """Builds the entries of a session's calls; remembers what it has written often."""
+    """Builds the entries of a session's calls.
+
+    A round of answers that was seen before costs one look-up. Gates that answer with shared decisions (the constant
+    ``ALLOW``, the rules of a policy) are what makes that memory pay.
+    """
 
     def __init__(self, ledger: Ledger, enforcement: str) -> None:
         self._ledger = ledger
-        self._hooks = _Minutes(event="PreToolUse")
-        self._policies = _Minutes(enforcement=enforcement)
-        self._observers = _Minutes(event="PostToolUse")
+        self._enforcement = enforcement
+        self._seen: dict[tuple[str | int, ...], tuple[Asked, list[tuple[str, bytes, str]]]] = {}
 
     def judged(self, verdict: Verdict, caller: Caller, facts: Object, cause: str) -> list[Entry]:
         """Return ``hook.fired``, ``policy.check`` and ``schema.violation``, as far as they apply."""
-        entries: list[Entry] = []
-        bound = verdict.bound
+        bound, who = verdict.bound, caller.principal.id
         if bound is None:
-            return entries
-        who = caller.principal.id
-        if verdict.hooks or verdict.rewrites:
-            entries.append(self._fired(bound, verdict, facts, who, cause))
-        if verdict.policies:
-            minutes = self._policies[bound.id]
-            entries.append(self._round("policy.check", minutes, verdict.policies, facts, who, cause))
-        if verdict.violations:
-            entries.append(self.violation(verdict.subject, bound, verdict.violations, who, cause))
-        return entries
+            return []
+        if facts or verdict.first is not None or verdict.violations:
+            return self._rounds(bound, verdict, facts, who, cause)
+        asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
+        return self._remembered(asked, (bound.id, who), cause, lambda: self._rounds(bound, verdict, {}, who, cause))
 
     def intent(self, bound: Bound, verdict: Verdict, caller: Caller, span: str, cause: str) -> Entry:
         """Return the call's intent with its final arguments."""
@@ -94,13 +82,16 @@ class Scribe:
         who = ticket.caller.principal.id
         return self._entry(words.error, words.result_actor, who, ticket.span, canonical.encode(payload))
 
-    def observed(self, ticket: Ticket, asked: Asked, seen: bytes | None) -> Entry:
+    def observed(self, ticket: Ticket, asked: Asked, seen: bytes | None) -> list[Entry]:
         """Return ``hook.fired`` of ``PostToolUse``; *seen* is what hooks have made of the result, if anything."""
-        minutes, who = self._observers[ticket.bound.id], ticket.caller.principal.id
-        if seen is None:
-            return self._round("hook.fired", minutes, asked, {}, who, ticket.span)
-        payload = minutes.full(asked, output=canonical.decode(seen))
-        return self._entry("hook.fired", "policy", who, ticket.span, payload)
+        ability, who = ticket.bound.id, ticket.caller.principal.id
+        more = {} if seen is None else {"output": canonical.decode(seen)}
+
+        def make() -> list[Entry]:
+            payload = minutes(asked, event="PostToolUse", ability=ability, **more)
+            return [self._entry("hook.fired", "policy", who, ticket.span, payload)]
+
+        return make() if more else self._remembered(asked, ("", ability, who), ticket.span, make)
 
     def violation(self, subject: str, bound: Bound, violations: tuple[Violation, ...], who: str, cause: str) -> Entry:
         """Return ``schema.violation`` with the first faults."""
@@ -114,22 +105,36 @@ class Scribe:
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def _fired(self, bound: Bound, verdict: Verdict, facts: Object, who: str, cause: str) -> Entry:
-        minutes, asked = self._hooks[bound.id], verdict.hooks
-        if not verdict.rewrites:
-            return self._round("hook.fired", minutes, asked, facts, who, cause)
-        asked = [*verdict.rewrites, *asked]
-        if verdict.first is None:
-            return self._round("hook.fired", minutes, asked, facts, who, cause)
-        more = {**_facts_of(asked, facts), "input": canonical.decode(verdict.first), "output": verdict.args}
-        return self._entry("hook.fired", "policy", who, cause, minutes.full(asked, **more))
+    def _rounds(self, bound: Bound, verdict: Verdict, facts: Object, who: str, cause: str) -> list[Entry]:
+        entries = []
+        if asked := [*verdict.rewrites, *verdict.hooks]:
+            more = _facts_of(asked, facts)
+            if verdict.first is not None:
+                more |= {"input": canonical.decode(verdict.first), "output": verdict.args}
+            payload = minutes(asked, event="PreToolUse", ability=bound.id, **more)
+            entries.append(self._entry("hook.fired", "policy", who, cause, payload))
+        if asked := verdict.policies:
+            more = _facts_of(asked, facts)
+            payload = minutes(asked, ability=bound.id, enforcement=self._enforcement, **more)
+            entries.append(self._entry("policy.check", "policy", who, cause, payload))
+        if verdict.violations:
+            entries.append(self.violation(verdict.subject, bound, verdict.violations, who, cause))
+        return entries
 
-    def _round(self, event: str, minutes: Minutes, asked: Asked, facts: Object, who: str, cause: str) -> Entry:
-        """Return who was asked and what they said, with the facts that they read."""
-        if facts and (read := _facts_of(asked, facts)):
-            return self._entry(event, "policy", who, cause, minutes.full(asked, **read))
-        payload, digest = minutes.usual(asked)
-        return Entry(label(event, "policy", who), self._ledger.span(), cause, payload, digest)
+    def _remembered(
+        self, asked: Asked, about: tuple[str, ...], cause: str, make: Callable[[], list[Entry]]
+    ) -> list[Entry]:
+        """Return the entries of a round without facts or changes, made at most once for the same answers."""
+        key: tuple[str | int, ...] = (*about, *[id(item) for pair in asked for item in pair])
+        seen = self._seen.get(key)
+        if seen is None:
+            # holding what was asked keeps the ids theirs
+            seen = asked, [(each.label, each.payload, canonical.digest(each.payload)) for each in make()]
+            if len(self._seen) >= _REMEMBERED:
+                self._seen.clear()
+            self._seen[key] = seen
+        span = self._ledger.span
+        return [Entry(kind, span(), cause, payload, digest) for kind, payload, digest in seen[1]]
 
     def _entry(self, event: str, actor: str, who: str | None, cause: str, payload: bytes) -> Entry:
         return Entry(label(event, actor, who), self._ledger.span(), cause, payload)
