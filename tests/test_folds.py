@@ -256,6 +256,17 @@ def test_transcript_shows_what_a_model_said_and_asked_for():
     response = {"text": "I will", "tool_calls": [{"id": "1", "name": "echo", "args": {}}]}
     told = event("llm.response", {"ability": "model/lead", "response": response})
     assert summary(told) == "model/lead = I will → echo"
+    told = event("llm.response", {"ability": "model/lead", "response": {**response, "text": ""}})
+    assert summary(told) == "model/lead → echo", "of one that says nothing only what it asks for"
+    assert summary(event("tool.result", {"tool_name": "t", "result": "→ x"})) == "t = → x"
+
+
+def test_stop_hook_that_ends_the_loop_is_not_told_as_a_refusal():
+    asked = [{"hook": "once", "digest": "0", "decision": "deny", "reason": "one is enough"}]
+    told = event("hook.fired", {"event": "Stop", "asked": asked, "decision": "deny"})
+    assert summary(told) == "Stop: the loop ends here [once stops here (one is enough)]"
+    allowed = event("hook.fired", {"event": "Stop", "asked": [{**asked[0], "decision": "allow"}], "decision": "allow"})
+    assert summary(allowed) == "Stop: allow [once allow (one is enough)]"
 
 
 def test_transcript_gives_speech_in_full_and_data_in_its_beginning():

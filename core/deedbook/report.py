@@ -92,12 +92,17 @@ class Report:
     def lines(self) -> Iterator[str]:
         """Yield the report for people: notes first, then each part with its failures."""
         yield from map(plain, self.notes)
-        yield f"{plain(self.file)}: format {self.format}, {self.events} events, {self.state}"
+        yield f"{plain(self.file)}: format {self.format}, {counted(self.events, 'event')}, {self.state}"
         yield from _part("bytes", self.bytes)
         yield from _part("structure", self.structure)
         if self.torn:
-            yield f"torn: {self.torn.size} bytes after the last complete line, at offset {self.torn.offset}"
+            yield f"torn: {counted(self.torn.size, 'byte')} after the last complete line, at offset {self.torn.offset}"
         yield "sound" if self.sound else "NOT SOUND"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return *number* with its *noun*, in the plural unless it is one."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _part(name: str, part: Part) -> Iterator[str]:
@@ -105,9 +110,8 @@ def _part(name: str, part: Part) -> Iterator[str]:
     if not part.checked and not failed:
         yield f"{name}: not checked"
         return
-    yield (
-        f"{name}: {part.checked} lines checked, {failed} failures" if failed else f"{name}: {part.checked} lines sound"
-    )
+    lines = counted(part.checked, "line")
+    yield f"{name}: {lines} checked, {counted(failed, 'failure')}" if failed else f"{name}: {lines} sound"
     yield from (f"  {failure}" for failure in part.failures)
     if part.more:
         yield f"  and {part.more} more"

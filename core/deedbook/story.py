@@ -53,9 +53,14 @@ def _intent(name: str, data: str) -> Callable[[Object], str]:
 
 
 def _outcome(name: str, data: str) -> Callable[[Object], str]:
-    return lambda payload: (
-        f"{show(payload.get(name))}{' (late)' if payload.get('late') else ''} = {_answer(payload, data)}"
+    return lambda payload: _came_back(
+        f"{show(payload.get(name))}{' (late)' if payload.get('late') else ''}", data, _answer(payload, data)
     )
+
+
+def _came_back(who: str, data: str, answer: str) -> str:
+    """Return who answered what; a model that only asks for tools has nothing to say."""
+    return f"{who} {answer}" if data == "response" and answer.startswith("→ ") else f"{who} = {answer}"
 
 
 def _answer(payload: Object, data: str) -> str:
@@ -65,7 +70,8 @@ def _answer(payload: Object, data: str) -> str:
         return show(value)
     calls = value.get("tool_calls")
     names = [show(call.get("name")) for call in _objects(calls)]
-    return f"{show(value['text'])} → {', '.join(names)}" if names else show(value["text"])
+    said = show(value["text"])
+    return " ".join(part for part in (said, f"→ {', '.join(names)}" if names else "") if part)
 
 
 def _error(name: str) -> Callable[[Object], str]:
@@ -84,6 +90,8 @@ def _denied(payload: Object) -> str:
 
 def _fired(payload: Object) -> str:
     about = " ".join(show(payload[key]) for key in ("event", "ability") if key in payload)
+    if payload.get("event") == "Stop" and payload.get("decision") == "deny":
+        return f"{about}: the loop ends here{_asked(payload, 'hook', {'deny': 'stops here'})}"
     return f"{about}: {_decided(payload, 'hook')}"
 
 
@@ -92,13 +100,19 @@ def _checked(payload: Object) -> str:
 
 
 def _decided(payload: Object, who: str) -> str:
-    answers = [_answered(each, who) for each in _objects(payload.get("asked"))]
-    return show(payload.get("decision")) + (f" [{', '.join(answers)}]" if answers else "")
+    return show(payload.get("decision")) + _asked(payload, who, {})
 
 
-def _answered(answer: Object, who: str) -> str:
+def _asked(payload: Object, who: str, words: Mapping[str, str]) -> str:
+    """Return who was asked and what they answered, in other *words* where a decision means something else."""
+    answers = [_answered(each, who, words) for each in _objects(payload.get("asked"))]
+    return f" [{', '.join(answers)}]" if answers else ""
+
+
+def _answered(answer: Object, who: str, words: Mapping[str, str]) -> str:
     reason = answer.get("reason")
-    said = f"{show(answer.get(who))} {show(answer.get('decision'))}"
+    decision = show(answer.get("decision"))
+    said = f"{show(answer.get(who))} {words.get(decision, decision)}"
     return f"{said} ({show(reason)})" if reason else said
 
 

@@ -163,6 +163,12 @@ def test_reviewer_compares_the_report_with_the_plan(model, completed, output, ve
     assert review["feedback"].startswith(feedback)
 
 
+def test_reviewer_of_a_plan_with_one_step_says_so(model):
+    brief = {"request": "r", "plan": {"steps": [{"id": "s1"}]}, "report": {"output": "o", "steps_completed": ["s1"]}}
+    review = model.message("reviewer", "review_result_v1", brief, None)
+    assert review["feedback"].startswith("The planned step is reported as completed")
+
+
 def test_advisor_says_that_it_has_no_view(model):
     assert model.message("advisor", "advice_v1", {"request": "r"}, None)["advice"].startswith("None:")
 

@@ -48,7 +48,8 @@ def reviewer(request: Object) -> dict[str, Any]:
     plan = [step["id"] for step in told.part("plan", "steps")["steps"]]
     report = told.part("report", "steps_completed")
     faults = _faults(plan, report["steps_completed"], str(report.get("output", "")))
-    feedback = " ".join(faults) or f"All {len(plan)} planned steps are reported as completed, and there is an output."
+    done = "The planned step is" if len(plan) == 1 else f"All {len(plan)} planned steps are"
+    feedback = " ".join(faults) or f"{done} reported as completed, and there is an output."
     return _message(request, {"verdict": "fail" if faults else "pass", "feedback": feedback})
 
 
