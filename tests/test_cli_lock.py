@@ -15,6 +15,8 @@ LOOSER = """\
 def test_lock_pins_and_says_what_changed_since(place: Place):
     first = place.here("lock", status=0)
     assert "is pinned in .system/deedbook.lock" in first.err
+    sources = sum(path.is_file() and path.suffix in (".yaml", ".md") for path in (place.path / ".system").rglob("*"))
+    assert first.out == f"first lock: {sources} sources pinned\n"
     assert (place.path / ".system/deedbook.lock").exists()
     assert place.here("lock", status=0).out == "nothing changed\n"
     place.system("policies/baseline.yaml", LOOSER)
@@ -24,6 +26,35 @@ def test_lock_pins_and_says_what_changed_since(place: Place):
     assert "looser  hook deny-dangerous-tools is gone" in changed
     place.system("skills/greet/SKILL.md", (place.path / ".system/skills/greet/SKILL.md").read_text() + "\nBe kind.\n")
     assert "changed skill greet: body changed" in place.here("lock", status=0).out
+
+
+def test_file_that_changed_is_named_only_where_nothing_else_says_what_changed_in_it(place: Place):
+    place.here("lock", status=0)
+    place.configure("lock: auto", "lock: auto  # a word")
+    assert place.here("lock", status=0).out == "changed .system/deedbook.yaml\n"
+    place.configure("enforcement: enforce", "enforcement: observe")
+    place.system("policies/baseline.yaml", LOOSER)
+    (place.path / ".system/hooks/deny-dangerous-tools.yaml").unlink()
+    out = place.here("lock", status=0).out
+    assert "looser  enforcement: observe" in out
+    assert ".yaml" not in out
+    skill = place.path / ".system/skills/greet/SKILL.md"
+    place.system("skills/greet/SKILL.md", skill.read_text(encoding="utf-8") + "\nBe kind.\n")
+    assert place.here("lock", status=0).out == "changed skill greet: body changed\n"
+
+
+def test_first_lock_after_a_run_says_that_it_is_the_first(place: Place):
+    place.here("run", "hello", status=0)
+    assert place.here("lock", status=0).out.startswith("first lock: ")
+    assert place.here("lock", status=0).out == "nothing changed\n"
+
+
+def test_start_names_a_changed_file_once(place: Place):
+    place.here("run", "hello", status=0)
+    place.configure("lock: auto", "lock: auto  # a word")
+    assert "charter changed: .system/deedbook.yaml\n" in place.here("run", "hello", status=0).err
+    place.system("policies/baseline.yaml", LOOSER)
+    assert ".yaml" not in place.here("run", "hello", status=0).err
 
 
 def test_lock_as_json_fits_its_schema_and_chains_the_digests(place: Place):

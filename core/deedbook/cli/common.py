@@ -1,8 +1,10 @@
 """What several commands share: who was asked for what, options, and how places are shown."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
@@ -10,7 +12,10 @@ import click
 from .output import message
 
 if TYPE_CHECKING:
+    from deedbook.changes import Difference
     from deedbook.locks import Opened
+
+_SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
 
 
 @attrs.define
@@ -53,9 +58,39 @@ def announce(opened: "Opened") -> None:
     """Say what changed in the charter since it was last in force."""
     if opened.previous is None:
         return
-    for way in ("looser", "tighter", "other"):
-        for text in getattr(opened.changes, way):
-            message(f"charter {'changed' if way == 'other' else way}: {text}")
+    for way, text in news(opened):
+        message(f"charter {way}: {text}")
+
+
+def news(opened: "Opened") -> list[tuple[str, str]]:
+    """Return what changed, in words, each with its way: ``looser``, ``tighter``, ``changed``.
+
+    That a file changed is said only where nothing else says what changed in it.
+    """
+    changes = opened.changes
+    files = {text.split(" ")[1] for text in changes.other if text.startswith("source ")}
+    told = {file for file in files for text in _all(changes) if _is_about(text, file, opened.charter.document)}
+    ways = (("looser", changes.looser), ("tighter", changes.tighter), ("changed", changes.other))
+    said = [(way, text) for way, texts in ways for text in texts]
+    own = [(way, text) for way, text in said if not text.startswith("source ")]
+    rest = [text.removeprefix("source ").removesuffix(" changed") for _, text in said if text.startswith("source ")]
+    return [*own, *(("changed", text) for text in rest if text.split(" ")[0] not in told)]
+
+
+def _all(changes: "Difference") -> tuple[str, ...]:
+    return (*changes.looser, *changes.tighter, *changes.other)
+
+
+def _is_about(change: str, file: str, document: Mapping[str, Any]) -> bool:
+    """Say whether *change* is about something that stands in *file*, or did."""
+    noun, _, rest = change.partition(" ")
+    name = rest.partition(" ")[0].removesuffix(":")
+    if noun in _SECTIONS:
+        place = document[_SECTIONS[noun]].get(name, {}).get("place", "")
+        return place.startswith(f"{file}:") if place else name == Path(file).stem
+    if noun in ("skill", "role"):
+        return name in (Path(file).stem, Path(file).parent.name)
+    return file == ".system/deedbook.yaml" and noun not in ("source", "plugin", "kernel:", "first")
 
 
 def shown(place: Path) -> str:

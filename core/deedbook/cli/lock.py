@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .common import Asked, json_option, profile_option
+from .common import Asked, json_option, news, profile_option
 from .output import as_json, message, say
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
 
     source = read_workspace(asked.workspace, profile)
     with Folder.at(source.root) as root, Folder.at(source.state, create=True) as state:
+        first = not root.exists(LOCK)
         opened = lock(source, discover(), Store(state), root, kernel=VERSION, editable=editable)
     free, silent = unguarded(opened.charter.document), unasked(opened.charter.document)
     if asked.json:
@@ -42,19 +43,21 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
             }
         )
         return 0
-    _tell(opened, free, silent)
+    _tell(opened, free, silent, first=first)
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0
 
 
-def _tell(opened: "Opened", free: list[str], silent: list[str]) -> None:
+def _tell(opened: "Opened", free: list[str], silent: list[str], *, first: bool) -> None:
+    from deedbook.report import counted
     from deedbook.terminal import plain
 
-    changes = opened.changes
-    for way, texts in (("looser", changes.looser), ("tighter", changes.tighter), ("changed", changes.other)):
-        for text in texts:
-            say(f"{way:8}{plain(text)}")
-    if not changes:
+    changes = news(opened) if opened.previous else []  # to what was never in force nothing compares
+    for way, text in changes:
+        say(f"{way:8}{plain(text)}")
+    if first:
+        say(f"first lock: {counted(len(opened.charter.document['sources']), 'source')} pinned")
+    elif not changes:
         say("nothing changed")
     for name in free:
         say(f"no policy fits {plain(name)}: it is allowed where its scope, schema and hooks allow it")
