@@ -11,7 +11,7 @@ FORMS = ("seed-002",)
 
 @click.command("export")
 @click.argument("session")
-@click.option("--as", "form", type=click.Choice(FORMS), required=True, help="The form to write.")
+@click.option("--as", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True, help="The form to write.")
 @click.pass_obj
 def command(asked: Asked, session: str, form: str) -> int:
     """Write SESSION (an id, or a file) to standard output as envelope 1.0, one event a line."""
