@@ -2,10 +2,14 @@
 
 import signal
 import subprocess
+import sys
+import tomllib
+from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
-from commandline import Place, begun, ended, until
+from commandline import ROOT, Place, begun, ended, environment, until
 
 SLOW = """
     import time
@@ -80,6 +84,47 @@ def begin(place: Place, seconds: float = 60) -> "subprocess.Popen[bytes]":
 def states(place: Place) -> list[str]:
     listed = place.run("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"]
     return [session["state"] for session in listed]
+
+
+# --- at the start -----------------------------------------------------------------------------------------------------
+
+BEGIN = "from deedbook.command import main; main()"
+
+
+def _told_while_importing(tmp_path: Path, name: str, **popen: Any) -> "subprocess.CompletedProcess[str]":
+    """Begin the command with a library *name* during whose import Ctrl-C is pressed."""
+    library = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nprint('went on')\nraise SystemExit(5)\n"
+    (tmp_path / f"{name}.py").write_text(library)
+    env = environment(PYTHONPATH=str(tmp_path))
+    return subprocess.run(
+        [sys.executable, "-c", BEGIN], env=env, capture_output=True, text=True, timeout=60, check=False, **popen
+    )
+
+
+@pytest.mark.parametrize("name", ["click", "attrs"])
+def test_interrupt_while_the_command_is_being_imported_is_one_line(tmp_path: Path, name: str):
+    ran = _told_while_importing(tmp_path, name)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "error: interrupted\n")
+
+
+def test_interrupt_that_the_parent_ignores_stays_ignored_at_the_start(tmp_path: Path):
+    ran = _told_while_importing(tmp_path, "click", preexec_fn=_ignore_interrupt)
+    assert (ran.returncode, ran.stdout) == (5, "went on\n")
+
+
+def _ignore_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def test_command_begins_with_nothing_but_pythons_own_imported():
+    script = (
+        "import sys, deedbook.command; print([name for name in sys.modules if name.partition('.')[0] not in known])"
+    )
+    known = "import sys; known = {*sys.stdlib_module_names, *sys.modules}; "
+    ran = subprocess.run([sys.executable, "-c", known + script], capture_output=True, text=True, check=True)
+    assert ran.stdout == "['deedbook', 'deedbook.command']\n"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"] == {"deedbook": "deedbook.command:main"}
 
 
 # --- told to stop -----------------------------------------------------------------------------------------------------

@@ -1,37 +1,36 @@
 """Deedbook: every capability of an agent passes one door and leaves a line in a tamper-evident ledger.
 
-Plugins import their contract from here; programs open a workspace with `open_kernel`.
+Plugins import their contract from here; programs open a workspace with `open_kernel`. Each name is imported when it is
+asked for: a plugin needs no kernel, and the command has to begin before anything else does.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from .contracts import (
-    ALLOW,
-    Call,
-    Ctx,
-    Decision,
-    Entry,
-    Event,
-    Failed,
-    Fold,
-    GateSpec,
-    HandlerSpec,
-    Host,
-    Json,
-    Object,
-    Principal,
-    Run,
-    Secret,
-    Skill,
-    allow,
-    ask,
-    deny,
-    hookimpl,
-    transform,
-)
-from .errors import DeedbookError, DomainError, Err, Ok, Result
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .contracts import (
+        ALLOW,
+        Call,
+        Ctx,
+        Decision,
+        Entry,
+        Event,
+        Failed,
+        Fold,
+        GateSpec,
+        HandlerSpec,
+        Host,
+        Json,
+        Object,
+        Principal,
+        Run,
+        Secret,
+        Skill,
+        allow,
+        ask,
+        deny,
+        hookimpl,
+        transform,
+    )
+    from .errors import DeedbookError, DomainError, Err, Ok, Result
     from .kernel import Kernel, open_kernel
     from .session import Session
 
@@ -69,14 +68,25 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the kernel when it is asked for: a plugin's contract does not need it."""
-    if name in ("Kernel", "open_kernel"):
-        from . import kernel  # noqa: PLC0415 - that is what this function is for
+def __getattr__(name: str) -> object:
+    """Import what is asked for, once."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - this module imports nothing before it is asked to
 
-        return getattr(kernel, name)
-    if name == "Session":
-        from .session import Session  # noqa: PLC0415 - as above
+    found: object = getattr(import_module(f".{_room(name)}", __name__), name)
+    globals()[name] = found
+    return found
 
-        return Session
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def _room(name: str) -> str:
+    """Return the module that a public name is from."""
+    match name:
+        case "Kernel" | "open_kernel":
+            return "kernel"
+        case "Session":
+            return "session"
+        case "DeedbookError" | "DomainError" | "Err" | "Ok" | "Result":
+            return "errors"
+        case _:
+            return "contracts"
