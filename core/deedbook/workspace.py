@@ -31,7 +31,7 @@ from .declarations import (
 from .documents import Document, pointer
 from .errors import DomainError, SourceError, fault, raise_all
 from .files import Folder
-from .schema import Schemas, Validator, data_folder, foreign, suggest
+from .schema import Schemas, Validator, Violation, data_folder, foreign, suggest
 from .sources import SYSTEM, entries, files, front_matter, load_yaml, read
 
 __all__ = [
@@ -75,6 +75,7 @@ _KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registr
 _LATER: Final = ("servers", "agents")
 _ROLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SKILL_LEVELS: Final = 4
+_SHORT: Final = 40
 
 
 def load_workspace(root: Path, schemas: Schemas | None = None) -> Workspace:
@@ -302,9 +303,8 @@ class _Loader:
         violations = self._validator(schema).violations(document.value)
         for violation in violations:
             unknown = violation.message.startswith("unknown key")
-            why = (
-                f"{violation.path.removeprefix('$.')}: {violation.message}" if violation.pointer else violation.message
-            )
+            said = f"{_found(document, violation)}{violation.message}"
+            why = f"{violation.path.removeprefix('$.')}: {said}" if violation.pointer else said
             if unknown and violation.pointer.endswith("/guardrail"):
                 why = (
                     "guardrail: is now said with hooks.pre_create, hooks.pre_call and hooks.post_call; name hooks there"
@@ -327,6 +327,18 @@ class _Loader:
 
     def _refuse(self, code: str, message: str, place: str) -> None:
         self.faults.append(fault(code, message, place=place))
+
+
+def _found(document: Document, violation: Violation) -> str:
+    """Return the short value that is none of its schema's options; schemas quote no value, but YAML is no secret."""
+    if not violation.message.startswith("is not one of "):
+        return ""
+    value: Any = document.value
+    for step in violation.pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    said = "" if isinstance(value, dict | list) else canonical.encode(value).decode()
+    return f"{said} " if said and said.isprintable() and len(said) <= _SHORT else ""
 
 
 def _placed(name: str, body: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
