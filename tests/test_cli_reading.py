@@ -9,6 +9,7 @@ import pytest
 from commandline import SCHEMAS, Place
 from ledgers import forge
 
+from deedbook.report import Report
 from deedbook.verify import verify_file
 
 READING = [
@@ -73,7 +74,7 @@ def test_reading_a_workspace_in_which_nothing_happened_creates_nothing(place: Pl
     assert place.here("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"] == []
     assert place.here("verify", status=0).out == "no ledgers yet\n"
     assert place.here("verify", "--json", status=0).fits("output_verify_v1") == {
-        "schema_version": "v1", "sound": True, "reports": [], "missing": []
+        "schema_version": "v1", "sound": True, "reports": [], "missing": [], "empty": []
     }  # fmt: skip
     place.here("abilities", status=0)
     assert not (place.path / ".deedbook").exists()
@@ -263,14 +264,22 @@ def test_verify_finds_whole_lines_that_were_cut_or_swapped(copy: Place, run: str
     assert "line 5: " in copy.here("verify", run, status=4).out
 
 
-def test_end_that_was_cut_off_is_known_to_the_workspace_ledger(copy: Place, run: str):
+def alone(path: Path, folder: Path) -> Report:
+    """Verify a copy of a ledger outside its state folder."""
+    shutil.copyfile(path, folder / "alone.jsonl")
+    return verify_file(folder / "alone.jsonl", schemas=SCHEMAS)
+
+
+def test_end_that_was_cut_off_is_known_to_the_workspace_ledger(copy: Place, run: str, tmp_path: Path):
     path = copy.ledger(run)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-3]))
-    assert copy.here("verify", run, status=0).out.endswith("sound\n"), "the file alone cannot tell"
+    assert alone(path, tmp_path).sound, "the file alone cannot tell"
+    one = copy.here("verify", run, status=4)
+    assert one.out.splitlines()[-2] == "sound, taken by itself"
     ran = copy.here("verify", status=4)
     assert f"missing  session {run}: events: expected at least {len(lines)}, found {len(lines) - 3}" in ran.out
-    assert "error: 1 sessions are NOT what the workspace ledger knows of them" in ran.err
+    assert "error: 1 session is NOT what the workspace ledger recorded" in ran.err == one.err
     answer = copy.here("verify", "--json", status=4).fits("output_verify_v1")
     assert (answer["sound"], [each["session"] for each in answer["missing"]]) == (False, [run])
 
@@ -283,11 +292,11 @@ def test_session_that_was_removed_is_known_to_the_workspace_ledger(copy: Place, 
     assert run not in copy.here("sessions", status=0).out
 
 
-def test_session_that_was_written_anew_is_known_to_the_workspace_ledger(copy: Place, run: str):
+def test_session_that_was_written_anew_is_known_to_the_workspace_ledger(copy: Place, run: str, tmp_path: Path):
     path = copy.ledger(run)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(forge([line.replace(b"Hello, Ada!", b"Hello, Eve!") for line in lines])))
-    assert copy.here("verify", run, status=0).out.endswith("sound\n"), "the file alone cannot tell"
+    assert alone(path, tmp_path).sound, "the file alone cannot tell"
     ran = copy.here("verify", status=4)
     assert f"missing  session {run}: envelope_hash of line {len(lines)}: expected " in ran.out
 
@@ -330,5 +339,5 @@ def test_what_is_no_ledger_is_refused_and_never_waited_for(copy: Place, run: str
     ran = copy.here("verify", run)
     assert ran.status in (1, 4)
     listed = {each["id"]: each["state"] for each in copy.here("sessions", "--json", status=0).json["sessions"]}
-    assert listed[run] in ("damaged", "interrupted")
+    assert listed[run] in ("damaged", "interrupted", "empty")
     assert copy.here("verify").status in (1, 4)

@@ -174,10 +174,21 @@ def test_sessions_with_a_torn_tail_are_interrupted_and_stay_torn(tmp_path):
     assert place.read_bytes().endswith(b'{"sch')
 
 
-def test_sessions_without_an_event_are_interrupted(tmp_path):
-    (tmp_path / "sessions" / "a").mkdir(parents=True)
-    (tmp_path / "sessions" / "a" / NAME).touch()
-    assert listed(tmp_path) == [Listed("a", "interrupted")]
+@pytest.mark.parametrize("left", [[], [NAME], ["sealed/"], [NAME, "sealed/"]])
+def test_sessions_without_an_event_are_empty(tmp_path, left):
+    folder = tmp_path / "sessions" / "a"
+    folder.mkdir(parents=True)
+    for name in left:
+        (folder / name).mkdir() if name.endswith("/") else (folder / name).touch()
+    assert listed(tmp_path) == [Listed("a", "empty")]
+
+
+def test_session_that_begins_at_this_moment_is_open_and_not_empty(tmp_path):
+    with Folder.at(tmp_path) as state, state.sub("sessions/a", create=True) as folder:
+        ledger = Ledger.create(folder, "a", "7a" * 16)
+        assert listed(tmp_path) == [Listed("a", "open")]
+        ledger.close()
+    assert listed(tmp_path) == [Listed("a", "empty")]
 
 
 def test_sessions_that_cannot_be_read_are_damaged_and_hide_no_other(tmp_path):
@@ -187,13 +198,14 @@ def test_sessions_that_cannot_be_read_are_damaged_and_hide_no_other(tmp_path):
     place.write_bytes(place.read_bytes().replace(b'"schema_version":"1.1"', b'"schema_version":"9.9"'))
     (tmp_path / "sessions" / "linked").mkdir()
     (tmp_path / "sessions" / "linked" / NAME).symlink_to(place)
-    (tmp_path / "sessions" / "empty").mkdir()
+    (tmp_path / "sessions" / "emptied" / "sealed").mkdir(parents=True)
+    (tmp_path / "sessions" / "emptied" / "sealed" / "value").touch()
     (tmp_path / "sessions" / "not a session").mkdir()
     assert {one.id: one.state for one in listed(tmp_path)} == {
         "good": "ended",
         "bad": "damaged",
         "linked": "damaged",
-        "empty": "damaged",
+        "emptied": "damaged",
     }
 
 

@@ -19,12 +19,12 @@ from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, f
 from .events import SESSION_ID, Entry, label, new_id
 from .files import Folder
 from .host import WorkspaceHost
-from .journal import DATASYNC
+from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
 from .locks import Opened, Store, open_charter
 from .plugins import Catalogue, discover
-from .reader import read
-from .recovery import close_interrupted
+from .reader import is_empty, read
+from .recovery import close_interrupted, discard, refuse_cut
 from .schema import Schemas, data_folder, suggest
 from .sealed import Rules, Sealer
 from .session import Session
@@ -73,6 +73,7 @@ class Kernel:
                 folder, identity, new_id(), durability=durability, sealer=self.sealer, clock=clock, fdatasync=fdatasync
             )
             undo.callback(ledger.close)
+            _refuse_removed(folder)
             session = Session(self.bindings, ledger, principal, self.schemas, show=show or _unseen, closed=self._head)
             begun = session.start(purpose)
             if isinstance(begun, Err):
@@ -148,10 +149,13 @@ def close_session(workspace: Workspace, identity: str) -> int:
     """End a session whose process died; return how many of its calls have an unknown outcome.
 
     Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody writes it, ``SESSION_ENDED`` if it has ended,
-    ``SESSION_NOT_FOUND``.
+    ``SESSION_NOT_FOUND``, and ``LEDGER_UNSOUND``, having written nothing, if lines are gone that the workspace ledger
+    recorded.
     """
     with Folder.at(workspace.state) as state:
-        ledger = Ledger.reopen(_folder_of(state, identity), sealer=sealer_of(workspace))
+        folder = _folder_of(state, identity)
+        refuse_cut(workspace.state, identity)
+        ledger = Ledger.reopen(folder, sealer=sealer_of(workspace))
         try:
             unknown = close_interrupted(ledger, read(workspace.state / "sessions" / identity))
         finally:
@@ -162,6 +166,29 @@ def close_session(workspace: Workspace, identity: str) -> int:
         finally:
             own.close()
     return unknown
+
+
+def discard_session(workspace: Workspace, identity: str) -> bool:
+    """Remove the folder of a session that never began; return whether it is one, and change nothing if it is not.
+
+    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if the workspace ledger
+    recorded events of it or more than an empty ledger is in the folder, ``SESSION_NOT_FOUND``.
+    """
+    with Folder.at(workspace.state) as state, _folder_of(state, identity) as folder:
+        if not is_empty(folder):
+            return False
+        refuse_cut(workspace.state, identity)
+        discard(folder)
+        with state.sub("sessions") as above:
+            above.sync()
+    return True
+
+
+def _refuse_removed(folder: Folder) -> None:
+    """Raise `LedgerError` if the ledger's file went before it was locked, to somebody who took it for left behind."""
+    if not folder.exists(NAME):
+        why = "the new session's folder was removed while it began; nothing was recorded. Begin again"
+        raise LedgerError(fault("LEDGER_BROKEN", why, retryable=True, place=folder.path))
 
 
 def _folder_of(state: Folder, identity: str) -> Folder:

@@ -3,6 +3,7 @@
 A reader beside a writer sees whole lines only: it stops at the last newline. What a file claims is checked by `verify`.
 """
 
+import os
 from collections.abc import Iterator
 from fcntl import LOCK_NB, LOCK_SH, flock
 from pathlib import Path
@@ -17,7 +18,10 @@ from .events import ALIASES, SESSION_ID, is_ended, split_line
 from .files import Folder
 from .journal import NAME, find_tail, lines_from_end
 
-State: TypeAlias = Literal["open", "ended", "interrupted", "damaged"]
+State: TypeAlias = Literal["open", "ended", "interrupted", "empty", "damaged"]
+
+SEALED: Final = "sealed"
+"""Where a ledger's sealed values lie, beside it."""
 
 _LONGEST: Final = MAX_BYTES + 65536
 _OLD: Final = b'"schema_version":"1.0"'
@@ -27,7 +31,8 @@ _OLD: Final = b'"schema_version":"1.0"'
 class Listed:
     """A session in a listing: when its first and its last event were recorded, how many there are, the last hash.
 
-    *state*: ``open`` while a writer has it, ``ended``, ``interrupted`` (no end, and nobody writes it), ``damaged``.
+    *state*: ``open`` while a writer has it, ``ended``, ``interrupted`` (no end, and nobody writes it), ``empty`` (it
+    never began: nothing was recorded), ``damaged``.
     """
 
     id: str
@@ -97,20 +102,47 @@ def sessions(state: Folder) -> list[Listed]:
     return sorted((_listed(state, name) for name in names), key=lambda listed: (listed.started, listed.id))
 
 
+def is_empty(folder: Folder) -> bool:
+    """Say whether a session's *folder* holds no event and no byte of one: no ledger, or an empty one."""
+    try:
+        with folder.open(NAME) as file:
+            return not os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return True
+
+
+def strays(folder: Folder) -> list[str]:
+    """Return what is in a session's *folder* that one that never began cannot have left: all but the ledger's file."""
+    names = sorted({place.name for place in Path(folder.path).iterdir()} - {NAME})
+    return [name for name in names if name != SEALED or folder.scan(SEALED)]
+
+
 def _listed(state: Folder, name: str) -> Listed:
     place = f"sessions/{name}/{NAME}"
     try:
         with state.open(place) as file:
-            return _seen(file, name, f"{state.path}/{place}")
+            found = _seen(file, name, f"{state.path}/{place}")
+    except FileNotFoundError:
+        found = Listed(name, "empty")
     except (DeedbookError, OSError):
         return Listed(name, "damaged")
+    return Listed(name, "damaged") if found.state == "empty" and _has_strays(state, name) else found
+
+
+def _has_strays(state: Folder, name: str) -> bool:
+    try:
+        with state.sub(f"sessions/{name}") as folder:
+            return bool(strays(folder))
+    except (DeedbookError, OSError):
+        return True
 
 
 def _seen(file: BinaryIO, name: str, place: str) -> Listed:
     fd = file.fileno()
     tail = find_tail(fd, place=place)
     if not tail.end:
-        return Listed(name, _unended(fd))
+        state = _unended(fd)
+        return Listed(name, state if tail.torn or state == "open" else "empty")
     first = split_line(file.readline(), place=place)
     last = split_line(tail.last, place=place)
     state = "ended" if _has_ended(fd, tail.end, place) else _unended(fd)

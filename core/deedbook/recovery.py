@@ -1,13 +1,22 @@
 """Ending a session whose process died: what was begun and has no outcome becomes unknown, and nothing retries it."""
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
 from . import canonical
+from .chain import explained, place_of
 from .context import LIVE, ContextFold
 from .contracts import Event
+from .errors import LedgerError, fault
 from .events import OUTCOMES, Entry, label
+from .files import Folder
 from .folds import NAMED_BY, fold
-from .ledger import Ledger
+from .heads import gaps, recorded
+from .journal import NAME, acquire
+from .ledger import LOCK_SECONDS, Ledger
+from .reader import SEALED, is_empty, strays
 
 REASON = "interrupted: the process died before the session ended"
 
@@ -24,6 +33,56 @@ def close_interrupted(ledger: Ledger, events: Iterable[Event]) -> int:
     entries.append(_entry(ledger, "session.end", ledger.root, {"ok": False, "reason": REASON}))
     ledger.append(entries, durable=True)
     return lost
+
+
+def refuse_cut(state: Path, identity: str) -> None:
+    """Raise `LedgerError` (``LEDGER_UNSOUND``) if a session's file lacks what the workspace ledger recorded of it.
+
+    To end such a session would make the cut look like its end.
+    """
+    heads = [head for head in recorded(state) if head.session == identity]
+    for gap in gaps(state, heads):
+        why = (
+            f"it is not what the workspace ledger recorded: {gap.check}: expected {gap.expected}, found {gap.found}. "
+            "Nothing was written. Put the whole file back from a copy, or leave it as it is; `deedbook verify` says all"
+        )
+        raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(state / "sessions" / identity / NAME)))
+
+
+def discard(folder: Folder) -> None:
+    """Remove the *folder* of a session that never began: with no ledger or an empty one, and nothing else in it.
+
+    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if there is more in it.
+    """
+    place = place_of(folder)
+    with explained(place):
+        fd = _ledger_file(folder)
+        try:
+            if fd is not None:
+                acquire(fd, place=place, seconds=LOCK_SECONDS)
+            _refuse_more(folder, place)
+            with suppress(FileNotFoundError):
+                Path(folder.path, SEALED).rmdir()
+            if fd is not None:
+                folder.remove(NAME)
+            Path(folder.path).rmdir()
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+
+def _ledger_file(folder: Folder) -> int | None:
+    with suppress(FileNotFoundError):
+        return folder.append(NAME, create=False)
+    return None
+
+
+def _refuse_more(folder: Folder, place: str) -> None:
+    more = strays(folder)
+    if more or not is_empty(folder):
+        what = f"its folder holds {', '.join(map(ascii, more[:5]))}" if more else "events are recorded by now"
+        why = f"no event was recorded when it was looked at, but {what}; nothing was removed. Look at it by hand"
+        raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
 
 
 def close_lost(ledger: Ledger, events: Iterable[Event]) -> None:

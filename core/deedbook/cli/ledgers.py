@@ -1,5 +1,6 @@
 """Finding ledgers for the commands that read them; imports no plugin."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from deedbook.declarations import Workspace
@@ -27,12 +28,18 @@ def session_file(workspace: str, name: str) -> Path:
     source = read_workspace(workspace)
     if name == WORKSPACE and own(source).exists():
         return own(source)
-    return ledger_of(source, session_id(source, name))
+    found = session_id(source, name)
+    if not ledger_of(source, found).exists():
+        raise LedgerError(fault("SESSION_NOT_FOUND", f"session {found} has no ledger; `deedbook verify` says why"))
+    return ledger_of(source, found)
 
 
-def session_id(workspace: Workspace, name: str) -> str:
-    """Return the id of the session that *name* is, or begins; raises `LedgerError` (``SESSION_NOT_FOUND``)."""
-    known = sorted(place.parent.name for place in session_files(workspace))
+def session_id(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str:
+    """Return the id of the session that *name* is, or begins; raises `LedgerError` (``SESSION_NOT_FOUND``).
+
+    Known are the sessions that have a folder, and *also* others.
+    """
+    known = sorted({*session_ids(workspace), *also})
     found = [identity for identity in known if identity.startswith(name)]
     if name in known:
         return name
@@ -44,9 +51,23 @@ def session_id(workspace: Workspace, name: str) -> str:
     raise LedgerError(fault("SESSION_NOT_FOUND", why))
 
 
-def session_files(workspace: Workspace) -> list[Path]:
-    """Return the ledgers of all sessions, in order of their ids."""
-    return sorted((workspace.state / "sessions").glob(f"*/{FILE}"))
+def session_named(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str | None:
+    """Return the id of the session of *workspace* that *name* is, as an id or as its file; ``None`` for another file.
+
+    Known are the sessions that have a folder, and *also* others. Raises `LedgerError` (``SESSION_NOT_FOUND``).
+    """
+    if SESSION_ID.fullmatch(name):
+        return None if name == WORKSPACE and own(workspace).exists() else session_id(workspace, name, also)
+    place = Path(name)
+    place = (place / FILE if place.is_dir() else place).resolve()
+    found = place.parent.name
+    return found if place.exists() and place == ledger_of(workspace, found).resolve() else None
+
+
+def session_ids(workspace: Workspace) -> list[str]:
+    """Return the ids of all sessions that have a folder, in order."""
+    places = (workspace.state / "sessions").glob("*")
+    return sorted(place.name for place in places if SESSION_ID.fullmatch(place.name) and place.is_dir())
 
 
 def own(workspace: Workspace) -> Path:

@@ -10,7 +10,7 @@ from .output import as_json, message, say, table
 @json_option
 @click.pass_context
 def command(ctx: click.Context) -> int:
-    """List the sessions: open (being written), ended, interrupted, or damaged."""
+    """List the sessions: open (being written), ended, interrupted, empty (never began), or damaged."""
     if ctx.invoked_subcommand is not None:
         return 0
     import attrs
@@ -40,13 +40,19 @@ def _count(events: int) -> str:
 @click.argument("session")
 @click.pass_obj
 def close(asked: Asked, session: str) -> int:
-    """End an interrupted SESSION: its open calls become unknown, and session.end is written."""
-    from deedbook.kernel import close_session, read_workspace
+    """End an interrupted SESSION: its open calls become unknown, and session.end is written.
+
+    Of a session that is empty, because it never began, the folder is removed.
+    """
+    from deedbook.kernel import close_session, discard_session, read_workspace
 
     from .ledgers import session_id
 
     source = read_workspace(asked.workspace)
     identity = session_id(source, session)
+    if discard_session(source, identity):
+        message(f"session {identity} never began; its empty folder is removed")
+        return 0
     unknown = close_session(source, identity)
     calls = (
         "no call was open" if not unknown else f"{unknown} open {'call is' if unknown == 1 else 'calls are'} unknown"
