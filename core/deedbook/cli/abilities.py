@@ -1,5 +1,9 @@
-"""``deedbook abilities``: what the workspace declares; imports no plugin."""
+"""``deedbook abilities``: what the workspace declares; imports no plugin.
 
+Effects are those of the charter in force, as long as the sources are the ones that it was compiled from.
+"""
+
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +29,8 @@ def command(asked: Asked, profile: str | None) -> int:
     if asked.json:
         as_json({"schema_version": "v1", "profile": source.profile, "abilities": rows})
     elif rows:
-        table((row["id"], _handler(row), row["effects"] or "as declared", row["summary"]) for row in rows)
+        known = _compiled(source)
+        table((row["id"], _handler(row), _effects(row, known), row["summary"]) for row in rows)
     else:
         say("no abilities are declared; add one in .system/registry/low-level/")
     return 0
@@ -56,6 +61,31 @@ def _models(source: "Workspace") -> list[dict[str, Any]]:
         }
         for tier, model in sorted(profile.models.items() if profile else ())
     ]
+
+
+def _compiled(source: "Workspace") -> Mapping[str, Any]:
+    """Return the abilities of the charter that was last in force, if it was made of what the workspace says now."""
+    from deedbook.errors import DeedbookError
+    from deedbook.files import Folder
+    from deedbook.kernel import VERSION
+    from deedbook.locks import Store
+
+    try:
+        with Folder.at(source.state) as state:
+            store = Store(state)
+            digest = store.current()
+            kept = store.find(digest) if digest else None
+    except (DeedbookError, OSError):
+        return {}
+    made_of = kept and (kept.document["kernel"], kept.document["profile"], kept.document["sources"])
+    now = (VERSION, source.profile, dict(source.digests))
+    return kept.document["abilities"] if kept and made_of == now else {}
+
+
+def _effects(row: dict[str, Any], compiled: Mapping[str, Any]) -> str:
+    """Return the effects that policies see, or what YAML has of them where no charter says."""
+    entry = compiled.get(row["id"])
+    return entry["effects"] if entry else row["effects"] or "as declared"
 
 
 def _handler(row: dict[str, Any]) -> str:
