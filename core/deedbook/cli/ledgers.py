@@ -8,14 +8,16 @@ from deedbook.errors import LedgerError, fault
 from deedbook.events import MAX_PAYLOAD, SESSION_ID, split_line
 from deedbook.files import Folder
 from deedbook.kernel import read_workspace
+from deedbook.reader import sessions
 from deedbook.schema import suggest
 
 FILE = ".events.jsonl"
 WORKSPACE = "workspace"
+LAST = "last"
 
 
 def session_file(workspace: str, name: str) -> Path:
-    """Return the ledger that *name* names: a session by its id or the beginning of it, ``workspace``, or a file.
+    """Return the ledger that *name* names: a session by its id or its beginning, ``last``, ``workspace``, or a file.
 
     Raises `LedgerError` (``SESSION_NOT_FOUND``).
     """
@@ -37,7 +39,7 @@ def session_file(workspace: str, name: str) -> Path:
 def session_id(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str:
     """Return the id of the session that *name* is, or begins; raises `LedgerError` (``SESSION_NOT_FOUND``).
 
-    Known are the sessions that have a folder, and *also* others.
+    Known are the sessions that have a folder, and *also* others. ``last`` is the one that began last.
     """
     known = sorted({*session_ids(workspace), *also})
     found = [identity for identity in known if identity.startswith(name)]
@@ -45,10 +47,21 @@ def session_id(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str
         return name
     if len(found) == 1:
         return found[0]
+    newest = _newest(workspace) if name == LAST and not found else None
+    if newest:
+        return newest
     why = f"there is no session {name!r}{suggest(name, known)}. `deedbook sessions` lists them"
     if found:
         why = f"{len(found)} sessions begin with {name!r}; give more of the id"
     raise LedgerError(fault("SESSION_NOT_FOUND", why))
+
+
+def _newest(workspace: Workspace) -> str | None:
+    if not (workspace.state / "sessions").is_dir():
+        return None
+    with Folder.at(workspace.state) as state:
+        begun = [each.id for each in sessions(state) if each.started]
+    return begun[-1] if begun else None
 
 
 def session_named(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str | None:
