@@ -241,7 +241,7 @@ def test_verify_of_a_changed_ledger_names_line_check_expected_and_found(copy: Pl
     assert report["bytes"]["failures"][0]["line"] == 3
     every = copy.here("verify", status=4)
     assert failure in every.out
-    assert "error: 1 of 3 ledgers are NOT SOUND" in every.err
+    assert "error: NOT SOUND: 1 of 3 ledgers" in every.err
 
 
 def test_verify_finds_a_payload_that_was_changed_together_with_its_own_hash(copy: Place, run: str):

@@ -75,7 +75,7 @@ def test_killed_session_is_listed_as_interrupted_and_has_all_that_it_acknowledge
     assert results == acknowledged
     report = lab.verify(identity)
     assert report.sound
-    assert "3 calls without an outcome: what became of them is unknown" in report.notes
+    assert "calls without an outcome: 3; what became of them is unknown" in report.notes
 
 
 def test_closing_ends_open_calls_as_unknown_innermost_first_and_halts_the_context(lab, killed):

@@ -79,7 +79,7 @@ def test_verify_counts_calls_without_outcome_as_a_note(tmp_path):
     del book.lines[2:]
     report = verify(book.write(tmp_path))
     assert report.sound
-    assert any("1 calls without an outcome" in note for note in report.notes)
+    assert any("calls without an outcome: 1" in note for note in report.notes)
 
 
 def test_verify_notes_a_clock_that_went_back_and_keeps_the_order_of_seq(tmp_path):

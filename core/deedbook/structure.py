@@ -71,7 +71,7 @@ class Structure:
         if not self.ended and self._root_type == ROOTS[0]:
             yield "no session.end: still open, or interrupted; events cut off at the end would not show"
         if self._open:
-            yield f"{len(self._open)} calls without an outcome: what became of them is unknown"
+            yield f"calls without an outcome: {len(self._open)}; what became of them is unknown"
         if self._backwards:
             yield f"ts goes back {self._backwards} times; the order is that of seq"
 

@@ -156,7 +156,7 @@ def _tell_all(reports: "Sequence[Report]", chosen: _Chosen) -> None:
         for line in (line for line in report.lines() if line != UNWITNESSED):
             say(line)
     if broken:
-        complain(f"{len(broken)} of {len(reports)} ledgers are NOT SOUND")
+        complain(f"NOT SOUND: {len(broken)} of {len(reports)} ledger{'' if len(reports) == 1 else 's'}")
     _tell_rest(chosen)
     if reports and not broken and not chosen.lost:
         say(f"all {len(reports)} sound")
