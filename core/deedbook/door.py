@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 from threading import RLock
 from typing import Any, TypeAlias
 
@@ -155,11 +156,11 @@ class Door:
     ) -> Ticket:
         span = self.ledger.span()
         entries.append(self.scribe.intent(bound, verdict, caller, span, cause))
-        ticket = Ticket(bound, caller, verdict.args, verdict.raw, span, self.ledger.session_id, bound.timeout)
+        ticket = Ticket(bound, caller, verdict.args, verdict.raw, span, self.ledger.session_id, inf)
         try:
             self._announce(span)
             self.ledger.append(entries, ts=now, durable=bound.durable)
-            ticket.deadline += self.clock()
+            ticket.deadline = self.clock() + bound.timeout  # the disk's time is not the handler's
             self.open[span] = ticket
         except DeedbookError:
             raise
