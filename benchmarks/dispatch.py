@@ -10,9 +10,9 @@ from benchmarks.measures import Line, Measure, Note
 from benchmarks.rounds import Work, take_turns
 from benchmarks.workspaces import ARGS, session
 from deedbook import canonical
-from deedbook.contracts import Lifecycle
 from deedbook.gates import answer
 from deedbook.judge import Circumstances, judge, make_call
+from deedbook.lifecycle import Lifecycle
 from deedbook.session import Session
 
 _COUNTS: Final = (1, 5, 20)

@@ -30,6 +30,7 @@ FLOORS = (
         "effort": "how much work a schema makes, counted before anybody is asked",
         "events": "the format of the ledger: header, line, link, catalogue, aliases; no I/O",
         "files": "open beneath a root held by descriptor, without following links; atomic replace",
+        "lifecycle": "the events that hooks answer, and the one table of what each of them is",
         "lint": "what a schema from outside may hold: every keyword known, every budget kept",
         "report": "what a verification found, for people and as JSON",
         "routing": "which skill a prompt asks for: deterministic, without a model",

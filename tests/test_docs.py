@@ -18,12 +18,12 @@ import attrs
 import pytest
 
 import deedbook
-from deedbook import contracts
-from deedbook.bindings import _ANSWERS
+from deedbook import contracts, lifecycle
 from deedbook.cli import COMMANDS
 from deedbook.errors import CODES
 from deedbook.events import CATALOGUE
-from deedbook.plugins import EVENTS, GROUPS
+from deedbook.lifecycle import EVENTS, Lifecycle
+from deedbook.plugins import GROUPS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -201,21 +201,21 @@ def definitions(text):
 
 
 def test_contract_page_has_every_signature_of_the_contract():
-    source = Path(contracts.__file__).read_text(encoding="utf-8")
+    source, events = (definitions(Path(room.__file__).read_text(encoding="utf-8")) for room in (contracts, lifecycle))
     page = "\n".join(block.text for block in blocks(DOCS / "contract.md") if block.language == "python")
-    assert definitions(page) == definitions(source)
+    assert definitions(page) == source | {"Lifecycle": events["Lifecycle"]}
 
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_contract_page_lists_the_event_with_its_arguments_and_answers(event):
-    method = getattr(contracts.Lifecycle, EVENTS[event])
+    method = getattr(Lifecycle, EVENTS[event].method)
     names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
     row = next(line for line in CONTRACT.splitlines() if line.startswith(f"| `{event}` | "))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1] == f"`{EVENTS[event]}({', '.join(names)})`"
-    assert (cells[2] == "yes") is ("not blocking" not in method.__doc__)
+    assert cells[1] == f"`{EVENTS[event].method}({', '.join(names)})`"
+    assert (cells[2] == "yes") is EVENTS[event].blocking is ("not blocking" not in method.__doc__)
     if cells[2] == "yes":
-        assert set(re.findall(r"allow|deny|ask|transform", cells[3].partition(";")[0])) == _ANSWERS[event]
+        assert set(re.findall(r"allow|deny|ask|transform", cells[3].partition(";")[0])) == EVENTS[event].may
 
 
 def test_contract_page_lists_every_entry_point_group():

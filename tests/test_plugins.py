@@ -21,7 +21,8 @@ import pytest
 from deedbook import canonical
 from deedbook.contracts import ALLOW, Call, Decision, GateSpec, Host, Object, hookimpl
 from deedbook.errors import BindingError
-from deedbook.plugins import EVENTS, GROUPS, Catalogue, Offer, discover, implementations, load
+from deedbook.lifecycle import EVENTS
+from deedbook.plugins import GROUPS, Catalogue, Offer, discover, implementations, load
 
 TOOL = """
 from deedbook import HandlerSpec

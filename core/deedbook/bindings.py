@@ -16,8 +16,9 @@ from .charter import Charter
 from .completions import Completion, CompletionSchema
 from .contracts import ALLOW, Call, Decision, Host, Json, Skill
 from .errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
-from .fitting import CALL_EVENTS, Fitting, facts_of, fittings
+from .fitting import Fitting, facts_of, fittings
 from .gates import BoundGate, in_order
+from .lifecycle import EVENTS
 from .linker import Linked, Linker
 from .match import AbilityFacts
 from .plugins import Catalogue, implementations
@@ -37,20 +38,6 @@ __all__ = [
 T = TypeVar("T")
 
 _CALL: Final = frozenset({"allow", "deny", "ask"})
-_PROMPT: Final = frozenset({"allow", "deny", "transform"})
-_ANSWERS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
-    {
-        "SessionStart": frozenset({"allow", "deny"}),
-        "UserPromptSubmit": _PROMPT,
-        "SkillStart": _PROMPT,
-        "PreToolUse": _CALL,
-        "PostToolUse": frozenset({"allow", "transform"}),
-        "Stop": frozenset({"allow", "deny"}),
-        "SessionStop": frozenset({"allow"}),
-    }
-)
-"""What a hook may answer at each event; a rewriter at PreToolUse may transform, too."""
-_SESSION_EVENTS: Final = tuple(event for event in _ANSWERS if event not in CALL_EVENTS)
 _POLICY_LIMIT: Final = 1.0
 
 
@@ -112,7 +99,7 @@ class _Freezer:
         self.linker = linker
         self.host = host
         self.schemas = schemas
-        self.ready: dict[str, list[_Ready]] = {event: [] for event in (*_ANSWERS, "policy")}
+        self.ready: dict[str, list[_Ready]] = {event: [] for event in (*EVENTS, "policy")}
         self._validators: dict[str, Validator] = {}
 
     def bindings(self) -> Bindings:
@@ -131,7 +118,7 @@ class _Freezer:
             charter=self.charter,
             abilities=MappingProxyType({name: bound for name, bound in abilities.items() if bound}),
             enforcement=self.document["enforcement"],
-            hooks=MappingProxyType({event: self._session_hooks(event) for event in _SESSION_EVENTS}),
+            hooks=MappingProxyType({name: self._session_hooks(name) for name in EVENTS if not EVENTS[name].call}),
             skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
         )
 
@@ -141,9 +128,7 @@ class _Freezer:
         entry, event = fitting.entry, fitting.entry["event"]
         linked, made = self._make(entry)
         method = implementations(linked.offer, made, event, entry["place"])
-        may = _ANSWERS[event]
-        if entry["rewrites"] and event == "PreToolUse":
-            may |= {"transform"}
+        may = EVENTS[event].may | (EVENTS[event].rewriter if entry["rewrites"] else frozenset())
         if event == "PostToolUse":
             method = _observer(method)
         elif event == "SessionStop":

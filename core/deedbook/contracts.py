@@ -24,7 +24,6 @@ S = TypeVar("S")
 Spec_co = TypeVar("Spec_co", covariant=True)
 Made_co = TypeVar("Made_co", covariant=True)
 
-hookspec = pluggy.HookspecMarker("deedbook")
 hookimpl = pluggy.HookimplMarker("deedbook")
 
 
@@ -325,40 +324,6 @@ class Skills(Protocol):
         """Yield every skill; a bad one is yielded as `Failed`, never skipped in silence."""
 
 
-class Lifecycle:
-    """The events that hooks answer; on a blocking event, ``None``, an exception or a late answer denies."""
-
-    @hookspec
-    def session_start(self, principal: Principal, session: str, now: str, facts: Object) -> Decision | None:
-        """SessionStart, blocking: may a session of *principal* begin? allow or deny."""
-
-    @hookspec
-    def user_prompt_submit(
-        self, prompt: str, principal: Principal, session: str, now: str, facts: Object
-    ) -> Decision | None:
-        """UserPromptSubmit, blocking: allow, deny, or transform with ``{"prompt": …}``, before it is recorded."""
-
-    @hookspec
-    def skill_start(self, skill: str, prompt: str, principal: Principal, session: str, now: str) -> Decision | None:
-        """SkillStart, blocking: may the skill be used for this prompt? allow or deny."""
-
-    @hookspec
-    def pre_tool_use(self, call: Call) -> Decision | None:
-        """PreToolUse, blocking: allow, deny, transform (rewriters) or ask, before the call's intent is recorded."""
-
-    @hookspec
-    def post_tool_use(self, call: Call, result: Json) -> Json:
-        """PostToolUse, not blocking: return what the caller sees; observers return *result* as it is."""
-
-    @hookspec
-    def stop(self, session: str, ok: bool, now: str, facts: Object) -> Decision | None:
-        """Stop, blocking: allow means that the loop may go on, deny that it stops now."""
-
-    @hookspec
-    def session_stop(self, session: str, ok: bool, now: str, facts: Object) -> None:
-        """SessionStop, not blocking: the session is about to end."""
-
-
 class Plugin(Protocol[Spec_co, Made_co]):
     """The one shape of every plugin class."""
 
@@ -372,7 +337,7 @@ class Plugin(Protocol[Spec_co, Made_co]):
 
 Acting: TypeAlias = Plugin[HandlerSpec, Handler]  # deedbook.tools, .providers, .flows: three groups, one shape
 PolicyKind: TypeAlias = Plugin[GateSpec, Gate]  # deedbook.policy_kinds: settings are the policy's YAML body
-Hook: TypeAlias = Plugin[GateSpec, object]  # deedbook.hooks: methods of `Lifecycle`, marked with `hookimpl`
+Hook: TypeAlias = Plugin[GateSpec, object]  # deedbook.hooks: methods of `lifecycle.Lifecycle`, with `hookimpl`
 SkillLoader: TypeAlias = Plugin[GateSpec, Skills]  # deedbook.skill_loaders
 
 

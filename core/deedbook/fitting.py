@@ -5,14 +5,12 @@ without one fits all tools and flows if it stands in ``deedbook.yaml``, and noth
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
+from .lifecycle import EVENTS
 from .match import DEFAULT_KINDS, AbilityFacts, Match
-
-CALL_EVENTS: Final = frozenset({"PreToolUse", "PostToolUse"})
-"""The events that have a call, so that a hook's match can look at it."""
 
 
 @attrs.frozen(eq=False)
@@ -69,7 +67,7 @@ def unguarded(document: Mapping[str, Any]) -> list[str]:
 def unasked(document: Mapping[str, Any]) -> list[str]:
     """Return the hooks of calls, and the policies, that fit no ability: nobody will ever ask them."""
     abilities = list(_abilities(document))
-    hooks = [fit for fit in fittings(document, "hooks") if fit.entry["event"] in CALL_EVENTS]
+    hooks = [fit for fit in fittings(document, "hooks") if EVENTS[fit.entry["event"]].call]
     named = [(f"hook {fit.name}", fit, _hooked) for fit in hooks]
     named += [(f"policy {fit.name}", fit, _ruled) for fit in fittings(document, "policies")]
     return [what for what, fit, of in named if not any(fit.fits(facts, of(entry)) for facts, entry in abilities)]

@@ -6,17 +6,15 @@ from typing import Any, Final
 from .contracts import GateSpec
 from .declarations import HookSource, PolicySource
 from .errors import BindingError
-from .fitting import CALL_EVENTS
+from .lifecycle import EVENTS
 from .linker import Linker, at, declared
 from .match import Match
-from .plugins import EVENTS, implementations
+from .plugins import implementations
 from .rules import Rules
 from .schema import suggest
 
 FACTS: Final = frozenset({"session.calls", "session.usage", "context.state"})
 """The facts beyond a call that gates may read."""
-FACTLESS: Final = frozenset({"SkillStart", "PostToolUse"})
-"""The events at which no facts are given."""
 
 _IN_RULE: Final = re.compile(r"\$\.rules\[([0-9]+)\]").match
 
@@ -32,7 +30,8 @@ class Guards:
         where, event, name = at(source), source.event_type, source.handler.get("hook")
         self._check_available(source)
         self._check_match(source)
-        if source.match is not None and event in EVENTS and event not in CALL_EVENTS:
+        life = EVENTS.get(event)
+        if source.match is not None and life and not life.call:
             self._linker.refuse("BINDING_INVALID", f"{event} has no call to match; leave match out", where("/match"))
         linked = self._linker.link("hook", name, source.place) if name else None
         if linked is None:
@@ -40,10 +39,10 @@ class Guards:
         who = f"hook {linked.offer.name!r}"
         of = declared(linked, "settings")
         self._linker.check(source.settings, linked.spec.settings, who, at(source, "/with"), declared=of)
-        if event in FACTLESS and linked.spec.reads:
+        if life and not life.facts and linked.spec.reads:
             why = f"{who} reads {', '.join(sorted(linked.spec.reads))}; no facts are given at {event}"
             self._linker.refuse("BINDING_INVALID", why, where("/event_type"))
-        if event in EVENTS:
+        if life:
             with self._linker.collecting():
                 implementations(linked.offer, linked.made, event, where("/event_type"))
         return {

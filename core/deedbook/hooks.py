@@ -5,7 +5,7 @@ output; the conservative answer wins; whoever fails, answers late or answers not
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
@@ -16,8 +16,7 @@ from .errors import IntakeError, recordable
 from .events import Entry, label
 from .gates import Asked, BoundGate, Clock, answer, merge, minutes, refusal
 from .ledger import Ledger
-
-_BLOCKING: Final = frozenset({"SessionStart", "UserPromptSubmit", "SkillStart", "Stop"})
+from .lifecycle import EVENTS
 
 
 @attrs.frozen
@@ -91,7 +90,7 @@ class HookRunner:
             asked.append((gate, decision))
         worst = merge(asked)
         self._record(event, asked, principal, cause, now, facts, prompt, left)
-        if worst is None or event not in _BLOCKING:
+        if worst is None or not EVENTS[event].blocking:
             return Fired(prompt=left)
         return Fired(refusal=recordable(worst[1].reason) or f"hook {worst[0].id!r} refused", prompt=left)
 

@@ -20,8 +20,8 @@ import orjson
 import pluggy
 
 from . import canonical
-from .contracts import Lifecycle
 from .errors import BindingError, DomainError, describe, fault
+from .lifecycle import EVENTS, Lifecycle
 from .schema import suggest
 from .shape import misfits
 
@@ -37,19 +37,6 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Kind of plugin, and its entry-point group."""
-
-EVENTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "SessionStart": "session_start",
-        "UserPromptSubmit": "user_prompt_submit",
-        "SkillStart": "skill_start",
-        "PreToolUse": "pre_tool_use",
-        "PostToolUse": "post_tool_use",
-        "Stop": "stop",
-        "SessionStop": "session_stop",
-    }
-)
-"""Life-cycle event in YAML, and the method of `contracts.Lifecycle` that answers it."""
 
 _HASHED_WITH: Final = ((json, "dumps"), (json, "loads"), (orjson, "dumps"), (orjson, "loads"), (hashlib, "sha256"))
 
@@ -180,7 +167,7 @@ def implementations(offer: Offer, made: object, event: str, place: str | None = 
         raise
     except BaseException as problem:  # noqa: BLE001 - registering looks at every attribute, and one may do anything
         raise BindingError(_broken(offer, describe(problem), place)) from None
-    found = {name: getattr(manager.hook, method).get_hookimpls() for name, method in EVENTS.items()}
+    found = {name: getattr(manager.hook, known.method).get_hookimpls() for name, known in EVENTS.items()}
     if len(found[event]) != 1:
         has = ", ".join(name for name, methods in found.items() if methods)
         why = f"has {len(found[event])} answers to {event}; it answers {has or 'nothing (is @hookimpl missing?)'}"

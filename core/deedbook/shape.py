@@ -11,7 +11,8 @@ from typing import Any, Final, get_args
 
 import attrs
 
-from .contracts import Effects, GateSpec, HandlerSpec, Lifecycle
+from .contracts import Effects, GateSpec, HandlerSpec
+from .lifecycle import Lifecycle
 from .lint import suggest
 
 _CALLED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(

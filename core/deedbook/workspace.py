@@ -31,6 +31,7 @@ from .declarations import (
 from .documents import Document, pointer
 from .errors import DomainError, SourceError, fault, raise_all
 from .files import Folder
+from .lifecycle import ALIASES
 from .schema import Schemas, Validator, Violation, data_folder, foreign, suggest
 from .sources import SYSTEM, entries, files, front_matter, load_yaml, read
 
@@ -55,10 +56,6 @@ P = ParamSpec("P")
 SETTINGS: Final = f"{SYSTEM}/deedbook.yaml"
 SKILLS: Final = f"{SYSTEM}/skills"
 AGENTS: Final = f"{SYSTEM}/agents"
-ALIASES: Final[Mapping[str, str]] = MappingProxyType(
-    {"PromptSubmit": "UserPromptSubmit", "PreAbilityCall": "PreToolUse", "PostAbilityCall": "PostToolUse"}
-)
-"""Other names of life-cycle events, accepted when reading."""
 
 _FOLDERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

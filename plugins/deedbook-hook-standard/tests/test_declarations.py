@@ -10,7 +10,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from deedbook import schema
-from deedbook.contracts import GateSpec, Lifecycle
+from deedbook.contracts import GateSpec
+from deedbook.lifecycle import Lifecycle
 
 HOOKS = {
     "allow": "pre_tool_use",

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from deedbook import DeedbookError, Err, HandlerSpec, Ok, allow, deny
+from deedbook.lifecycle import EVENTS
 from deedbook_testing import Lab
 
 README = Path(__file__).parents[1] / "README.md"
-EVENTS = ["SessionStart", "UserPromptSubmit", "SkillStart", "PreToolUse", "PostToolUse", "Stop", "SessionStop"]
 
 
 class Shout:

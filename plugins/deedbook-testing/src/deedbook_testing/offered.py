@@ -1,14 +1,15 @@
 """Plugins without packaging: distributions that exist in memory, and classes made of one function each."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import importlib_metadata
 
 from deedbook.contracts import GateSpec, HandlerSpec, hookimpl
+from deedbook.lifecycle import EVENTS, Lifecycle
 
 
 class OfferedDistribution(importlib_metadata.Distribution):
@@ -55,9 +56,14 @@ def judging(function: Callable[[Any], Any], spec: GateSpec) -> type[Any]:
 
 def answering(event: str, function: Callable[..., Any], spec: GateSpec) -> type[Any]:
     """Return a hook that answers *event* with *function*, which takes the event's arguments in their order."""
-    method = _ANSWERS[event](function)
-    method.__qualname__ = f"Offered.{method.__name__}"  # else pluggy takes `self` for an argument of the event
-    return type("Offered", (_Bound,), {"spec": spec, method.__name__: hookimpl(method)})
+    name = EVENTS[event].method
+
+    @hookimpl
+    @wraps(getattr(Lifecycle, name), updated=())  # the kernel compares the names of arguments
+    def answer(self: Any, *subject: Any) -> Any:  # noqa: ARG001
+        return function(*subject)
+
+    return type("Offered", (_Bound,), {"spec": spec, name: answer})
 
 
 class _Bound:
@@ -65,70 +71,3 @@ class _Bound:
 
     def __init__(self, settings: Any, host: Any) -> None:
         self.settings, self.host = settings, host
-
-
-# One method for each event, since the kernel compares the names of arguments.
-
-
-def _session_start(function: Callable[..., Any]) -> Callable[..., Any]:
-    def session_start(self: Any, principal: Any, session: Any, now: Any, facts: Any) -> Any:  # noqa: ARG001
-        return function(principal, session, now, facts)
-
-    return session_start
-
-
-def _user_prompt_submit(function: Callable[..., Any]) -> Callable[..., Any]:
-    def user_prompt_submit(
-        self: Any, prompt: Any, principal: Any, session: Any, now: Any, facts: Any  # noqa: ARG001
-    ) -> Any:  # fmt: skip
-        return function(prompt, principal, session, now, facts)
-
-    return user_prompt_submit
-
-
-def _skill_start(function: Callable[..., Any]) -> Callable[..., Any]:
-    def skill_start(self: Any, skill: Any, prompt: Any, principal: Any, session: Any, now: Any) -> Any:  # noqa: ARG001
-        return function(skill, prompt, principal, session, now)
-
-    return skill_start
-
-
-def _pre_tool_use(function: Callable[..., Any]) -> Callable[..., Any]:
-    def pre_tool_use(self: Any, call: Any) -> Any:  # noqa: ARG001
-        return function(call)
-
-    return pre_tool_use
-
-
-def _post_tool_use(function: Callable[..., Any]) -> Callable[..., Any]:
-    def post_tool_use(self: Any, call: Any, result: Any) -> Any:  # noqa: ARG001
-        return function(call, result)
-
-    return post_tool_use
-
-
-def _stop(function: Callable[..., Any]) -> Callable[..., Any]:
-    def stop(self: Any, session: Any, ok: Any, now: Any, facts: Any) -> Any:  # noqa: ARG001
-        return function(session, ok, now, facts)
-
-    return stop
-
-
-def _session_stop(function: Callable[..., Any]) -> Callable[..., Any]:
-    def session_stop(self: Any, session: Any, ok: Any, now: Any, facts: Any) -> Any:  # noqa: ARG001
-        return function(session, ok, now, facts)
-
-    return session_stop
-
-
-_ANSWERS: Final[Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = MappingProxyType(
-    {
-        "SessionStart": _session_start,
-        "UserPromptSubmit": _user_prompt_submit,
-        "SkillStart": _skill_start,
-        "PreToolUse": _pre_tool_use,
-        "PostToolUse": _post_tool_use,
-        "Stop": _stop,
-        "SessionStop": _session_stop,
-    }
-)
