@@ -21,6 +21,7 @@ from deedbook.contracts import Entry, Failed
 from deedbook.errors import BindingError, IntakeError
 from deedbook.files import Folder
 from deedbook.host import HeldSecret, WorkspaceHost
+from deedbook.schema import Schemas, data_folder
 
 OUTSIDE = b"what no plugin may read"
 
@@ -349,3 +350,18 @@ def test_secret_that_is_not_declared_is_a_binding_error_with_the_nearest_name(ho
     assert str(refusal.value) == "secret 'hg' is not declared; declared: empty, gh, unset"
     with pytest.raises(BindingError, match='did you mean "unset"'):
         host.secret("unsett")
+
+
+def test_schemas_of_the_kernel_are_given_as_copies(folder: Folder) -> None:
+    host = WorkspaceHost(folder, ["."], [], {}, Schemas.load(data_folder("schemas")))
+    given = host.schema("plan_v1")
+    assert given["$id"] == "plan_v1"
+    given["properties"].clear()
+    assert host.schema("plan_v1")["properties"]
+
+
+def test_schema_that_nobody_has_is_refused_with_the_nearest(folder: Folder) -> None:
+    host = WorkspaceHost(folder, ["."], [], {}, Schemas.load(data_folder("schemas")))
+    with pytest.raises(Failed, match='no schema has the id "plan_v2"; did you mean "plan_v1"') as caught:
+        host.schema("plan_v2")
+    assert caught.value.code == "SCHEMA_UNKNOWN"

@@ -182,6 +182,12 @@ class Host(Protocol):
         raises `Failed` with ``WRITE_CONFLICT``. The workspace's ``.system``, ``.git``, ``.env`` and state are refused.
         """
 
+    def schema(self, name: str) -> Object:
+        """Return a copy of the kernel's schema of that id, such as ``plan_v1``, to show it to a model.
+
+        It is what a completion request's ``response_schema`` names. Raises `Failed` with ``SCHEMA_UNKNOWN``.
+        """
+
 
 class Ctx(Protocol):
     """The kernel's side of one call."""

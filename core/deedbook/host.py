@@ -3,13 +3,14 @@
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO, Final, NoReturn
+from copy import deepcopy
+from typing import Any, BinaryIO, Final, NoReturn
 from unicodedata import category, normalize
 
 from .contracts import Entry, Failed
-from .errors import BindingError, FileRefused, fault
+from .errors import BindingError, FileRefused, SchemaError, fault
 from .files import Conflict, Folder
-from .schema import suggest
+from .schema import Schemas, suggest
 
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
 """Parts of paths at and below which no tool writes, in whatever case."""
@@ -41,16 +42,22 @@ class WorkspaceHost:
     """Implements `contracts.Host` over a workspace folder.
 
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
-    read (the state), *secrets* the declared values by name (``None`` where there is none).
+    read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
     """
 
     def __init__(
-        self, folder: Folder, roots: Sequence[str], hidden: Sequence[str], secrets: Mapping[str, str | None]
+        self,
+        folder: Folder,
+        roots: Sequence[str],
+        hidden: Sequence[str],
+        secrets: Mapping[str, str | None],
+        schemas: Schemas | None = None,
     ) -> None:
         self._folder = folder
         self._roots = tuple(_normal(root) for root in roots)
         self._hidden = tuple(_alike(_normal(place)) for place in hidden)
         self._secrets = secrets
+        self._schemas = schemas or Schemas({})
 
     def secret(self, name: str) -> HeldSecret:
         """Return a declared secret; raises `BindingError`."""
@@ -89,6 +96,13 @@ class WorkspaceHost:
             raise Failed("WRITE_CONFLICT", f"{place!r}: {why}")
         with _explained(place):
             return self._folder.replace(place, data, expected=expected, mode=0o644)
+
+    def schema(self, name: str) -> dict[str, Any]:
+        """Return a copy of the kernel's schema of that id."""
+        try:
+            return deepcopy(dict(self._schemas.document(name)))
+        except SchemaError as problem:
+            raise Failed("SCHEMA_UNKNOWN", problem.errors[0].message) from None
 
     def _reach(self, path: str, *, folder: bool = False) -> str:
         """Return *path*, normal; raises `Failed` if a plugin may not reach it."""

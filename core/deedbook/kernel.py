@@ -139,8 +139,8 @@ def _opened(workspace: Workspace, catalogue: Catalogue, held: ExitStack) -> Kern
 
     opened = open_charter(workspace, catalogue, Store(state), root, kernel=VERSION, record=record)
     secrets = secrets_of(workspace)
-    host = WorkspaceHost(root, workspace.file_roots, hidden_from(workspace), secrets)
     schemas = Schemas.load(data_folder("schemas"))
+    host = WorkspaceHost(root, workspace.file_roots, hidden_from(workspace), secrets, schemas)
     bindings = freeze(opened.charter, catalogue, host, schemas)
     return Kernel(workspace, opened, bindings, schemas, state, ledger, sealer_of(workspace), held)
 

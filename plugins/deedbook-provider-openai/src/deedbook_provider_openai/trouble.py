@@ -1,0 +1,100 @@
+"""What can go wrong with an endpoint, in words that say what to do about it."""
+
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any, Final
+
+import attrs
+
+MOST_WORDS: Final = 300
+"""How many characters of an endpoint's own message are passed on."""
+_TOO_LONG: Final = ("context_length_exceeded", "context length", "context window", "exceed_context_size_error")
+_AGAIN: Final = frozenset({408, 409, 429})
+
+
+class Trouble(Exception):  # noqa: N818 - it is turned into `Failed` before it leaves the adapter
+    """The endpoint failed. *again*: the same request may be sent once more, after *wait* seconds if that is known."""
+
+    def __init__(
+        self, message: str, *, retryable: bool = False, again: bool = False, wait: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.retryable = retryable or again
+        self.again = again
+        self.wait = wait
+
+
+@attrs.frozen
+class Endpoint:
+    """Whom messages are about: the address, the model asked for, and the name of the secret with the key."""
+
+    base_url: str
+    model: str
+    key: str | None
+    hidden: tuple[str, ...] = attrs.field(default=(), repr=False)
+
+    def words(self, said: object) -> str:
+        """Return what somebody said, on one line, cut short, without any key."""
+        text = str(said)
+        for value in self.hidden:
+            text = text.replace(value, "***")
+        line = " ".join(text.split())
+        return line if len(line) <= MOST_WORDS else f"{line[:MOST_WORDS]}…"
+
+    def refused(self, status: int, headers: Mapping[str, str], body: object) -> Trouble:
+        """Return what an answer with an error's *status* means."""
+        code, said = _error(body)
+        told = f"{status}{f': {self.words(said)}' if said else ''}"
+        if status == 429 and code == "insufficient_quota":
+            return Trouble(f"{self.base_url}: the account has no quota left; see its plan and billing ({told})")
+        again = status in _AGAIN or status >= 500
+        if headers.get("x-should-retry") == "false":
+            again = False
+        why = self._why(status, code, said)
+        return Trouble(f"{self.base_url} {why} ({told})", again=again, wait=wait_of(headers))
+
+    def _why(self, status: int, code: str, said: str) -> str:
+        if any(word in f"{code} {said}".lower() for word in _TOO_LONG):
+            return f"says that the conversation is longer than {self.model} takes; use a model that takes more"
+        if 300 <= status < 400:
+            return "answers with a redirect, which is not followed; write the final address into base_url"
+        if status == 401 and self.key is None:
+            return "wants a key; declare one under secrets: and name it with key:"
+        explained = {
+            400: "refused the request; see the provider's README for structured, dialect and extra",
+            401: f"refused the key secret {self.key!r}; correct its environment variable, or name another with key:",
+            403: f"does not permit this; see what the key secret {self.key!r} may do and whether {self.model} is open",
+            404: f"does not know the model {self.model!r}, or not this protocol; correct model: or base_url:",
+            413: "refused the request as too large",
+            422: "refused the request; see the provider's README for structured, dialect and extra",
+            429: "was asked too often; wait, or raise the account's limits",
+        }
+        return explained.get(status, "failed" if status >= 500 else "refused the request")
+
+
+def wait_of(headers: Mapping[str, str]) -> float | None:
+    """Return for how many seconds the endpoint wants to be left alone; ``None`` if it does not say so clearly."""
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) / unit
+        except ValueError:
+            continue
+        return max(0.0, seconds) if isfinite(seconds) else None
+    try:
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _error(body: object) -> tuple[str, str]:
+    """Return code and message of an error's *body*, as far as it holds them in one of the usual forms."""
+    told: Any = body
+    if isinstance(told, Mapping):
+        inner = told.get("error", told)
+        if isinstance(inner, Mapping):
+            message = inner.get("message") or inner.get("detail") or ""
+            return str(inner.get("code") or inner.get("type") or ""), str(message)
+        told = inner
+    return "", told if isinstance(told, str) else ""

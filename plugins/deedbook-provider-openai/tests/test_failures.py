@@ -1,0 +1,272 @@
+"""Every way in which an endpoint can fail is a `PROVIDER_ERROR` that says what to do, and never names the key."""
+
+import asyncio
+
+import pytest
+
+from deedbook import Failed
+from deedbook_provider_openai import wire
+
+
+def failed(ask, *args, **settings):
+    settings.setdefault("retries", 0)
+    with pytest.raises(Failed) as caught:
+        ask(*args, **settings)
+    assert caught.value.code == "PROVIDER_ERROR"
+    return str(caught.value), caught.value.retryable
+
+
+REFUSALS = {
+    "401": (
+        401,
+        "Incorrect API key",
+        "invalid_api_key",
+        "refused the key secret 'main'; correct its environment",
+        False,
+    ),
+    "403": (403, "Not for you", None, "see what the key secret 'main' may do and whether gpt-x is open", False),
+    "404": (404, "No such model", "model_not_found", "does not know the model 'gpt-x'", False),
+    "context": (
+        400,
+        "too long",
+        "context_length_exceeded",
+        "longer than gpt-x takes; use a model that takes more",
+        False,
+    ),
+    "400": (400, "Unknown parameter: 'x'", None, "see the provider's README for structured", False),
+    "413": (413, "big", None, "refused the request as too large", False),
+    "422": (422, "odd", None, "refused the request", False),
+    "409": (409, "locked", None, "refused the request", True),
+    "429": (429, "slow down", "rate_limit_exceeded", "was asked too often", True),
+    "quota": (429, "You exceeded your quota", "insufficient_quota", "no quota left; see its plan and billing", False),
+    "500": (500, "oops", None, "failed (500: oops)", True),
+    "503": (503, "overloaded", None, "failed (503: overloaded)", True),
+    "redirect": (302, "elsewhere", None, "a redirect, which is not followed", False),
+    "teapot": (418, "teapot", None, "refused the request (418: teapot)", False),
+}
+
+
+@pytest.mark.parametrize(("status", "said", "code", "message", "retryable"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal_says_what_to_do(endpoint, say, ask, status, said, code, message, retryable):
+    endpoint.plays(say.error(status, said, code, location="http://127.0.0.1:9/v1"))
+    told, again = failed(ask)
+    assert message in told
+    assert endpoint.url in told
+    assert again is retryable
+    assert len(endpoint.bodies) == 1
+
+
+def test_endpoint_that_wants_a_key_is_told_none(endpoint, say, ask, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-from-the-environment")
+    endpoint.plays(say.error(401, "who are you"))
+    assert "declare one under secrets: and name it with key:" in failed(ask, key=None)[0]
+    assert "authorization" not in endpoint.headers[0]
+
+
+@pytest.mark.parametrize("raw", [b"", b"oops", b"[1]", b'{"detail": "gone"}', b'{"error": "gone"}', b"\xff\xfe"])
+def test_error_in_another_form_is_still_one(endpoint, say, ask, raw):
+    endpoint.plays(say.body(raw, 500))
+    assert "failed (500" in failed(ask)[0]
+
+
+def test_key_is_in_no_message_even_if_the_endpoint_repeats_it(endpoint, say, ask):
+    endpoint.plays(*[say.error(status, f"bad key {say.KEY} or gw-secret-77") for status in (401, 500)])
+    for _ in range(2):
+        told, _ = failed(ask, headers={"x-gateway": {"secret": "gateway"}})
+        assert "bad key *** or ***" in told
+        assert say.KEY not in told
+
+
+def test_key_that_no_header_may_hold_is_refused_unsaid(endpoint, ask):
+    told, _ = failed(ask, key="bad")
+    assert told.startswith("the secret 'bad' holds a line end")
+    assert "sk-line" not in told
+    assert endpoint.bodies == []
+
+
+UNCLEAR = {
+    "no JSON": b"{'id'",
+    "cut JSON": b'{"id": "chatcmpl',
+    "twice": b'{"choices": [], "choices": []}',
+    "deep": b"[" * 100_000,
+    "a list": b"[]",
+    "no choices": {"id": "x"},
+    "empty choices": {"choices": []},
+    "choice": {"choices": [5]},
+    "no message": {"choices": [{"finish_reason": "stop"}]},
+    "parts": {"choices": [{"finish_reason": "stop", "message": {"content": [{"type": "text"}]}}]},
+    "no reason": {"choices": [{"finish_reason": None, "message": {"content": "x"}}]},
+    "a reason": {"choices": [{"finish_reason": "tired", "message": {"content": "x"}}]},
+    "no calls": {"choices": [{"finish_reason": "tool_calls", "message": {"content": None}}]},
+    "calls": {"choices": [{"finish_reason": "stop", "message": {"tool_calls": {"a": 1}}}]},
+    "call": {"choices": [{"finish_reason": "stop", "message": {"tool_calls": [1]}}]},
+    "custom": {"choices": [{"finish_reason": "stop", "message": {"tool_calls": [{"id": "a", "type": "custom"}]}}]},
+    "no function": {
+        "choices": [{"finish_reason": "stop", "message": {"tool_calls": [{"id": "a", "type": "function"}]}}]
+    },
+    "no name": {"choices": [{"finish_reason": "stop", "message": {"tool_calls": [{"id": "a", "function": {}}]}}]},
+}
+
+
+@pytest.mark.parametrize("told", UNCLEAR.values(), ids=UNCLEAR)
+def test_answer_that_is_not_the_protocol_s_is_no_answer(endpoint, say, ask, told):
+    endpoint.plays(say.body(told))
+    message, retryable = failed(ask)
+    assert message.startswith("the endpoint's answer is ")
+    assert retryable
+
+
+@pytest.mark.parametrize("arguments", ["{", "[1]", '{"a": NaN}', '{"a": 1, "a": 2}', "nothing"])
+def test_arguments_that_are_no_json_object_are_no_call(endpoint, say, ask, arguments):
+    endpoint.plays(say.answer(None, [say.call("echo", arguments)]))
+    told, retryable = failed(ask)
+    assert "the model's call of echo has arguments that are no JSON" in told
+    assert retryable
+
+
+def test_calls_with_one_id_are_refused(endpoint, say, ask):
+    endpoint.plays(say.answer(None, [say.call("echo", {}), say.call("echo", {})]))
+    assert "two tool calls have the same id" in failed(ask)[0]
+
+
+def test_call_that_was_cut_off_is_no_call(endpoint, say, ask):
+    endpoint.plays(say.answer(None, [say.call("echo", '{"te')], finish="length"))
+    assert "raise max_output_tokens" in failed(ask)[0]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", ["text/html", "text/plain", "application/json", "text/event-stream"])
+def test_other_kind_of_content_is_refused(endpoint, say, ask, stream, kind):
+    if kind == ("text/event-stream" if stream else "application/json"):
+        kind = "application/octet-stream"
+    endpoint.plays(say.body(say.completion(), kind=kind))
+    assert f"answers with {kind} instead of" in failed(ask, stream=stream)[0]
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_oversized_answer_is_broken_off(endpoint, say, ask, monkeypatch, status):
+    monkeypatch.setattr(wire, "MAX_BYTES", 1000)
+    endpoint.plays(say.body(say.completion("x" * 2000), status))
+    assert "larger than 1000 bytes" in failed(ask)[0]
+
+
+def test_compressed_answer_is_refused(endpoint, say, ask):
+    endpoint.plays(say.answer(headers={"content_encoding": "gzip"}))
+    assert "'gzip' encoding, which was not asked for" in failed(ask)[0]
+
+
+def test_cut_connection_is_tried_again(endpoint, say, ask):
+    endpoint.plays(say.cut, say.error(500), say.answer("at last"))
+    waits = {"retries": 2}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("deedbook_provider_openai.provider.FIRST_WAIT", 0.001)
+        assert ask(**waits)["text"] == "at last"
+    assert len(endpoint.bodies) == 3
+
+
+def test_nobody_there_is_said_with_what_to_look_at(endpoint, ask):
+    told, retryable = failed(ask, base_url="http://127.0.0.1:9/v1")
+    assert "http://127.0.0.1:9/v1 cannot be reached" in told
+    assert "see whether it runs and base_url is right" in told
+    assert retryable
+
+
+def test_endpoint_that_hangs_is_left_in_time(endpoint, say, ask, ctx):
+    endpoint.plays(say.hang)
+    told, retryable = failed(ask, "Hi", ctx(0.2))
+    assert "did not answer in time; raise the model's timeout_ms" in told
+    assert retryable
+    assert endpoint.left.wait(10)
+
+
+def test_no_time_left_asks_nobody(endpoint, ask, ctx):
+    assert failed(ask, "Hi", ctx(0)) == ("no time is left to ask the model", True)
+    assert endpoint.bodies == []
+
+
+# --- retries ----------------------------------------------------------------------------------------------------------
+
+
+def test_rate_limit_is_waited_for_as_the_endpoint_says(endpoint, say, ask):
+    endpoint.plays(say.error(429, retry_after="0"), say.error(429, retry_after_ms="1"), say.answer("yes"))
+    assert ask()["text"] == "yes"
+    assert endpoint.bodies[0] == endpoint.bodies[2]
+
+
+def test_retries_are_bounded_and_told(endpoint, say, ask):
+    endpoint.plays(*[say.error(503, retry_after="0")] * 9)
+    told, retryable = failed(ask, retries=3)
+    assert told.endswith("; asked 4 times")
+    assert retryable
+    assert len(endpoint.bodies) == 4
+
+
+@pytest.mark.parametrize(("seconds", "wait"), [(5.0, "7"), (5.0, "Wed, 21 Oct 2195 07:28:00 GMT"), (1e9, "3600")])
+def test_wait_that_is_too_long_is_not_begun(endpoint, say, ask, ctx, seconds, wait):
+    endpoint.plays(say.error(429, retry_after=wait))
+    told, retryable = failed(ask, "Hi", ctx(seconds), retries=5)
+    assert "it wants to be asked again in" in told
+    assert retryable
+    assert len(endpoint.bodies) == 1
+
+
+@pytest.mark.parametrize("headers", [{"x_should_retry": "false"}])
+def test_endpoint_may_forbid_retries(endpoint, say, ask, headers):
+    endpoint.plays(say.error(500, **headers))
+    failed(ask, retries=5)
+    assert len(endpoint.bodies) == 1
+
+
+def test_refusals_are_not_asked_again(endpoint, say, ask):
+    endpoint.plays(say.error(401), say.answer())
+    failed(ask, retries=5)
+    assert len(endpoint.bodies) == 1
+
+
+# --- the environment --------------------------------------------------------------------------------------------------
+
+LEAKS = {
+    "OPENAI_API_KEY": "sk-from-the-environment",
+    "OPENAI_ADMIN_KEY": "sk-admin",
+    "OPENAI_BASE_URL": "http://127.0.0.1:9/elsewhere",
+    "OPENAI_ORG_ID": "org-env",
+    "OPENAI_PROJECT_ID": "proj-env",
+    "OPENAI_CUSTOM_HEADERS": "x-leak: 1\nAuthorization: Bearer sk-env\nUser-Agent: env",
+    "HTTP_PROXY": "http://127.0.0.1:9",
+    "HTTPS_PROXY": "http://127.0.0.1:9",
+    "ALL_PROXY": "http://127.0.0.1:9",
+    "SSL_CERT_FILE": "/nonexistent",
+}
+
+
+@pytest.mark.parametrize("key", ["main", None])
+def test_environment_changes_nothing(endpoint, say, ask, monkeypatch, key):
+    for name, value in LEAKS.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name.lower(), value)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    endpoint.plays(say.answer())
+    assert ask(key=key)["text"] == "Hello!"
+    (sent,) = endpoint.headers
+    named = {"accept", "accept-encoding", "content-length", "content-type", "host", "user-agent"}
+    assert sent.keys() == named | ({"authorization"} if key else set())
+    assert sent["user-agent"] == "deedbook-provider-openai"
+    assert sent.get("authorization") == (f"Bearer {say.KEY}" if key else None)
+
+
+# --- cancellation -----------------------------------------------------------------------------------------------------
+
+
+def test_cancelled_call_closes_its_connection(endpoint, say, ask, ctx):
+    endpoint.plays(say.hang)
+
+    class Cancelling(ctx):
+        def remaining(self) -> float:
+            task = asyncio.current_task()
+            asyncio.get_running_loop().call_later(0.2, task.cancel)
+            return 30.0
+
+    with pytest.raises(asyncio.CancelledError):
+        ask("Hi", Cancelling())
+    assert endpoint.left.wait(10)
