@@ -68,6 +68,7 @@ FLOORS = (
         "ledger": "the only writers: a session's ledger, which has one, and the workspace's, which has many",
         "linker": "from names in YAML to loaded plugins and compiled schemas, every fault collected",
         "lockfile": "`.system/deedbook.lock`: read strictly, written so that people can compare versions",
+        "recorded": "calls as a ledger holds them: who asked, what for, what gates answered, what was decided",
         "verify": "the independent reader: bytes and structure; knows the format and not the writer",
         "workspace": "a workspace's files read whole: every fault of every file at once",
     }),
@@ -85,12 +86,14 @@ FLOORS = (
         "locks": "which charter is in force: kept per digest, pinned by `deedbook.lock`",
     }),
     ("judge", {
+        "callers": "who asks, and what they may use, at each place of a run",
         "handlers": "calling a handler within its limit; whatever it does, there is an outcome",
         "hooks": "the hooks of a session's own events: prompt, skill, stop",
         "judge": "decides a call under a charter, without I/O: steps 1 to 4 of the door",
     }),
     ("minutes", {
         "records": "what the door writes: the entries of one call, from verdicts and outcomes",
+        "rederive": "judges recorded calls again, under any charter",
     }),
     ("door", {
         "door": "the one door, in nine steps: start reading here",

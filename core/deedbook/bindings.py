@@ -14,7 +14,7 @@ from . import canonical
 from .bound import EVERYTHING, Bound, Caller, Scope, Words, words
 from .charter import Charter
 from .completions import Completion, CompletionSchema
-from .contracts import ALLOW, Call, Decision, Host, Json, Skill
+from .contracts import ALLOW, Call, Decision, Handler, Host, Json, Skill
 from .errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
 from .fitting import Fitting, facts_of, fittings
 from .gates import BoundGate, in_order
@@ -65,9 +65,16 @@ class Bindings:
         return f"model/{tier}"
 
 
-def freeze(charter: Charter, catalogue: Catalogue, host: Host, schemas: Schemas) -> Bindings:
-    """Load, check and construct all that *charter* names; raises `BindingError` with every fault."""
-    return _Freezer(charter, Linker(catalogue), host, schemas).bindings()
+def freeze(
+    charter: Charter, catalogue: Catalogue, host: Host, schemas: Schemas, *, only_judging: bool = False
+) -> Bindings:
+    """Load, check and construct all that *charter* names; raises `BindingError` with every fault.
+
+    With *only_judging* nothing is constructed but what a judge may ask itself: pure gates of calls. No handler, no
+    other gate, no hook of a session's own events.
+    """
+    freezer = _Judging if only_judging else _Freezer
+    return freezer(charter, Linker(catalogue), host, schemas).bindings()
 
 
 @attrs.frozen(eq=False)
@@ -176,7 +183,7 @@ class _Freezer:
     # --- abilities ----------------------------------------------------------------------------------------------------
 
     def _bound(self, name: str, entry: Mapping[str, Any]) -> Bound:
-        _, handler = self._make(entry)
+        handler = self._handler(entry)
         takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
         if entry["kind"] == "model":
             handler = Completion(handler)
@@ -236,6 +243,10 @@ class _Freezer:
         required = sorted({*plugin.get("required", ()), *narrowed.get("required", ())})
         return {**plugin, **narrowed, **merged, **({"required": required} if required else {})}
 
+    def _handler(self, entry: Mapping[str, Any]) -> Handler:
+        handler: Handler = self._make(entry)[1]
+        return handler
+
     # --- plugins and faults -------------------------------------------------------------------------------------------
 
     def _make(self, entry: Mapping[str, Any]) -> tuple[Linked, Any]:
@@ -264,6 +275,28 @@ class _Freezer:
             return None
 
 
+class _Judging(_Freezer):
+    """A binding of what judges alone: whoever would act, or may not be asked again, is not even constructed."""
+
+    def _hook(self, fitting: Fitting) -> None:
+        if fitting.entry["event"] != "PreToolUse":
+            return
+        if fitting.entry["pure"]:
+            super()._hook(fitting)
+        else:
+            may = _CALL | {"transform"} if fitting.entry["rewrites"] else _CALL
+            self._keep("PreToolUse", fitting, _unasked, may, fitting.entry["timeout_ms"] / 1000)
+
+    def _policy(self, fitting: Fitting) -> None:
+        if fitting.entry["pure"]:
+            super()._policy(fitting)
+        else:
+            self._keep("policy", fitting, _unasked, _CALL, _POLICY_LIMIT)
+
+    def _handler(self, entry: Mapping[str, Any]) -> Handler:  # noqa: ARG002 - nobody's
+        return _unasked
+
+
 class _Broken(Exception):  # noqa: N818 - it says what the plugin is
     """A plugin is missing or broken, which is noted already."""
 
@@ -287,6 +320,10 @@ class _Both:
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
         return (*self._first.violations(value), *self._second.violations(value))
+
+
+def _unasked(*_: Any) -> Any:
+    raise AssertionError("bound for judging only: nothing is called, and only pure gates are asked")
 
 
 def _observer(method: Callable[[Call, Json], Json]) -> Callable[[Call, Json], Decision]:

@@ -7,7 +7,8 @@ from typing import Any, Final, NoReturn
 import attrs
 
 from . import canonical
-from .bindings import Bindings, Caller, Scope
+from .bindings import Caller
+from .callers import OVER, as_role, under_call, under_flow
 from .context import Recorder, RunContext
 from .contracts import Failed, Json, Object, Principal, Skill
 from .door import Door
@@ -21,7 +22,6 @@ RECORDABLE: Final = frozenset({"worker.report"})
 """Events that a flow may record itself; everything else is the kernel's to write."""
 
 Show = Callable[[Json], None]
-_OVER: Final = Scope("a call that is over", frozenset(), frozenset())
 
 
 class _Work:
@@ -33,23 +33,19 @@ class _Work:
 
     def tool(self) -> Caller:
         """Return the call itself as a caller, scoped by what its ability declares to use."""
-        return self._nested("tool", self.ticket.bound.uses)
+        return self._open(under_call(self.ticket.caller, self.ticket.bound.uses))
 
     def flow(self) -> Caller:
         """Return a flow as a caller: it keeps its skill's scope, and models are for roles."""
-        return self._nested("agent", skill_scope(self.skill, self.door.bindings, None))
+        return self._open(under_flow(self.ticket.caller, self.door.bindings))
 
     def agent(self, role: str) -> Caller:
         """Return *role* as a caller: inside the skill's scope, with its own model."""
-        caller = self._nested("agent", skill_scope(self.skill, self.door.bindings, role))
-        principal = Principal(f"agent:{role}", "run", frozenset(), caller.principal.id)
-        return attrs.evolve(caller, principal=principal, role=role)
+        return self._open(as_role(self.ticket.caller, role, self.door.bindings))
 
-    def _nested(self, actor: str, scope: Scope) -> Caller:
-        """Return a caller one level deeper; once the call has its outcome it may ask for nothing any more."""
-        caller = self.ticket.caller
-        allowed = scope if self.ticket.span in self.door.open else _OVER
-        return attrs.evolve(caller, actor=actor, scope=allowed, depth=caller.depth + 1)
+    def _open(self, caller: Caller) -> Caller:
+        """Return *caller*; once the call has its outcome nobody may ask for anything on its account any more."""
+        return caller if self.ticket.span in self.door.open else attrs.evolve(caller, scope=OVER)
 
     def write(self, event_type: str, actor: str, payload: Object, cause: str | None = None) -> str:
         """Append one event, under the call unless *cause* says otherwise, and return its span."""
@@ -229,13 +225,6 @@ class RoleAgent:
         self._work.write("schema.violation", "runtime", payload, self._answer)
         first = found[0]
         raise Failed("MALFORMED_AGENT_MESSAGE", f"the {self.role}'s {schema}: {first.path}: {first.message}")
-
-
-def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Scope:
-    """Return what may be used under *skill* (none: nothing), with the model of *role*."""
-    why = f"what skill {skill.name} allows" if skill else "what a run without a skill allows, which is nothing"
-    models = frozenset({bindings.tier(role)} if role else ())
-    return Scope(why, skill.allowed if skill else frozenset(), models)
 
 
 def value_of(result: Any) -> Json:

@@ -16,6 +16,7 @@ from deedbook.errors import DeedbookError, Err
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins import GROUPS, Catalogue, discover
 from deedbook.reader import read
+from deedbook.rederive import rejudge
 from deedbook.report import Report
 from deedbook.schema import Schemas, data_folder
 from deedbook.session import Session
@@ -24,6 +25,7 @@ from deedbook.verify import verify_file
 from .offered import OfferedDistribution, acting, answering, judging
 
 _numbers: Final = itertools.count()
+_FINE: Final = frozenset({"same", "undetermined"})
 _ANYTHING: Final[Mapping[str, Any]] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
 
 
@@ -204,12 +206,22 @@ class Lab:
         for session in self._sessions:
             with suppress(DeedbookError):
                 session.end(ok=True, reason="the lab is closed")
+        if not self.damaged:
+            self._check_decisions()
         for kernel in self._kernels:
             kernel.close()
         for name in self._modules:
             sys.modules.pop(name, None)
         if not self.damaged:
             self._check_ledgers()
+
+    def _check_decisions(self) -> None:
+        """Judge every recorded call again under the charter that it was judged by: every decision is the same."""
+        for session in self._sessions:
+            if self.ledger(session).exists():
+                changed = [each for each in rejudge(self.ledger(session), session.bindings) if each.change not in _FINE]
+                found = [(each.call.seq, each.call.ability, each.call.code, each.change) for each in changed]
+                assert not found, f"judged again, other decisions: {found}"
 
     def _check_ledgers(self) -> None:
         for place in sorted(self.state.glob("*/**/.events.jsonl")):

@@ -1,0 +1,202 @@
+"""Judges recorded calls again, under any charter; pure: nothing is called, and only gates that are pure are asked.
+
+What-if compares two charters so, and verification whether a decision follows from what is recorded. A gate that is not
+pure answers from the record, where it was asked about the same arguments and is the same gate; else the verdict may be
+undetermined.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from .bindings import EVERYTHING, Bindings, Caller, Scope
+from .callers import OVER, as_role, under_call, under_flow, with_skill
+from .contracts import ALLOW, Call, Decision, Object, Principal
+from .errors import DeedbookError
+from .files import Folder
+from .gates import BoundGate
+from .judge import Circumstances, Verdict, judge
+from .recorded import NOBODY, Recorded, Standing, read_calls
+
+Change: TypeAlias = Literal["same", "allowed", "denied", "missing", "asks", "rewritten", "undetermined"]
+
+LATE: Final = "a gate answered late, which depends on the machine"
+MUTATED: Final = "a gate that is not pure changed the arguments"
+_LATE: Final = "answered after its limit of "
+
+
+@attrs.frozen(eq=False)
+class Rejudged:
+    """A recorded call and what is decided about it now: *change* compares the two.
+
+    ``allowed``: it is no longer refused; ``denied``, ``asks``: it is now; ``missing``: there is no such ability any
+    more; ``rewritten``: it goes on as before, with other arguments; ``undetermined``: *why* nobody can say.
+    """
+
+    call: Recorded
+    verdict: Verdict | None
+    change: Change
+    why: str = ""
+
+
+class Rejudge:
+    """Judges recorded calls under *bindings*, one after the other."""
+
+    def __init__(self, bindings: Bindings) -> None:
+        self.bindings = bindings
+        self._callers: dict[tuple[str, Standing], Caller] = {}
+        self._session = ""
+
+    def __call__(self, call: Recorded) -> Rejudged:
+        """Judge *call* again."""
+        if call.why:
+            return Rejudged(call, None, "undetermined", call.why)
+        caller = self._caller(call)
+        if caller is None:
+            return Rejudged(call, None, "undetermined", NOBODY)
+        when = Circumstances(call.ts, call.told.id, call.facts)
+        judging = judge(self.bindings, caller, call.ability, call.args, call.raw, when, _still)
+        try:
+            gate, asked = next(judging)
+        except StopIteration as done:
+            return _compared(call, done.value, [], binding=True)
+        return self._answered(call, judging, gate, asked)
+
+    def _answered(self, call: Recorded, judging: Any, gate: BoundGate, asked: Call) -> Rejudged:
+        """Go on from the first gate that does not answer for itself."""
+        unknown: list[BoundGate] = []
+        try:
+            while True:
+                answer = _recorded_answer(call, gate, asked)
+                if answer is None:
+                    unknown.append(gate)
+                    if gate.rewrites:
+                        return Rejudged(call, None, "undetermined", _unknown(gate))
+                gate, asked = judging.send(ALLOW if answer is None else answer)
+        except StopIteration as done:
+            return _compared(call, done.value, unknown, binding=self.bindings.enforcement == "enforce")
+
+    # --- who asked ----------------------------------------------------------------------------------------------------
+
+    def _caller(self, call: Recorded) -> Caller | None:
+        if call.over:
+            return Caller(principal=Principal(call.principal, "run"), actor="tool", scope=OVER)
+        if self._session != call.told.id:
+            self._session = call.told.id
+            self._callers.clear()
+        assert call.standing is not None
+        key = (call.principal, call.standing)
+        found = self._callers.get(key)
+        if found is None:
+            made = self._standing(call, call.standing)
+            if made.principal.id != call.principal:
+                return None
+            found = self._callers[key] = made
+        return found
+
+    def _standing(self, call: Recorded, standing: Standing) -> Caller:
+        if standing.above is None:
+            return Caller(principal=self._principal(call), actor="user", scope=EVERYTHING)
+        if standing.way == "role" and standing.above.above is not None:
+            return as_role(self._standing(call, standing.above.above), standing.name, self.bindings)
+        above = self._standing(call, standing.above)
+        if standing.way == "skill":
+            return with_skill(above, standing.name)
+        if standing.way == "flow":
+            return under_flow(above, self.bindings)
+        bound = self.bindings.abilities.get(standing.name)
+        return under_call(above, bound.uses if bound else _gone(standing.name))
+
+    def _principal(self, call: Recorded) -> Principal:
+        """Return the session's principal: with the roles that this charter gives them, if it is another one."""
+        told = call.told.principal
+        declared = self.bindings.charter.document.get("principals", {}).get(told.id)
+        if declared is None or call.told.charter == self.bindings.charter.digest:
+            return told
+        return Principal(told.id, declared["via"] or told.via, frozenset(declared["roles"]), declared["on_behalf_of"])
+
+
+def rejudge(ledger: Path, bindings: Bindings) -> Iterator[Rejudged]:
+    """Judge every call of a session's file *ledger* again, in its order; memory does not grow with it.
+
+    Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line of format 1.1, `FileNotFoundError`.
+    """
+    judging = Rejudge(bindings)
+    with Folder.at(ledger.parent) as folder, folder.open(ledger.name) as file:
+        yield from map(judging, read_calls(file, str(ledger), folder, bindings.reads))
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+
+def _compared(call: Recorded, verdict: Verdict, unknown: list[BoundGate], *, binding: bool) -> Rejudged:
+    """Compare what is decided now with what was; *unknown* gates matter unless another denies, or they do not bind."""
+    was, now = call.outcome, verdict.outcome
+    open_ = [gate for gate in unknown if binding or gate.kind != "policy"]
+    if open_ and now != "deny":
+        return Rejudged(call, verdict, "undetermined", _unknown(open_[0]))
+    if was == now:
+        rewritten = now != "deny" and verdict.raw != call.final
+        return Rejudged(call, verdict, "rewritten" if rewritten else "same")
+    excuse = _excuse(call, verdict) if was == "deny" else ""
+    if excuse:
+        return Rejudged(call, verdict, "undetermined", excuse)
+    if verdict.code == "TOOL_NOT_FOUND":
+        return Rejudged(call, verdict, "missing")
+    changes: dict[str, Change] = {"allow": "allowed", "ask": "asks", "deny": "denied"}
+    return Rejudged(call, verdict, changes[now])
+
+
+def _excuse(call: Recorded, verdict: Verdict) -> str:
+    """Say why a refusal that is none now may still be one: it rested on what no record can repeat."""
+    asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
+    here = {gate.digest for gate, _ in asked}
+    for line in _lines(call):
+        if line["digest"] in here and str(line.get("reason", "")).startswith(_LATE):
+            return LATE
+    if call.code == "GATE_DENIED" and call.by is None and any(not gate.pure for gate, _ in asked):
+        return MUTATED
+    return ""
+
+
+def _recorded_answer(call: Recorded, gate: BoundGate, asked: Call) -> Decision | None:
+    """Return what *gate* answered then, if it is the same gate and was asked about the same arguments."""
+    lines = _lines(call)
+    at = next((at for at, line in enumerate(lines) if line["digest"] == gate.digest), None)
+    if at is None:
+        return None
+    transforms = [number for number, line in enumerate(lines) if line["decision"] == "transform"]
+    before = sum(number < at for number in transforms)
+    seen = call.raw if before == 0 else call.final if before == len(transforms) else None
+    if seen != asked.raw:
+        return None
+    line, args = lines[at], None
+    if line["decision"] == "transform":
+        if before != len(transforms) - 1:
+            return None
+        args = call.minutes()[0].get("output", call.args)
+    signals = line.get("signals") or ({"rule": line["rule"]} if "rule" in line else {})
+    return Decision(line["decision"], line.get("reason", ""), args, signals)
+
+
+def _lines(call: Recorded) -> list[Object]:
+    """Return what hooks and then policies answered, as far as it is recorded and can be read."""
+    try:
+        return [line for said in call.minutes() for line in said.get("asked", ()) if isinstance(line, dict)]
+    except (DeedbookError, OSError):
+        return []
+
+
+def _unknown(gate: BoundGate) -> str:
+    return f"{gate.kind} {gate.id} is not pure, and no answer of it is recorded for this"
+
+
+def _gone(ability: str) -> Scope:
+    return Scope(f"what {ability} declares to use, which is not declared itself", frozenset(), frozenset())
+
+
+def _still() -> float:
+    """Stand still: what is judged again is never late."""
+    return 0.0
