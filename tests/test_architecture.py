@@ -97,6 +97,7 @@ FLOORS = (
     }),
     ("door", {
         "door": "the one door, in nine steps: start reading here",
+        "whatif": "what would change under another charter: counted, the weightiest changes kept",
     }),
     ("runs", {
         "runs": "what handlers are given: a call's context, and for a flow the run with its roles",

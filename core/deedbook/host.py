@@ -130,6 +130,14 @@ class WorkspaceHost:
         return None
 
 
+class ReadingHost(WorkspaceHost):
+    """A host for what is bound to judge and not to act: files are read, and nothing is written."""
+
+    def replace(self, path: str, data: bytes, *, expected: str) -> str:  # noqa: ARG002 - refused whatever it is
+        """Refuse."""
+        raise Failed("PATH_REFUSED", f"{path[:200]!r}: nothing is written while calls are judged again")
+
+
 @contextmanager
 def _explained(place: str) -> Iterator[None]:
     """Say what a `Folder` refuses as plugins know it, and by the path in the workspace: records hold no other."""

@@ -3,8 +3,8 @@
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -13,12 +13,13 @@ import attrs
 
 from . import canonical
 from .bindings import Bindings, freeze
+from .charter import compile_charter
 from .contracts import Json, Object, Principal
 from .declarations import Workspace
 from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
 from .events import SESSION_ID, Entry, label, new_id
 from .files import Folder
-from .host import WorkspaceHost
+from .host import ReadingHost, WorkspaceHost
 from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
 from .locks import Opened, Store, open_charter
@@ -143,6 +144,19 @@ def _opened(workspace: Workspace, catalogue: Catalogue, held: ExitStack) -> Kern
     host = WorkspaceHost(root, workspace.file_roots, hidden_from(workspace), secrets, schemas)
     bindings = freeze(opened.charter, catalogue, host, schemas)
     return Kernel(workspace, opened, bindings, schemas, state, ledger, sealer_of(workspace), held)
+
+
+@contextmanager
+def bound_for_judging(workspace: Workspace, catalogue: Catalogue | None = None) -> Iterator[Bindings]:
+    """Compile *workspace* and bind what judges its calls: no handler is constructed, nothing is written or locked.
+
+    Raises `DeedbookError` with everything that is wrong.
+    """
+    found = catalogue or discover()
+    with Folder.at(workspace.root) as root:
+        charter = compile_charter(workspace, found, kernel=VERSION)
+        host = ReadingHost(root, workspace.file_roots, hidden_from(workspace), secrets_of(workspace))
+        yield freeze(charter, found, host, Schemas.load(data_folder("schemas")), only_judging=True)
 
 
 def close_session(workspace: Workspace, identity: str) -> int:

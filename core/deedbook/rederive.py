@@ -5,9 +5,9 @@ pure answers from the record, where it was asked about the same arguments and is
 undetermined.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
@@ -41,6 +41,56 @@ class Rejudged:
     why: str = ""
 
 
+class Asking(NamedTuple):
+    """Everything that a decision is made from: the charter, who asks for what, and under which circumstances."""
+
+    bindings: Bindings
+    caller: Caller
+    ability: str
+    args: Any
+    raw: bytes
+    when: Circumstances
+
+
+@attrs.frozen(eq=False)
+class Settled:
+    """What is decided, as far as it can be told: *unknown* are the gates that nobody answered for."""
+
+    verdict: Verdict
+    unknown: Sequence[BoundGate] = ()
+    binding: bool = True
+
+    @property
+    def undetermined(self) -> BoundGate | None:
+        """The gate on whose answer the outcome depends, if there is one: a rewriter always, others if none denies."""
+        for gate in self.unknown:
+            if gate.rewrites or (self.verdict.outcome != "deny" and (self.binding or gate.kind != "policy")):
+                return gate
+        return None
+
+
+Answer: TypeAlias = Callable[[BoundGate, Call], Decision | None]
+"""What a gate that is not pure answered about a call; ``None`` if nobody knows."""
+
+
+def settle(asking: Asking, answer: Answer) -> Settled:
+    """Decide without asking anybody who is not pure; who is unknown is taken to allow, so that the rest is seen."""
+    judging = judge(*asking, _still)
+    try:
+        gate, call = next(judging)
+    except StopIteration as done:
+        return Settled(done.value)
+    unknown: list[BoundGate] = []
+    try:
+        while True:
+            known = answer(gate, call)
+            if known is None:
+                unknown.append(gate)
+            gate, call = judging.send(ALLOW if known is None else known)
+    except StopIteration as done:
+        return Settled(done.value, unknown, binding=asking.bindings.enforcement == "enforce")
+
+
 class Rejudge:
     """Judges recorded calls under *bindings*, one after the other."""
 
@@ -57,26 +107,13 @@ class Rejudge:
         if caller is None:
             return Rejudged(call, None, "undetermined", NOBODY)
         when = Circumstances(call.ts, call.told.id, call.facts)
-        judging = judge(self.bindings, caller, call.ability, call.args, call.raw, when, _still)
-        try:
-            gate, asked = next(judging)
-        except StopIteration as done:
-            return _compared(call, done.value, [], binding=True)
-        return self._answered(call, judging, gate, asked)
+        asked = Asking(self.bindings, caller, call.ability, call.args, call.raw, when)
+        settled = settle(asked, lambda gate, seen: recorded_answer(call, gate, seen))
+        return _compared(call, settled)
 
-    def _answered(self, call: Recorded, judging: Any, gate: BoundGate, asked: Call) -> Rejudged:
-        """Go on from the first gate that does not answer for itself."""
-        unknown: list[BoundGate] = []
-        try:
-            while True:
-                answer = _recorded_answer(call, gate, asked)
-                if answer is None:
-                    unknown.append(gate)
-                    if gate.rewrites:
-                        return Rejudged(call, None, "undetermined", _unknown(gate))
-                gate, asked = judging.send(ALLOW if answer is None else answer)
-        except StopIteration as done:
-            return _compared(call, done.value, unknown, binding=self.bindings.enforcement == "enforce")
+    def caller(self, call: Recorded) -> Caller | None:
+        """Return who asked, as this charter has them; ``None`` if nobody can tell."""
+        return self._caller(call) if not call.why else None
 
     # --- who asked ----------------------------------------------------------------------------------------------------
 
@@ -131,12 +168,12 @@ def rejudge(ledger: Path, bindings: Bindings) -> Iterator[Rejudged]:
 # --- comparing --------------------------------------------------------------------------------------------------------
 
 
-def _compared(call: Recorded, verdict: Verdict, unknown: list[BoundGate], *, binding: bool) -> Rejudged:
-    """Compare what is decided now with what was; *unknown* gates matter unless another denies, or they do not bind."""
+def _compared(call: Recorded, settled: Settled) -> Rejudged:
+    """Compare what is decided now with what was."""
+    verdict, open_ = settled.verdict, settled.undetermined if settled.unknown else None
     was, now = call.outcome, verdict.outcome
-    open_ = [gate for gate in unknown if binding or gate.kind != "policy"]
-    if open_ and now != "deny":
-        return Rejudged(call, verdict, "undetermined", _unknown(open_[0]))
+    if open_ is not None:
+        return Rejudged(call, verdict, "undetermined", unknown(open_))
     if was == now:
         rewritten = now != "deny" and verdict.raw != call.final
         return Rejudged(call, verdict, "rewritten" if rewritten else "same")
@@ -161,7 +198,7 @@ def _excuse(call: Recorded, verdict: Verdict) -> str:
     return ""
 
 
-def _recorded_answer(call: Recorded, gate: BoundGate, asked: Call) -> Decision | None:
+def recorded_answer(call: Recorded, gate: BoundGate, asked: Call) -> Decision | None:
     """Return what *gate* answered then, if it is the same gate and was asked about the same arguments."""
     lines = _lines(call)
     at = next((at for at, line in enumerate(lines) if line["digest"] == gate.digest), None)
@@ -189,7 +226,8 @@ def _lines(call: Recorded) -> list[Object]:
         return []
 
 
-def _unknown(gate: BoundGate) -> str:
+def unknown(gate: BoundGate) -> str:
+    """Say that nobody knows what *gate* would answer."""
     return f"{gate.kind} {gate.id} is not pure, and no answer of it is recorded for this"
 
 

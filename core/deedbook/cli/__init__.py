@@ -34,6 +34,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "replay": "Tell a session's story from its ledger; nothing is called again.",
         "tree": "Show what caused what in a session.",
         "export": "Write a session in another form.",
+        "whatif": "Say what another charter would have decided about recorded calls.",
         "lock": "Compile the charter, show what changed, and pin it.",
     }
 )
