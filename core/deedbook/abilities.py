@@ -1,14 +1,17 @@
 """What a charter says of each ability: its declaration, and what its plugin adds; each model of the profile is one."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from types import MappingProxyType
 from typing import Any, Final
 
 from .conditions import glob_test, too_large
-from .contracts import PATHS, Object
+from .contracts import PATHS, Declared, Object
 from .declarations import AbilitySource, Profile, Workspace
+from .errors import describe
 from .linker import Linked, Linker, Where, at, declared, in_profile, says_nothing
 from .match import EFFECTS
+from .narrowing import Widening, widenings
 
 KINDS: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool", "provider": "model", "flow": "flow"})
 """Kind of plugin behind an ability, and the kind of ability it makes."""
@@ -25,11 +28,18 @@ class Abilities:
         self._linker = linker
         self._models_named = {name for name, source in workspace.abilities.items() if "provider" in source.handler}
         self._models_named |= {f"model/{tier}" for tier in profile.models}
+        self._unfit: set[str] = set()
+        self._widened: dict[tuple[str, ...], list[Widening]] = {}
         self._names = sorted({*workspace.abilities, *self._models_named})
 
     def entries(self) -> dict[str, Any]:
         """Return what the charter says, by id; ``None`` where a plugin is missing, which is a fault."""
-        return {name: self._ability(source) for name, source in self._workspace.abilities.items()} | self._models()
+        made = {name: self._ability(source) for name, source in self._workspace.abilities.items()} | self._models()
+        for name, source in self._workspace.abilities.items():
+            entry = made[name]
+            if entry is not None:
+                self._examine(source, entry, made)
+        return made
 
     def _ability(self, source: AbilitySource) -> dict[str, Any] | None:
         where = at(source)
@@ -43,8 +53,12 @@ class Abilities:
         linked = self._linker.link(kind, name, source.place)
         if linked is None:
             return None
+        before = len(self._linker.faults)
+        acting = self._acting(linked, source.settings, at(source, "/with"))
+        if len(self._linker.faults) > before:
+            self._unfit.add(source.id)
         return {
-            **self._acting(linked, source.settings, at(source, "/with")),
+            **acting,
             "effects": self._effects(source, linked),
             "summary": source.summary,
             "tags": sorted(source.tags),
@@ -56,10 +70,34 @@ class Abilities:
             "big_integers": source.big_integers == "string",
             "hooks": {moment: list(names) for moment, names in source.hooks.items()},
             "policies": list(source.policies),
-            "schema_in": self._linker.schema(source.schema_in, at(source, "/schema_in")),
+            "schema_in": self._narrowed(source.schema_in, linked, "takes", at(source, "/schema_in")),
             "schema_out": self._schema_out(source, linked),
             "place": source.place,
         }
+
+    def _examine(self, source: AbilitySource, entry: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+        """Let the plugin say what is wrong with an ability that no schema of its settings could say."""
+        kind, name = entry["plugin"]
+        linked = self._linker.link(kind, name, source.place)
+        if linked is None or linked.spec.check is None or source.id in self._unfit:
+            return
+        uses = {used: made[used]["effects"] for used in entry["uses"] if made[used]}
+        said = Declared(
+            id=source.id,
+            settings=deepcopy(dict(source.settings)),
+            effects=source.effects,
+            schema_in=deepcopy(source.schema_in),
+            schema_out=deepcopy(source.schema_out),
+            uses=uses,
+        )
+        try:
+            for pointer, message in linked.spec.check(said):
+                self._linker.refuse("BINDING_INVALID", f"{kind} {name!r}: {message}", at(source)(pointer))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
+            why = f"{linked.offer} cannot check what it is told: {describe(problem)}"
+            self._linker.refuse("PLUGIN_BROKEN", why, source.place)
 
     def _models(self) -> dict[str, dict[str, Any] | None]:
         made: dict[str, dict[str, Any] | None] = {}
@@ -114,7 +152,22 @@ class Abilities:
         if silent and linked.offer.kind != "provider":
             why = f"no output schema: {linked.offer} says nothing about its results; describe them with schema_out"
             self._linker.refuse("BINDING_INVALID", why, source.place)
-        return self._linker.schema(source.schema_out, at(source, "/schema_out"))
+        return self._narrowed(source.schema_out, linked, "gives", at(source, "/schema_out"))
+
+    def _narrowed(self, schema: Object | None, linked: Linked, side: str, where: Where) -> str | None:
+        """Return the digest of a schema in YAML; where it allows more than the plugin's, that is a fault."""
+        digest = self._linker.schema(schema, where)
+        wide: Object = getattr(linked.spec, side)
+        if digest is None or schema is None or says_nothing(wide):
+            return digest
+        key = (digest, linked.offer.kind, linked.offer.name, side)
+        if key not in self._widened:
+            self._widened[key] = widenings(schema, wide)
+        name = "schema_in" if side == "takes" else "schema_out"
+        for each in self._widened[key]:
+            why = f"{name}{each.pointer} allows more than {linked.offer} does: {each.message}"
+            self._linker.refuse("BINDING_INVALID", why, where(each.pointer))
+        return digest
 
     def _uses(self, source: AbilitySource) -> list[str]:
         """Return the abilities that the globs of ``uses`` fit; models only by their id, or where ``model/`` is said."""

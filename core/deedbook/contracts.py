@@ -6,7 +6,7 @@ may change. The groups: ``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks
 ``.skill_loaders`` and ``.packs``.
 """
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, BinaryIO, Final, Literal, Protocol, TypeAlias, TypeVar
 
@@ -28,12 +28,29 @@ hookimpl = pluggy.HookimplMarker("deedbook")
 
 
 @attrs.frozen(kw_only=True)
+class Declared:
+    """An ability as YAML declares it; ``None`` where it leaves the word to the plugin.
+
+    *uses* maps every ability that it may call to the effects of that ability.
+    """
+
+    id: str
+    settings: Object
+    effects: Effects | None
+    schema_in: Object | None
+    schema_out: Object | None
+    uses: Mapping[str, Effects]
+
+
+@attrs.frozen(kw_only=True)
 class HandlerSpec:
     """What a tool, a provider or a flow declares.
 
     *settings*, *takes* and *gives* are JSON Schemas (draft 2020-12) for the ability's ``with:``, its arguments and its
     result. YAML may narrow *takes* and *gives* and raise *effects*, never the reverse. *interruptible* makes
     ``timeout_ms`` a limit; otherwise it only marks a late result. *reconciles*: the handler is a `Reconciler`, too.
+    *check* finds what no schema can say: it is asked when the charter is compiled, nothing is constructed then, and
+    yields what is wrong with an ability, each a JSON pointer into its YAML (``/with/argv/2``) and a message.
     """
 
     settings: Object = attrs.field(factory=dict)
@@ -42,6 +59,7 @@ class HandlerSpec:
     effects: Effects = "write"
     interruptible: bool = False
     reconciles: bool = False
+    check: Callable[[Declared], Iterable[tuple[str, str]]] | None = None
 
 
 @attrs.frozen(kw_only=True)

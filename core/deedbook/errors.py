@@ -55,6 +55,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "OUTCOME_UNKNOWN": Code("run", 1, "the call was begun and its outcome was lost"),
         "PROVIDER_ERROR": Code("run", 1, "a model provider failed"),
         "NO_RULE": Code("run", 1, "no rule of any skill fits the request"),
+        "ARGUMENT_REFUSED": Code("run", 1, "a value would become something else than the value it is"),
+        "PROCESS_FAILED": Code("run", 1, "a program ended with a status that is no success"),
+        "OUTPUT_REFUSED": Code("run", 1, "what a program or a server said is not what was expected"),
+        "HTTP_FAILED": Code("run", 1, "a server could not be asked, or its answer is no success"),
+        "HTTP_REFUSED": Code("run", 1, "a request or an answer would lead where it must not"),
+        "SEQUENCE_FAILED": Code("run", 1, "a pointer of a sequence leads nowhere in what its steps gave"),
         "WRITE_CONFLICT": Code("lock", 1, "the file is not what the writer expected"),
         # source: a workspace file
         "WORKSPACE_NOT_FOUND": Code("source", 2, "no folder with .system/ here or above"),

@@ -16,6 +16,16 @@ HASH: Object = {"type": "string", "pattern": "^([0-9a-f]{64})?$", "description":
 COUNT: Object = {"type": "integer", "minimum": 0}
 TRUNCATED: Object = {"type": "boolean", "description": "Whether there is more than the result may hold."}
 
+ANYTHING: Object = {"type": ["object", "array", "string", "number", "boolean", "null"]}
+"""Any result; what it really is stands in the ability's ``schema_out``."""
+SECRET: Object = {
+    "type": "object",
+    "required": ["secret"],
+    "properties": {"secret": {"type": "string", "minLength": 1}},
+    "additionalProperties": False,
+    "description": "The name of a secret, in the place of its value.",
+}
+
 
 def strict(properties: Object, *, optional: frozenset[str] = frozenset()) -> Object:
     """Return the schema of an object with exactly these properties, all required but the *optional* ones."""

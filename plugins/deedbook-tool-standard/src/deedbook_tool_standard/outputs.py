@@ -1,0 +1,72 @@
+"""What a program or a server said, as a value: text, JSON or lines, with secrets marked and nothing cut short."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from deedbook.contracts import Failed, Json, Secret
+
+_SHOWN = 400
+
+
+class Mask:
+    """Puts ``[secret:NAME]`` in the place of the values of the secrets that were handed out."""
+
+    def __init__(self, secrets: Sequence[tuple[str, Secret]]) -> None:
+        self._secrets = tuple(secrets)
+
+    def __call__(self, raw: bytes) -> bytes:
+        """Return *raw* without the values, the longest first."""
+        pairs = [(secret.reveal().encode(), f"[secret:{name}]".encode()) for name, secret in self._secrets]
+        for value, mark in sorted(pairs, key=lambda pair: -len(pair[0])):
+            raw = raw.replace(value, mark)
+        return raw
+
+
+def text(raw: bytes, what: str) -> str:
+    """Return UTF-8 bytes as text, exactly; raises `Failed` with ``OUTPUT_REFUSED``."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise Failed("OUTPUT_REFUSED", f"{what}: byte {problem.start} is not UTF-8 text") from None
+
+
+def lines(raw: bytes, what: str) -> list[str]:
+    """Return the lines of UTF-8 bytes; a last newline begins no line."""
+    found = text(raw, what).split("\n")
+    return found[:-1] if not found[-1] else found
+
+
+def document(raw: bytes, what: str) -> Json:
+    """Return exactly one JSON document; raises `Failed` with ``OUTPUT_REFUSED``, also for NaN and doubled keys."""
+    try:
+        found: Json = json.loads(text(raw, what), object_pairs_hook=_object, parse_constant=_refuse)
+    except (ValueError, RecursionError) as problem:
+        raise Failed("OUTPUT_REFUSED", f"{what} is not the JSON that was expected: {str(problem)[:200]}") from None
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key stands twice in an object")
+    return made
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def beginning(raw: bytes) -> str:
+    """Return the beginning of a diagnostic text; bytes that are no UTF-8 are shown as escapes."""
+    said = raw[: _SHOWN * 4].decode("utf-8", "backslashreplace").strip()
+    return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
+
+
+def diagnostic(raw: bytes) -> str:
+    """Return all of a diagnostic text; bytes that are no UTF-8 are shown as escapes."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+FORMS: dict[str, Callable[[bytes, str], Json]] = {"text": text, "json": document, "lines": lines}
+"""The names of the setting ``output``, and what makes a value of bytes."""
