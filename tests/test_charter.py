@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deedbook import canonical, linker
 from deedbook.charter import Charter, compile_charter
-from deedbook.contracts import Failed, GateSpec, HandlerSpec, Skill
+from deedbook.contracts import Declared, Failed, GateSpec, HandlerSpec, Skill
 from deedbook.errors import BindingError, DeedbookError, IntakeError
 from deedbook.workspace import load_workspace
 
@@ -630,3 +630,69 @@ def test_two_workspaces_know_nothing_of_each_other(tmp_path):
     assert load_workspace(shops[0].root).digests == load_workspace(shops[1].root).digests
     for shop in shops:
         shop.withdraw()
+
+
+# --- what plugins check themselves, and what YAML may not widen -------------------------------------------------------
+
+
+def checking(check, **spec):
+    return workshop.tool(**{"takes": workshop.TEXT, "gives": workshop.TEXT, "effects": "read", "check": check, **spec})
+
+
+def test_plugin_says_what_is_wrong_with_an_ability_and_where(shop):
+    shop.offer("tool", "picky", checking(lambda said: [("/with/size", f"{said.id} is too large"), ("", "and so on")]))
+    shop.ability("a", "with: {size: 9}\n", handler="tool: picky")
+    assert shop.faults() == [
+        ("BINDING_INVALID", f"{A}:5:8", "tool 'picky': a is too large"),
+        ("BINDING_INVALID", f"{A}:1:1", "tool 'picky': and so on"),
+    ]
+
+
+def test_plugin_is_shown_what_yaml_declares_and_nothing_else(shop):
+    seen = []
+    shop.offer("tool", "picky", checking(lambda said: seen.append(said) or ()))
+    shop.ability("other", "effects: irreversible\n")
+    shop.ability("a", "uses: [oth*]\nwith: {size: 9}\nschema_in: {maxProperties: 1}\n", handler="tool: picky")
+    shop.compile()
+    (said,) = seen
+    assert said == Declared(
+        id="a", settings={"size": 9}, effects=None, schema_in={"maxProperties": 1}, schema_out=None,
+        uses={"other": "irreversible"},
+    )  # fmt: skip
+
+
+def test_plugin_whose_check_raises_is_broken_and_the_kernel_lives(shop):
+    def check(said):
+        raise SystemExit(3)
+
+    shop.offer("tool", "picky", checking(check))
+    shop.ability("a", handler="tool: picky")
+    ((code, place, message),) = shop.faults()
+    assert (code, place) == ("PLUGIN_BROKEN", f"{A}:1")
+    assert "cannot check what it is told: SystemExit: 3" in message
+
+
+def test_plugin_is_not_asked_about_settings_that_do_not_fit(shop):
+    def check(said):
+        raise AssertionError(said)
+
+    shop.offer("tool", "picky", checking(check, settings={"required": ["size"]}))
+    shop.ability("a", handler="tool: picky")
+    assert [code for code, *_ in shop.faults()] == ["BINDING_INVALID"]
+
+
+def test_check_that_is_no_function_is_refused(shop):
+    shop.offer("tool", "picky", checking("yes"))
+    shop.ability("a", handler="tool: picky")
+    ((code, _, message),) = shop.faults()
+    assert code == "PLUGIN_BROKEN"
+    assert "`spec.check` is str" in message
+
+
+@pytest.mark.parametrize("side", ["schema_in", "schema_out"])
+def test_schema_in_yaml_that_widens_the_plugins_is_refused_with_its_place(shop, side):
+    shop.ability("a", f"{side}:\n  properties:\n    text: {{type: [string, integer]}}\n")
+    ((code, place, message),) = shop.faults()
+    assert (code, place) == ("BINDING_INVALID", f"{A}:7:12")
+    assert message.startswith(f"{side}/properties/text/type allows more than tool plugin 'echo' of offered 1.0 does: ")
+    assert "the plugin allows string; 0 would fit here" in message

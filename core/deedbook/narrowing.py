@@ -102,11 +102,7 @@ class _Walk:
         for word in narrow:
             family = next((each for each in (_LOWER, _UPPER) if word in each), (word,))
             theirs = {each: wide[each] for each in family if each in wide}
-            if (
-                not theirs
-                or word not in (*_LOWER, *_UPPER, *_LEAST, *_MOST, *_OTHER[:4])
-                or wide.get(word) == narrow[word]
-            ):
+            if not theirs or word not in _COMPARED or wide.get(word) == narrow[word]:
                 continue
             if word in (*_LOWER, *_LEAST) and all(narrow[word] > bound for bound in theirs.values()):
                 continue

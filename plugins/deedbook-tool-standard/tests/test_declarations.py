@@ -20,6 +20,8 @@ EFFECTS = {
     "file-search": "read",
     "file-write": "write",
 }
+IN_YAML = {"process": "read", "sequence": "none"}
+"""Tools whose arguments and results stand in YAML; their effects are the least that YAML may say."""
 OFFERED = {
     point.name: point
     for point in entry_points(group="deedbook.tools")
@@ -39,8 +41,17 @@ def objects(schema):
             yield from objects(part)
 
 
-def test_distribution_offers_the_eight_tools():
-    assert set(OFFERED) == set(EFFECTS)
+def test_distribution_offers_the_ten_tools():
+    assert set(OFFERED) == {*EFFECTS, *IN_YAML}
+
+
+@pytest.mark.parametrize("name", IN_YAML)
+def test_tool_spelled_out_in_yaml_checks_what_yaml_says(name):
+    spec = OFFERED[name].load().spec
+    assert spec.effects == IN_YAML[name]
+    assert callable(spec.check)
+    jsonschema_rs.meta.validate(spec.settings)
+    assert not jsonschema_rs.is_valid(spec.settings, {"shell": "rm -rf /"})
 
 
 @pytest.mark.parametrize("name", EFFECTS)

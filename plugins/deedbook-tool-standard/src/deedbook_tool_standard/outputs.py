@@ -1,7 +1,8 @@
 """What a program or a server said, as a value: text, JSON or lines, with secrets marked and nothing cut short."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from deedbook.contracts import Failed, Json, Secret
@@ -68,5 +69,5 @@ def diagnostic(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-FORMS: dict[str, Callable[[bytes, str], Json]] = {"text": text, "json": document, "lines": lines}
+FORMS: Mapping[str, Callable[[bytes, str], Json]] = MappingProxyType({"text": text, "json": document, "lines": lines})
 """The names of the setting ``output``, and what makes a value of bytes."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from deedbook.contracts import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object
 
@@ -76,7 +76,7 @@ class Process:
     spec = HandlerSpec(settings=_SETTINGS, gives=ANYTHING, effects="read", interruptible=True, check=check)
 
     def __init__(self, settings: Object, host: Host) -> None:
-        self._run = host.run
+        self._run: Any = cast("Any", host).run
         self._command = command(settings)
         self._program = self._command.program
         self._stdin = stdin_of(settings)
