@@ -21,6 +21,7 @@ FLOORS = (
     ("words", {
         "contracts": "the whole plugin contract: what plugins declare, are given and answer",
         "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
+        "paths": "what a path beneath a root may look like, and how it is shown in messages",
         "terminal": "text that is safe to print, whoever wrote it",
     }),
     ("bytes", {
@@ -57,6 +58,7 @@ FLOORS = (
         "folds": "state from events: tree, snapshot, metrics, transcript; pure",
         "host": "what a plugin is given when it is constructed: secrets, and files beneath the roots",
         "instances": "values that a JSON Schema accepts, a few for each, the plainest first",
+        "inventory": "what the sources of a workspace are made of: names and bytes, without reading what they say",
         "plugins": "entry points to a catalogue without importing; then load one, and check it",
         "reader": "reading ledgers plainly, for folds and listings: no lock, no repair",
         "rules": "the policy kind `rules`: the first match decides",
@@ -71,6 +73,7 @@ FLOORS = (
         "lockfile": "`.system/deedbook.lock`: read strictly, written so that people can compare versions",
         "narrowing": "whether a schema in YAML narrows the plugin's, or widens it: each widening with a witness",
         "recorded": "calls as a ledger holds them: who asked, what for, what gates answered, what was decided",
+        "site": "where a workspace is, and what of its settings all records and files are under",
         "verify": "the independent reader: bytes and structure; knows the format and not the writer",
         "workspace": "a workspace's files read whole: every fault of every file at once",
     }),
@@ -85,13 +88,14 @@ FLOORS = (
     }),
     ("bindings", {
         "bindings": "a charter, bound: everything it names constructed, every ability a `Bound`",
-        "locks": "which charter is in force: kept per digest, pinned by `deedbook.lock`",
+        "store": "charters and their sources, kept once per digest; what the last start found",
     }),
     ("judge", {
         "callers": "who asks, and what they may use, at each place of a run",
         "handlers": "calling a handler within its limit; whatever it does, there is an outcome",
         "hooks": "the hooks of a session's own events: prompt, skill, stop",
         "judge": "decides a call under a charter, without I/O: steps 1 to 4 of the door",
+        "locks": "which charter is in force: kept, compiled anew, or pinned by `deedbook.lock`",
     }),
     ("minutes", {
         "records": "what the door writes: the entries of one call, from verdicts and outcomes",

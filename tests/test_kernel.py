@@ -33,7 +33,7 @@ def test_kernel_opens_from_any_folder_below_the_workspace(lab):
     below = lab.path / "src" / "deep"
     below.mkdir(parents=True)
     with open_kernel(below) as kernel:
-        assert kernel.workspace.root == lab.path
+        assert kernel.site.root == lab.path
 
 
 def test_where_there_is_no_workspace_there_is_no_kernel(tmp_path):

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from . import canonical
-from .bound import EVERYTHING, Bound, Caller, Scope, Words, words
+from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Scope, Words, words
 from .charter import Charter
 from .completions import Completion, CompletionSchema
 from .contracts import ALLOW, Call, Decision, Handler, Host, Json, Skill
@@ -54,8 +54,21 @@ class Bindings:
     @property
     def reads(self) -> frozenset[str]:
         """Every fact that some gate reads."""
-        gates = (gate for hooks in self.hooks.values() for gate in hooks)
-        return frozenset().union(*(a.reads for a in self.abilities.values()), *(gate.reads for gate in gates))
+        document = self.charter.document
+        gates = (*document["hooks"].values(), *document["policies"].values())
+        return frozenset().union(*(gate["reads"] for gate in gates))
+
+    def declared(self, ability: str) -> Mapping[str, Any] | None:
+        """Return what the charter says of an ability, which need not be bound for that."""
+        entry: Mapping[str, Any] | None = self.charter.document["abilities"].get(ability)
+        return entry
+
+    def find(self, ability: str) -> Bound | None:
+        """Return an ability by its id, if it is one; raises `BindingError` if it cannot be bound."""
+        try:
+            return self.abilities[ability]
+        except KeyError:
+            return None
 
     def tier(self, role: str) -> str:
         """Return the model ability that serves *role*: its own tier, else ``standard``, else the first."""
@@ -66,15 +79,22 @@ class Bindings:
 
 
 def freeze(
-    charter: Charter, catalogue: Catalogue, host: Host, schemas: Schemas, *, only_judging: bool = False
+    charter: Charter,
+    catalogue: Catalogue,
+    host: Host,
+    schemas: Schemas,
+    *,
+    lazily: bool = False,
+    only_judging: bool = False,
 ) -> Bindings:
     """Load, check and construct all that *charter* names; raises `BindingError` with every fault.
 
-    With *only_judging* nothing is constructed but what a judge may ask itself: pure gates of calls. No handler, no
-    other gate, no hook of a session's own events.
+    *lazily*: all but the hooks and policies is constructed when an ability is first used. That is for a charter that
+    was constructed whole before, from the same code. With *only_judging* nothing is constructed but what a judge may
+    ask itself: pure gates of calls. No handler, no other gate, no hook of a session's own events.
     """
     freezer = _Judging if only_judging else _Freezer
-    return freezer(charter, Linker(catalogue), host, schemas).bindings()
+    return freezer(charter, Linker(catalogue), host, schemas).bindings(lazily=lazily)
 
 
 @attrs.frozen(eq=False)
@@ -109,25 +129,37 @@ class _Freezer:
         self.ready: dict[str, list[_Ready]] = {event: [] for event in (*EVENTS, "policy")}
         self._validators: dict[str, Validator] = {}
 
-    def bindings(self) -> Bindings:
+    def bindings(self, *, lazily: bool) -> Bindings:
         for fitting in fittings(self.document, "hooks"):
             self._collect(self._hook, fitting)
         for fitting in fittings(self.document, "policies"):
             self._collect(self._policy, fitting)
-        abilities = {
-            name: self._collect(self._bound, name, entry) for name, entry in self.document["abilities"].items()
-        }
-        if not canonical.check_bindings():
-            why = "a plugin changed how the kernel hashes while it was constructed; find out which, and take it out"
-            self.linker.faults.append(fault("PLUGIN_BROKEN", why))
-        raise_all(BindingError, dict.fromkeys(self.linker.faults))
+        declared = self.document["abilities"]
+        made = {} if lazily else {name: self._collect(self._bound, name, entry) for name, entry in declared.items()}
+        self._check()
+        ready = {name: bound for name, bound in made.items() if bound}
         return Bindings(
             charter=self.charter,
-            abilities=MappingProxyType({name: bound for name, bound in abilities.items() if bound}),
+            abilities=Abilities(declared, ready, self._late),
             enforcement=self.document["enforcement"],
             hooks=MappingProxyType({name: self._session_hooks(name) for name in EVENTS if not EVENTS[name].call}),
             skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
         )
+
+    def _late(self, name: str) -> Bound:
+        """Bind one more ability; raises `BindingError`."""
+        self.linker.faults.clear()
+        bound = self._collect(self._bound, name, self.document["abilities"][name])
+        self.linker.forget_broken()
+        self._check()
+        assert bound is not None
+        return bound
+
+    def _check(self) -> None:
+        if not canonical.check_bindings():
+            why = "a plugin changed how the kernel hashes while it was constructed; find out which, and take it out"
+            self.linker.faults.append(fault("PLUGIN_BROKEN", why))
+        raise_all(BindingError, dict.fromkeys(self.linker.faults))
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
@@ -206,7 +238,7 @@ class _Freezer:
             takes_document=self._described(entry),
             interruptible=entry["interruptible"],
             timeout=limit / 1000 if limit else float("inf"),
-            durable=entry["effects"] in ("write", "irreversible"),
+            durable=entry["effects"] in DURABLE,
             uses=Scope(f"what {name} declares to use", uses, uses),
             big_integers=entry["big_integers"],
             rewriters=tuple(gate for gate in before if "transform" in gate.may),

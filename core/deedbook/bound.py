@@ -1,6 +1,7 @@
 """An ability, ready to be called: the immutable record that the door works with, and the scope of who asks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from threading import RLock
 from typing import Any, Final
 
 import attrs
@@ -26,6 +27,8 @@ class Scope:
 
 
 EVERYTHING: Final = Scope("everything")
+DURABLE: Final = frozenset({"write", "irreversible"})
+"""The effects before which the intent has to be durable."""
 
 
 @attrs.frozen(kw_only=True)
@@ -82,6 +85,40 @@ class Bound:
     observers: tuple[BoundGate, ...]
     reads: frozenset[str]
     words: Words
+
+
+class Abilities(Mapping[str, Bound]):
+    """Every ability by id; one that is not *ready* is bound by *bind* when it is first asked for.
+
+    *bind* raises `BindingError`, and so does whoever asks for such an ability. Iterating over ids binds nothing.
+    """
+
+    def __init__(self, names: Collection[str], ready: dict[str, Bound], bind: Callable[[str], Bound]) -> None:
+        self._names = names
+        self._ready = ready
+        self._bind = bind
+        self._turn = RLock()
+
+    def __getitem__(self, name: str) -> Bound:
+        found = self._ready.get(name)
+        return found if found is not None else self._bound(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def _bound(self, name: str) -> Bound:
+        if name not in self._names:
+            raise KeyError(name)
+        with self._turn:
+            if name not in self._ready:
+                self._ready[name] = self._bind(name)
+            return self._ready[name]
 
 
 def words(kind: str, name: str) -> Words:

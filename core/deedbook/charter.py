@@ -49,6 +49,11 @@ class Charter:
             raise BindingError(fault("CHARTER_CHANGED", why))
         return cls(MappingProxyType(canonical.decode(raw)), raw, digest)
 
+    @property
+    def pinned(self) -> bool:
+        """Whether all code behind it is known by digest: nothing of it is installed in place."""
+        return all(entry["digest"] is not None for entry in self.document["plugins"].values())
+
 
 def compile_charter(workspace: Workspace, catalogue: Catalogue, *, kernel: str, admit: Admit = admit_all) -> Charter:
     """Compile *workspace* with the plugins of *catalogue*, those that *admit* has nothing against.

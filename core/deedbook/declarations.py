@@ -163,7 +163,8 @@ class Workspace:
     """Everything that the YAML and Markdown of a workspace say.
 
     *root* holds *system* (``.system``); *state* is absolute. *secrets* maps names to environment variables.
-    *skill_roots* are folders besides ``.system/skills``, relative to *root*. *digests* has the SHA-256 of every file
+    *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold sources, with
+    what is below them. *digests* has the SHA-256 of every file
     that was read, by its path relative to *root*.
     """
 
@@ -181,6 +182,7 @@ class Workspace:
     policies: Mapping[str, PolicySource] = attrs.field(factory=_object)
     roles: Mapping[str, RoleSource] = attrs.field(factory=_object)
     skill_roots: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
     file_roots: tuple[str, ...] = (".",)
     seal: tuple[Any, ...] = ()
     digests: Mapping[str, str] = attrs.field(factory=_object)

@@ -22,8 +22,9 @@ from typing import Any, TypeAlias
 
 from . import canonical
 from .bindings import Bindings, Bound, Caller
+from .bound import DURABLE
 from .contracts import ALLOW, Call, Decision, Json, Object
-from .errors import DeedbookError, DomainError, Err, IntakeError, LedgerError, Ok, Result, fault
+from .errors import BindingError, DeedbookError, DomainError, Err, IntakeError, LedgerError, Ok, Result, fault
 from .events import Entry
 from .gates import Asked, BoundGate, Clock, answer, merge, refusal
 from .handlers import Interrupted, Outcome, Ticket, aperform, off_loop, perform
@@ -89,7 +90,7 @@ class Door:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
         try:
             return self._decide(caller, ability, args, cause)
-        except IntakeError as problem:
+        except (IntakeError, BindingError) as problem:
             return self.refuse(caller, ability, problem.error, cause)
         except LedgerError as problem:
             return Err(problem.error)
@@ -99,8 +100,8 @@ class Door:
 
         Who is cancelled meanwhile gets no ticket, so what was opened for them is closed as ``cancelled``.
         """
-        bound = self.bindings.abilities.get(ability)
-        if not self._always and (bound is None or not bound.durable):
+        declared = self.bindings.declared(ability)
+        if not self._always and (declared is None or declared["effects"] not in DURABLE):
             return self.before(caller, ability, args, cause)
         opened: list[Result[Ticket]] = []
         try:
@@ -115,9 +116,10 @@ class Door:
 
     def refuse(self, caller: Caller, ability: str, error: DomainError, cause: str) -> Err:
         """Record a refusal that came before any judging, and return it; where it cannot be recorded, that."""
-        bound = self.bindings.abilities.get(ability)
+        declared = self.bindings.declared(ability)
+        kind = declared["kind"] if declared else "tool"
         try:
-            self.ledger.append([self.scribe.refused(bound.kind if bound else "tool", ability, error, caller, cause)])
+            self.ledger.append([self.scribe.refused(kind, ability, error, caller, cause)])
         except LedgerError as problem:
             return Err(problem.error)
         return Err(error)
@@ -128,7 +130,7 @@ class Door:
             return self._before(caller, ability, args, cause)
 
     def _before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
-        bound = self.bindings.abilities.get(ability)
+        bound = self.bindings.find(ability)
         raw = canonical.admit(canonical.without_big_integers(args) if bound and bound.big_integers else args)
         now = self.ledger.now()
         facts = self._facts(bound.reads) if bound and bound.reads else {}

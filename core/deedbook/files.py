@@ -9,27 +9,23 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, Self
-from unicodedata import category
 
 from .errors import DeedbookError, FileRefused, fault
+from .paths import DRAFT, path_fault, shown_path
 
-MAX_PATH: Final = 4096
-"""The longest path, in bytes of UTF-8."""
-DRAFT: Final = ".deedbook-draft"
-"""What a file is called until it is whole. A folder has at most one, under the folder's lock; a killed writer leaves it
-behind, the next writer takes its place. No path may name it."""
 LOCK_SECONDS: Final = 10.0
 """How long `Folder.replace` waits for another writer of the same folder."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _ATTEMPTS: Final = 64
+_CHUNK: Final = 65536
 _PRIVATE: Final = 0o700
 _REASONS: Final = {
     errno.ELOOP: "is a link; below its root nothing is reached through links",
@@ -57,9 +53,9 @@ class Found(NamedTuple):
 class Folder:
     """A directory held by descriptor; every path given to it is relative to it and stays beneath it.
 
-    Paths have components separated by ``/``; empty ones, ``.``, ``..``, control characters and more than `MAX_PATH`
-    bytes are refused, and so is whatever is reached through a link or is no regular file with a single name:
-    `FileRefused` (``PATH_REFUSED``). What is absent raises `FileNotFoundError`; other failures stay `OSError`.
+    Paths have components separated by ``/``; empty ones, ``.``, ``..``, control characters and more than
+    `paths.MAX_PATH` bytes are refused, and so is whatever is reached through a link or is no regular file with a single
+    name: `FileRefused` (``PATH_REFUSED``). What is absent raises `FileNotFoundError`; other failures stay `OSError`.
     """
 
     __slots__ = ("_fd", "path")
@@ -102,6 +98,12 @@ class Folder:
             )
         return raw
 
+    def digests(self, path: str, names: Iterable[str]) -> list[str]:
+        """Return the SHA-256 of each of the files *names* in the folder *path*, in their order."""
+        with self._explained(path), self._held(_parts(path) if path else ()) as folder:
+            place = self._place(path)
+            return [_digest(folder, name, place) for name in names]
+
     def append(self, path: str, *, create: bool) -> int:
         """Return a descriptor that reads, and writes only at the end; the caller closes it.
 
@@ -141,6 +143,11 @@ class Folder:
         """List a folder, sorted by name, without links, special files, and names that no path may have."""
         with self._explained(path), self._held(_parts(path) if path else ()) as folder, os.scandir(folder) as entries:
             return sorted(found for entry in entries if (found := _found(entry)))
+
+    def kinds(self, path: str = "") -> list[tuple[str, str]]:
+        """Return every name in a folder, sorted, each with what it is: ``/`` a folder, ``@`` a link, ``-`` the rest."""
+        with self._explained(path), self._held(_parts(path) if path else ()) as folder, os.scandir(folder) as entries:
+            return sorted((entry.name, _kind(entry)) for entry in entries)
 
     def exists(self, path: str) -> bool:
         """Say whether anything has that name, a link included; a way that leads through a link is refused."""
@@ -211,7 +218,7 @@ class Folder:
             yield folder, name
 
     def _place(self, path: str) -> str:
-        return f"{self.path}/{_shown(path)}"
+        return f"{self.path}/{shown_path(path)}"
 
     @contextmanager
     def _explained(self, path: str) -> Iterator[None]:
@@ -225,37 +232,12 @@ class Folder:
             raise OSError(problem.errno, problem.strerror, self._place(path)) from None
 
 
-# --- paths ------------------------------------------------------------------------------------------------------------
-
-
 def _parts(path: str) -> tuple[str, ...]:
     """Split a path that obeys the rules; raise `FileRefused` for one that does not."""
-    reason = _path_fault(path)
+    reason = path_fault(path)
     if reason:
-        raise _refused(_shown(path), reason)
+        raise _refused(shown_path(path), reason)
     return tuple(path.split("/"))
-
-
-def _path_fault(path: str) -> str | None:
-    try:
-        size = len(path.encode())
-    except UnicodeEncodeError:
-        return "is not Unicode text; name files in UTF-8"
-    if size > MAX_PATH:
-        return f"is {size} bytes long; at most {MAX_PATH} are accepted"
-    if not path.isprintable() and any(category(letter) == "Cc" for letter in path):
-        return "holds a control character; name a file without one"
-    if path.startswith("/"):
-        return "is absolute; name it relative to the root"
-    parts = path.split("/")
-    if "" in parts or "." in parts or ".." in parts:
-        return 'has a component that is empty, "." or ".."; name the file directly'
-    return "is the kernel's own name for a file being written; choose another" if DRAFT in parts else None
-
-
-def _shown(path: str) -> str:
-    short = path if len(path) <= 200 else f"{path[:200]}…"
-    return short if short and short.isprintable() else ascii(short)
 
 
 def _refused(place: str, reason: str) -> FileRefused:
@@ -294,11 +276,26 @@ def _file_fault(found: os.stat_result) -> str:
     return f"is {kind}; expected a regular file"
 
 
+def _digest(folder: int, name: str, place: str) -> str:
+    fd = _open_file(folder, name, os.O_RDONLY, place)
+    try:
+        total = sha256(os.read(fd, _CHUNK))
+        while more := os.read(fd, _CHUNK):
+            total.update(more)
+        return total.hexdigest()
+    finally:
+        os.close(fd)
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    return "/" if entry.is_dir(follow_symlinks=False) else "@" if entry.is_symlink() else "-"
+
+
 def _found(entry: os.DirEntry[str]) -> Found | None:
     with suppress(FileNotFoundError):
         seen = entry.stat(follow_symlinks=False)
         folder = stat.S_ISDIR(seen.st_mode)
-        if (folder or (stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1)) and not _path_fault(entry.name):
+        if (folder or (stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1)) and not path_fault(entry.name):
             return Found(entry.name, folder, 0 if folder else seen.st_size)
     return None
 

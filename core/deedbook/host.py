@@ -43,6 +43,7 @@ class WorkspaceHost:
 
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
     read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
+    *asked* are the secrets that somebody wanted.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class WorkspaceHost:
         self._hidden = tuple(_alike(_normal(place)) for place in hidden)
         self._secrets = secrets
         self._schemas = schemas or Schemas({})
+        self.asked: set[str] = set()
 
     def secret(self, name: str) -> HeldSecret:
         """Return a declared secret; raises `BindingError`."""
@@ -65,6 +67,7 @@ class WorkspaceHost:
             declared = ", ".join(sorted(self._secrets)) or "none"
             why = f"secret {name!r} is not declared{suggest(name, self._secrets)}; declared: {declared}"
             raise BindingError(fault("SECRET_MISSING", why))
+        self.asked.add(name)
         value = self._secrets[name]
         if not value:
             why = f"secret {name!r} is declared, but its environment variable is not set, or is empty"

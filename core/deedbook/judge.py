@@ -76,7 +76,7 @@ def judge(
 
     *clock* counts seconds, for late answers. Raises `KeyError` where *when* lacks a fact that a gate reads.
     """
-    bound = bindings.abilities.get(ability)
+    bound = bindings.find(ability)
     if bound is None:
         known = suggest(ability, bindings.abilities)
         return Verdict(None, args, raw).deny("TOOL_NOT_FOUND", f"no ability {ability!r} is declared{known}")

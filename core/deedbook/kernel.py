@@ -1,6 +1,5 @@
 """The kernel: a workspace, opened. Nothing is global; two kernels in one process know nothing of each other."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import Final, Self
 
 import attrs
 
-from . import canonical
+from . import canonical, inventory
 from .bindings import Bindings, freeze
 from .charter import compile_charter
 from .contracts import Json, Object, Principal
@@ -22,15 +21,17 @@ from .files import Folder
 from .host import ReadingHost, WorkspaceHost
 from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
-from .locks import Opened, Store, open_charter
+from .locks import Opened, enforce, kept_charter, open_charter
 from .plugins import Catalogue, discover
 from .reader import is_empty, read
 from .recovery import close_interrupted, discard, refuse_cut
 from .schema import Schemas, data_folder, suggest
-from .sealed import Rules, Sealer
+from .sealed import Sealer
 from .session import Session
-from .sources import find_workspace
-from .workspace import load_workspace
+from .site import Site
+from .sources import SYSTEM, find_workspace
+from .store import Start, Store
+from .workspace import load_workspace, told_state
 
 VERSION: Final = "0.1.0"
 LOCAL: Final = Principal("local", "cli")
@@ -41,13 +42,14 @@ LOCAL: Final = Principal("local", "cli")
 class Kernel:
     """A workspace under one charter; makes sessions. Get one with `open_kernel`, and use it as a context manager."""
 
-    workspace: Workspace
+    site: Site
     opened: Opened
     bindings: Bindings
     schemas: Schemas
     state: Folder
     ledger: WorkspaceLedger
     sealer: Sealer
+    host: WorkspaceHost
     held: ExitStack
 
     def session(
@@ -112,38 +114,90 @@ class Kernel:
 def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue: Catalogue | None = None) -> Kernel:
     """Open the workspace at or above *path*; raises `DeedbookError` with everything that is wrong.
 
-    *profile* takes the place of the workspace's own, *catalogue* that of what is installed.
+    *profile* takes the place of the workspace's own, *catalogue* that of what is installed. Where nothing has changed
+    since the last start, no source is read but for its digest, and abilities are bound when they are first used.
     """
     refuse_platform()
-    workspace = read_workspace(path, profile)
-    catalogue = catalogue or discover()
+    root, catalogue = find_workspace(Path(path)), catalogue or discover()
     with ExitStack() as held:
-        kernel = _opened(workspace, catalogue, held)
+        kernel = _reopened(root, profile, catalogue, held) or _opened(root, profile, catalogue, held)
         return attrs.evolve(kernel, held=held.pop_all())
 
 
-def _opened(workspace: Workspace, catalogue: Catalogue, held: ExitStack) -> Kernel:
-    """Open what a kernel holds, each thing to be closed with *held*."""
-    state = held.enter_context(Folder.at(workspace.state, create=True))
-    root = held.enter_context(Folder.at(workspace.root))
-    ledger = WorkspaceLedger.open(state, workspace=identity_of(workspace), kernel=VERSION, sealer=sealer_of(workspace))
+def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel | None:
+    """Open a workspace as the last start left it; ``None`` if it has to be read."""
+    with Folder.at(root) as folder:
+        place = told_state(folder, root)
+        if place is None or not (place / "charters").is_dir():
+            return None
+        with Folder.at(place) as state:
+            store = Store(state)
+            start = store.start(profile or "")
+            charter = kept_charter(store, start, folder, catalogue, kernel=VERSION) if start else None
+    if start is None or charter is None:
+        return None
+    site = Site.under(charter.document, root, place)
+    values = site.secret_values()
+    if not all(values.get(name) for name in start.secrets):
+        return None
+    return _made(site, catalogue, held, lambda store, _, record: enforce(charter, store, record), lazily=True)
+
+
+def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel:
+    """Read a workspace, and open it."""
+    with Folder.at(root) as folder:
+        place = told_state(folder, root)
+        start = _last_start(place, profile) if place else None
+        folders = start.folders if start else (SYSTEM,)
+        listing = inventory.listing(folder, folders)  # before the reading: what comes between is noticed next time
+    workspace = load_profile(root, profile)
+
+    def choose(store: Store, folder: Folder, record: Callable[[Opened], None]) -> Opened:
+        return open_charter(workspace, catalogue, store, folder, kernel=VERSION, record=record)
+
+    kernel = _made(Site.of(workspace), catalogue, held, choose, lazily=False)
+    if kernel.opened.charter.pinned:
+        known = listing if folders == workspace.folders else ""
+        found = Start(kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.asked)))
+        Store(kernel.state).remember(profile or "", found)
+    return kernel
+
+
+def _last_start(place: Path, profile: str | None) -> Start | None:
+    with suppress(FileNotFoundError, DeedbookError), Folder.at(place) as state:
+        return Store(state).start(profile or "")
+    return None
+
+
+def _made(
+    site: Site,
+    catalogue: Catalogue,
+    held: ExitStack,
+    choose: Callable[[Store, Folder, Callable[[Opened], None]], Opened],
+    *,
+    lazily: bool,
+) -> Kernel:
+    """Open what a kernel holds, each thing to be closed with *held*; *choose* says which charter is in force."""
+    state = held.enter_context(Folder.at(site.state, create=True))
+    root = held.enter_context(Folder.at(site.root))
+    sealer = site.sealer()
+    ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
-
-    def record(opened: Opened) -> None:
-        payload = {
-            "digest": opened.charter.digest,
-            "previous": opened.previous,
-            "looser": list(opened.changes.looser),
-            "tighter": list(opened.changes.tighter),
-        }
-        write(ledger, "ledger.charter", payload)
-
-    opened = open_charter(workspace, catalogue, Store(state), root, kernel=VERSION, record=record)
-    secrets = secrets_of(workspace)
+    opened = choose(Store(state), root, lambda opened: _record(ledger, opened))
     schemas = Schemas.load(data_folder("schemas"))
-    host = WorkspaceHost(root, workspace.file_roots, hidden_from(workspace), secrets, schemas)
-    bindings = freeze(opened.charter, catalogue, host, schemas)
-    return Kernel(workspace, opened, bindings, schemas, state, ledger, sealer_of(workspace), held)
+    host = WorkspaceHost(root, site.file_roots, site.hidden, site.secret_values(), schemas)
+    bindings = freeze(opened.charter, catalogue, host, schemas, lazily=lazily)
+    return Kernel(site, opened, bindings, schemas, state, ledger, sealer, host, held)
+
+
+def _record(ledger: WorkspaceLedger, opened: Opened) -> None:
+    payload = {
+        "digest": opened.charter.digest,
+        "previous": opened.previous,
+        "looser": list(opened.changes.looser),
+        "tighter": list(opened.changes.tighter),
+    }
+    write(ledger, "ledger.charter", payload)
 
 
 @contextmanager
@@ -152,10 +206,10 @@ def bound_for_judging(workspace: Workspace, catalogue: Catalogue | None = None) 
 
     Raises `DeedbookError` with everything that is wrong.
     """
-    found = catalogue or discover()
+    found, site = catalogue or discover(), Site.of(workspace)
     with Folder.at(workspace.root) as root:
         charter = compile_charter(workspace, found, kernel=VERSION)
-        host = ReadingHost(root, workspace.file_roots, hidden_from(workspace), secrets_of(workspace))
+        host = ReadingHost(root, workspace.file_roots, site.hidden, site.secret_values())
         yield freeze(charter, found, host, Schemas.load(data_folder("schemas")), only_judging=True)
 
 
@@ -166,15 +220,16 @@ def close_session(workspace: Workspace, identity: str) -> int:
     ``SESSION_NOT_FOUND``, and ``LEDGER_UNSOUND``, having written nothing, if lines are gone that the workspace ledger
     recorded.
     """
+    site = Site.of(workspace)
     with Folder.at(workspace.state) as state:
         folder = _folder_of(state, identity)
         refuse_cut(workspace.state, identity)
-        ledger = Ledger.reopen(folder, sealer=sealer_of(workspace))
+        ledger = Ledger.reopen(folder, sealer=site.sealer())
         try:
             unknown = close_interrupted(ledger, read(workspace.state / "sessions" / identity))
         finally:
             ledger.close()
-        own = WorkspaceLedger.open(state, workspace=identity_of(workspace), kernel=VERSION, sealer=sealer_of(workspace))
+        own = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=site.sealer())
         try:
             write_head(own, ledger, "interrupted")
         finally:
@@ -214,7 +269,12 @@ def _folder_of(state: Folder, identity: str) -> Folder:
 
 def read_workspace(path: str | Path, profile: str | None = None) -> Workspace:
     """Read the workspace at or above *path*, under *profile* if one is given; raises `SourceError`."""
-    workspace = load_workspace(find_workspace(Path(path)))
+    return load_profile(find_workspace(Path(path)), profile)
+
+
+def load_profile(root: Path, profile: str | None) -> Workspace:
+    """Read the workspace at *root*, under *profile* if one is given; raises `SourceError` or `BindingError`."""
+    workspace = load_workspace(root)
     if profile is None or profile == workspace.profile:
         return workspace
     if profile not in workspace.profiles:
@@ -222,28 +282,6 @@ def read_workspace(path: str | Path, profile: str | None = None) -> Workspace:
         why = f"profile {profile!r} is not declared{suggest(profile, workspace.profiles) or '.'} Declared: {known}"
         raise BindingError(fault("USAGE", why, place=".system/deedbook.yaml"))
     return attrs.evolve(workspace, profile=profile)
-
-
-def identity_of(workspace: Workspace) -> str:
-    """Return what a state folder knows its workspace by: ``.`` inside it, so that both may move; else its path."""
-    return "." if workspace.state.is_relative_to(workspace.root) else str(workspace.root)
-
-
-def hidden_from(workspace: Workspace) -> list[str]:
-    """Return the folders of the workspace that plugins may not even read."""
-    inside = workspace.state.is_relative_to(workspace.root)
-    return [str(workspace.state.relative_to(workspace.root))] if inside else []
-
-
-def secrets_of(workspace: Workspace) -> dict[str, str | None]:
-    """Return the declared secrets as the environment has them; ``None`` where a variable is not set."""
-    return {name: os.environ.get(variable) for name, variable in workspace.secrets.items()}
-
-
-def sealer_of(workspace: Workspace) -> Sealer:
-    """Return what every ledger of the workspace seals and scrubs."""
-    secrets = {name: value for name, value in secrets_of(workspace).items() if value}
-    return Sealer(Rules.parse(list(workspace.seal)), secrets)
 
 
 def write_head(own: WorkspaceLedger, ledger: Ledger, state: str) -> None:

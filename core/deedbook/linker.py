@@ -81,6 +81,10 @@ class Linker:
                 self._catalogue.find(kind, name, place)
         return self._linked[key]
 
+    def forget_broken(self) -> None:
+        """Let plugins that are missing or broken be tried again, so that whoever names them next hears of it, too."""
+        self._linked = {key: linked for key, linked in self._linked.items() if linked}
+
     def entries(self) -> dict[str, Any]:
         """Return every plugin that was linked, by kind and name."""
         return {f"{kind}/{name}": linked.entry() for (kind, name), linked in self._linked.items() if linked}

@@ -4,28 +4,22 @@ With ``lock: auto`` the state folder is a cache, trusted as far as the sources b
 anew, and said. With ``lock: required`` the lock file decides: a change is refused before any of its code is imported.
 """
 
-import json
-import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
-from . import canonical
+from . import inventory
 from .changes import Difference, difference
 from .charter import FORMAT, Charter, compile_charter, unavailable
 from .declarations import Workspace
-from .errors import BindingError, DeedbookError, DomainError, FileRefused, IntakeError, fault, raise_all
+from .errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from .files import Folder
 from .lockfile import LOCK, Lock, here
 from .plugins import Catalogue
+from .store import Start, Store
 
-__all__ = ["LOCK", "Opened", "Store", "here", "lock", "open_charter"]
-
-_MAX_BYTES: Final = 256 * 1024 * 1024
-_LOSSLESS: Final = "surrogateescape"  # a skill that no loader reads may be any bytes
-_CURRENT: Final = "charters/current.json"
-_IS_DIGEST: Final = re.compile("[0-9a-f]{64}").fullmatch
+__all__ = ["LOCK", "Opened", "Store", "enforce", "here", "kept_charter", "lock", "open_charter"]
 
 
 @attrs.frozen
@@ -35,68 +29,6 @@ class Opened:
     charter: Charter
     previous: str | None
     changes: Difference
-
-
-class Store:
-    """Charters and their sources, kept once per digest in the state folder."""
-
-    def __init__(self, state: Folder) -> None:
-        self._state = state
-
-    def load(self, digest: str) -> Charter:
-        """Return the charter kept under *digest*; raises `BindingError` if its bytes are others, or it is not there."""
-        found = self.find(digest)
-        if found is None:
-            raise BindingError(fault("CHARTER_CHANGED", f"charter {digest} is not kept in this state folder"))
-        return found
-
-    def find(self, digest: str) -> Charter | None:
-        """Return the charter kept under *digest*, if it is there; raises `BindingError` if its bytes are others."""
-        try:
-            return Charter.from_bytes(self._read(digest, "charter"), digest)
-        except FileNotFoundError:
-            return None
-
-    def sources(self, charter: Charter) -> Mapping[str, bytes]:
-        """Return the sources that *charter* was compiled from, by path; raises `BindingError` if they are others."""
-        try:
-            kept = json.loads(self._read(charter.digest, "sources"))
-            sources = {path: text.encode("utf-8", _LOSSLESS) for path, text in kept.items()}
-        except (FileNotFoundError, ValueError, AttributeError):
-            sources = {}
-        if {path: canonical.digest(raw) for path, raw in sources.items()} != charter.document["sources"]:
-            why = f"the sources kept with charter {charter.digest} are not what was kept"
-            raise BindingError(fault("CHARTER_CHANGED", why))
-        return sources
-
-    def keep(self, charter: Charter, root: Folder) -> None:
-        """Keep *charter* and the sources below *root* that it was compiled from; what is kept soundly stays.
-
-        The charter is written last: where it is, all is. Raises `BindingError` if a source is not what was compiled.
-        """
-        try:
-            self.load(charter.digest)
-            self.sources(charter)
-        except BindingError:
-            sources = {path: _text(root, path, digest) for path, digest in charter.document["sources"].items()}
-            self._state.replace(f"charters/{charter.digest}/sources.json", json.dumps(sources).encode())
-            self._state.replace(f"charters/{charter.digest}/charter.json", charter.raw)
-
-    def current(self) -> str | None:
-        """Return the digest of the charter that was last in force, if that can be told."""
-        try:
-            found = canonical.parse(self._state.read(_CURRENT, limit=4096))
-        except (FileNotFoundError, FileRefused, IntakeError):
-            return None
-        digest = found.get("charter") if isinstance(found, dict) else None
-        return digest if isinstance(digest, str) and _IS_DIGEST(digest) else None
-
-    def adopt(self, charter: Charter) -> None:
-        """Remember *charter* as the one in force."""
-        self._state.replace(_CURRENT, canonical.encode({"charter": charter.digest}))
-
-    def _read(self, digest: str, name: str) -> bytes:
-        return self._state.read(f"charters/{digest}/{name}.json", limit=_MAX_BYTES)
 
 
 def open_charter(
@@ -113,8 +45,7 @@ def open_charter(
     *record* is told of a change before the store remembers it, so that no crash loses it; it may be told twice. With
     ``lock: required`` a change is refused (`BindingError`, ``CHARTER_CHANGED``) until `lock`.
     """
-    previous = store.current()
-    past = _Past.of(store, previous)
+    past = _Past.of(store, store.current())
     if workspace.lock == "required":
         charter = _pinned(workspace, catalogue, store, root, kernel)
     elif past.charter and _is_fresh(past.charter, workspace, catalogue, root, kernel):
@@ -122,12 +53,42 @@ def open_charter(
     else:
         charter = compile_charter(workspace, catalogue, kernel=kernel)
         store.keep(charter, root)
+    return enforce(charter, store, record, past)
+
+
+def enforce(
+    charter: Charter, store: Store, record: Callable[[Opened], None] | None, past: "_Past | None" = None
+) -> Opened:
+    """Put *charter* into force: say what changed against the one before, record it, and remember it."""
+    previous = store.current()
+    if past is None:
+        past = _Past(previous, charter) if previous == charter.digest else _Past.of(store, previous)
     opened = Opened(charter, previous, past.compared_with(charter))
     if opened.changes and record:
         record(opened)
     if previous != charter.digest:
         store.adopt(charter)
     return opened
+
+
+def kept_charter(store: Store, start: Start, root: Folder, catalogue: Catalogue, *, kernel: str) -> Charter | None:
+    """Return the charter that *start* came to, if nothing has changed since: no source is read but for its digest.
+
+    ``None`` where anything is new, other or gone, or where the lock does not pin it: then the sources have to be read.
+    """
+    if inventory.listing(root, start.folders) != start.listing:
+        return None
+    try:
+        charter = store.find(start.charter)
+        stands = charter is not None and (
+            (charter.document.get("format"), charter.document.get("kernel")) == (FORMAT, kernel)
+            and inventory.unchanged(root, charter.document["sources"])
+            and _are_installed(charter.document, catalogue)
+            and (charter.document["lock"] != "required" or _is_pinned(charter, root))
+        )
+    except BindingError:
+        return None
+    return charter if stands else None
 
 
 def lock(
@@ -183,8 +144,17 @@ def _is_fresh(kept: Charter, workspace: Workspace, catalogue: Catalogue, root: F
         and document["profile"] == workspace.profile
         and document["sources"] == dict(workspace.digests)
         and not unavailable(root)
-        and all(_is_installed(key, entry, catalogue) for key, entry in document["plugins"].items())
+        and _are_installed(document, catalogue)
     )
+
+
+def _is_pinned(charter: Charter, root: Folder) -> bool:
+    pins = Lock.read(root)
+    return pins is not None and pins.charters.get(here()) == charter.digest
+
+
+def _are_installed(document: Mapping[str, Any], catalogue: Catalogue) -> bool:
+    return all(_is_installed(key, entry, catalogue) for key, entry in document["plugins"].items())
 
 
 def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:
@@ -230,14 +200,3 @@ def _in_place(charter: Charter) -> list[DomainError]:
         for entry in charter.document["plugins"].values()
         if entry["digest"] is None
     ]
-
-
-def _text(root: Folder, path: str, digest: str) -> str:
-    """Read a source again; raise `BindingError` if it is not what was compiled."""
-    try:
-        raw = root.read(path, limit=_MAX_BYTES)
-    except FileNotFoundError:
-        raw = b""
-    if canonical.digest(raw) != digest:
-        raise BindingError(fault("CHARTER_CHANGED", "changed while the charter was compiled; start again", place=path))
-    return raw.decode("utf-8", _LOSSLESS)

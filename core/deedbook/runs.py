@@ -211,12 +211,12 @@ class RoleAgent:
 
     def tools(self) -> list[dict[str, Any]]:
         """Return the tools in scope, in a stable order."""
-        abilities = self._work.door.bindings.abilities
-        scope = self._work.agent(self._role).scope
+        bindings = self._work.door.bindings
+        names = self._work.agent(self._role).scope.names or frozenset()
         return [
             {"name": name, "description": bound.summary, "schema_in": deepcopy(dict(bound.takes_document))}
-            for name, bound in sorted(abilities.items())
-            if bound.kind != "model" and scope.allows(bound)
+            for name in sorted(names)
+            if (bound := bindings.find(name)) and bound.kind != "model"
         ]
 
     def _malformed(self, schema: str, found: tuple[Violation, ...]) -> NoReturn:

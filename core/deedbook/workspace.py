@@ -47,6 +47,7 @@ __all__ = [
     "Source",
     "Workspace",
     "load_workspace",
+    "told_state",
 ]
 
 S = TypeVar("S", bound=Source)
@@ -54,6 +55,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 SETTINGS: Final = f"{SYSTEM}/deedbook.yaml"
+STATE: Final = ".deedbook"
 SKILLS: Final = f"{SYSTEM}/skills"
 AGENTS: Final = f"{SYSTEM}/agents"
 
@@ -84,6 +86,20 @@ def load_workspace(root: Path, schemas: Schemas | None = None) -> Workspace:
         raise SourceError(fault("WORKSPACE_NOT_FOUND", f"there is no folder {here}")) from None
     with folder:
         return _Loader(here, folder, schemas or Schemas.load(data_folder("schemas"))).load()
+
+
+def told_state(folder: Folder, root: Path) -> Path | None:
+    """Return the state folder of the workspace at *root* without reading more than has to be; ``None`` if unknown."""
+    try:
+        raw = read(folder, SETTINGS)
+        said: Any = load_yaml(folder, SETTINGS).value if b"state" in raw else {}
+        return _state_at(root, said.get("state", STATE))
+    except (SourceError, AttributeError, TypeError, RuntimeError):
+        return None
+
+
+def _state_at(root: Path, said: str) -> Path:
+    return Path(os.path.normpath(root / Path(said).expanduser()))
 
 
 class _Loader:
@@ -118,7 +134,7 @@ class _Loader:
         return Workspace(
             root=self.root,
             system=self.root / SYSTEM,
-            state=self._state(said.get("state", ".deedbook")),
+            state=self._state(said.get("state", STATE)),
             profiles=profiles,
             principals=self._principals(said.get("principals", {})),
             secrets={name: source["env"] for name, source in said.get("secrets", {}).items()},
@@ -127,6 +143,7 @@ class _Loader:
             policies=self._declared("policies", self._policy),
             roles=self._roles((AGENTS, *agent_roots)),
             skill_roots=skill_roots,
+            folders=(SYSTEM, *skill_roots, *agent_roots),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
             seal=tuple(said.get("seal", ())),
             **plain,
@@ -251,7 +268,7 @@ class _Loader:
 
     def _state(self, said: str) -> Path:
         try:
-            state = Path(os.path.normpath(self.root / Path(said).expanduser()))
+            state = _state_at(self.root, said)
         except RuntimeError:
             state = self.root
         if self._settings and (state == self.root or state.is_relative_to(self.root / SYSTEM)):

@@ -68,7 +68,7 @@ def _compiled(source: "Workspace") -> Mapping[str, Any]:
     from deedbook.errors import DeedbookError
     from deedbook.files import Folder
     from deedbook.kernel import VERSION
-    from deedbook.locks import Store
+    from deedbook.store import Store
 
     try:
         with Folder.at(source.state) as state:

@@ -164,4 +164,4 @@ def _summary(kernel: Kernel, session: Session, ending: Ending, denials: Denials)
 
 
 def _ledger(kernel: Kernel, session: Session) -> Path:
-    return kernel.workspace.state / "sessions" / session.id / ".events.jsonl"
+    return kernel.site.state / "sessions" / session.id / ".events.jsonl"

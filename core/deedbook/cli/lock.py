@@ -21,8 +21,9 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
     from deedbook.files import Folder
     from deedbook.fitting import unasked, unguarded
     from deedbook.kernel import VERSION, read_workspace
-    from deedbook.locks import LOCK, Store, lock
+    from deedbook.locks import LOCK, lock
     from deedbook.plugins import discover
+    from deedbook.store import Store
 
     source = read_workspace(asked.workspace, profile)
     with Folder.at(source.root) as root, Folder.at(source.state, create=True) as state:

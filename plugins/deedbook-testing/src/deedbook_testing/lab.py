@@ -165,7 +165,7 @@ class Lab:
     @property
     def state(self) -> Path:
         """The folder of the workspace's state."""
-        return self._kernels[-1].workspace.state if self._kernels else self.path / ".deedbook"
+        return self._kernels[-1].site.state if self._kernels else self.path / ".deedbook"
 
     def ledger(self, session: Session | str | None = None) -> Path:
         """Return where the ledger of *session* is; without one, of the last session begun here."""

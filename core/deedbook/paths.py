@@ -1,0 +1,36 @@
+"""What a path beneath a root may look like, and how it is shown in messages."""
+
+from typing import Final
+from unicodedata import category
+
+MAX_PATH: Final = 4096
+"""The longest path, in bytes of UTF-8."""
+DRAFT: Final = ".deedbook-draft"
+"""What a file is called until it is whole. A folder has at most one, under the folder's lock; a killed writer leaves it
+behind, the next writer takes its place. No path may name it."""
+
+_MAX_SHOWN: Final = 200
+
+
+def path_fault(path: str) -> str | None:
+    """Say what keeps *path* from being one beneath a root; ``None`` if nothing does."""
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        return "is not Unicode text; name files in UTF-8"
+    if size > MAX_PATH:
+        return f"is {size} bytes long; at most {MAX_PATH} are accepted"
+    if not path.isprintable() and any(category(letter) == "Cc" for letter in path):
+        return "holds a control character; name a file without one"
+    if path.startswith("/"):
+        return "is absolute; name it relative to the root"
+    parts = path.split("/")
+    if "" in parts or "." in parts or ".." in parts:
+        return 'has a component that is empty, "." or ".."; name the file directly'
+    return "is the kernel's own name for a file being written; choose another" if DRAFT in parts else None
+
+
+def shown_path(path: str) -> str:
+    """Return *path* as messages show it: short, and printable."""
+    short = path if len(path) <= _MAX_SHOWN else f"{path[:_MAX_SHOWN]}…"
+    return short if short and short.isprintable() else ascii(short)
