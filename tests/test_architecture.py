@@ -35,10 +35,12 @@ FLOORS = (
         "lint": "what a schema from outside may hold: every keyword known, every budget kept",
         "report": "what a verification found, for people and as JSON",
         "routing": "which skill a prompt asks for: deterministic, without a model",
+        "syntax": "the syntax tree of a condition in CEL, as its engine checked it",
     }),
     ("forms", {
         "context": "RunContext: a run's typed state, a fold of its `context.*` events",
         "documents": "text to plain values, strictly, each with its place: YAML and front matter",
+        "expressions": "conditions in CEL: compiled when bound, asked about calls",
         "gates": "asking a hook or a policy safely, merging the answers, writing down who was asked",
         "journal": "one append-only file: whole writes, shared syncs, locks, a torn tail set aside",
         "lines": "the complete lines of a file of any size",
@@ -62,6 +64,7 @@ FLOORS = (
         "plugins": "entry points to a catalogue without importing; then load one, and check it",
         "reader": "reading ledgers plainly, for folds and listings: no lock, no repair",
         "rules": "the policy kind `rules`: the first match decides",
+        "sight": "what a condition in CEL may see, by JSON Schema: misspelt fields and values found at load",
         "sources": "find the workspace, read its YAML and Markdown without following links",
         "structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
     }),
@@ -82,6 +85,7 @@ FLOORS = (
         "changes": "what became looser or tighter between two charters; pure",
         "guards": "what a charter says of each hook and policy",
         "recovery": "ending a session whose process died: what has no outcome becomes unknown",
+        "rulebook": "the policies of the kind `rules`, held against the abilities of their charter",
     }),
     ("charter", {
         "charter": "sources x plugins to one frozen, content-addressed document of all that is in force",

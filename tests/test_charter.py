@@ -95,7 +95,7 @@ def test_only_the_profile_in_force_is_compiled(shop):
 def test_hooks_and_policies_say_when_they_are_asked_and_how_they_judge(shop):
     shop.offer("hook", "guard", workshop.hook(reads=frozenset({"session.calls"}), pure=True, rewrites=True))
     shop.hook("look", "match: {kind: [tool]}\npriority: 7\nwith: {a: 1}\n")
-    shop.policy("base", "rules:\n  - {match: {}, then: ask}\n  - {match: {}, then: deny}\n")
+    shop.policy("base", "rules:\n  - {match: {}, then: ask}\n  - {match: {tags: x}, then: deny}\n")
     shop.settings("policies: {own: {kind: rules, rules: []}}\n")
     document = shop.compile().document
     look = document["hooks"]["look"]
@@ -229,7 +229,7 @@ REFUSED = {
     },
     "when": (
         a_policy("rules:\n  - match: {}\n    then: allow\n  - match: {}\n    when: call.x\n    then: deny\n"),
-        "NOT_AVAILABLE", f"{P}:7", "CEL",
+        "BINDING_INVALID", f"{P}:8:16", "call has no x",
     ),
     "workflows": (
         lambda shop: shop.write("workflows/phases/plan.md", "Plan.\n"),

@@ -21,6 +21,7 @@ from .guards import Guards
 from .host import WorkspaceHost
 from .linker import Admit, Linker, admit_all, in_profile
 from .plugins import Catalogue
+from .rulebook import unsound
 
 FORMAT: Final = "charter-1"
 _SKILLS: Final = ".system/skills"
@@ -91,6 +92,9 @@ class _Compiler:
             "hooks": {name: guards.hook(source) for name, source in workspace.hooks.items()},
             "policies": {name: guards.policy(source) for name, source in workspace.policies.items()},
         }
+        self.linker.faults.extend(
+            unsound(workspace.policies, parts["policies"], parts["abilities"], self.linker.schemas)
+        )
         self._check_profile()
         return {
             **parts,

@@ -32,6 +32,10 @@ class Origin:
         """Return ``file:line:column`` of what the JSON pointer *inner* leads to within the definition."""
         return self.document.place(self.at + inner, key=key)
 
+    def within(self, inner: str, offset: int) -> str:
+        """Return ``file:line:column`` of what stands in the text at *inner*, *offset* characters into its value."""
+        return self.document.within(self.at + inner, offset)
+
 
 @attrs.frozen(kw_only=True)
 class Source:

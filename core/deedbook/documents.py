@@ -60,6 +60,7 @@ _UNCLEAR: Final = re.compile(
     | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?""",
     re.VERBOSE | re.DOTALL,
 )
+_WORD: Final = re.compile(r"[A-Za-z0-9_]+|[^\s]")
 # Characters on which YAML 1.1 and 1.2 readers disagree (they end a line in one of them), or that YAML does not admit.
 _UNPRINTABLE: Final = re.compile(
     r"[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
@@ -102,6 +103,30 @@ class Document:
     def line(self, at: str = "") -> str:
         """Return ``file:line`` of the key, or of the item of a sequence, at the JSON pointer *at*."""
         return f"{self.path}:{self._position(at, key=True).line}"
+
+    def within(self, at: str, offset: int) -> str:
+        """Return ``file:line:column`` of the word that begins *offset* characters into the string at *at*.
+
+        Found by counting how often the word comes before, since a string is written in many ways (quoted, folded, as a
+        block). Where it is not written as it is read, the place is that of the string.
+        """
+        value: Any = self.value
+        for token in at.split("/")[1:]:
+            key = token.replace("~1", "/").replace("~0", "~")
+            value = value[int(key)] if isinstance(value, list) else value[key]
+        start = self._position(at, key=False)
+        word = _WORD.match(value, offset)
+        if not word:
+            return self.place(at)
+        lines = self.text.split("\n")
+        here = sum(len(line) + 1 for line in lines[: start.line - 1]) + start.column - 1
+        found = self.text.find(word[0], here)
+        for _ in range(value.count(word[0], 0, offset)):
+            found = self.text.find(word[0], found + len(word[0])) if found >= 0 else found
+        if found < 0:
+            return self.place(at)
+        above = self.text.count("\n", 0, found)
+        return f"{self.path}:{above + 1}:{found - self.text.rfind(chr(10), 0, found)}"
 
     def _position(self, at: str, *, key: bool) -> Position:
         if not at:

@@ -248,14 +248,23 @@ _TAKE: Final[Mapping[str, Callable[[Snapshot, Object, Event], None]]] = MappingP
 
 @attrs.define
 class Metrics:
-    """What gates may read as facts: *calls*, the intents of each ability so far, and *usage*, what models spent."""
+    """What gates may read as facts.
+
+    *calls*: the intents of each ability so far; *usage*: what models spent; *started*: when the session began
+    (RFC 3339), empty before it has.
+    """
 
     calls: dict[str, int] = attrs.field(factory=dict)
     usage: dict[str, float] = attrs.field(factory=dict)
+    started: str = ""
 
-    def facts(self) -> dict[str, dict[str, float]]:
-        """Return copies under the names that a gate's ``reads`` uses: ``session.calls`` and ``session.usage``."""
-        return {"session.calls": dict(self.calls), "session.usage": dict(self.usage)}
+    def facts(self) -> dict[str, Any]:
+        """Return copies under the names that a gate's ``reads`` uses, such as ``session.calls``."""
+        return {
+            "session.calls": dict(self.calls),
+            "session.usage": dict(self.usage),
+            "session.started": self.started,
+        }
 
 
 class MetricsFold:
@@ -270,6 +279,8 @@ class MetricsFold:
         if event.type in OUTCOMES:
             name = _ability(event)
             state.calls[name] = state.calls.get(name, 0) + 1
+        elif event.type == "session.start":
+            state.started = event.ts
         elif event.type == "llm.response":
             for member in ("input_tokens", "output_tokens", "cost_usd"):
                 if spent := _spent(event.payload, member):

@@ -1,22 +1,18 @@
 """What a charter says of each hook and policy: when it is asked, about what, and how it judges."""
 
-import re
-from typing import Any, Final
+from typing import Any
+
+import attrs
 
 from .contracts import GateSpec
 from .declarations import HookSource, PolicySource
-from .errors import BindingError
 from .lifecycle import EVENTS
 from .linker import Linker, at, declared
 from .match import Match
 from .plugins import implementations
-from .rules import Rules
+from .rules import Rules, problems
 from .schema import suggest
-
-FACTS: Final = frozenset({"session.calls", "session.usage", "context.state"})
-"""The facts beyond a call that gates may read."""
-
-_IN_RULE: Final = re.compile(r"\$\.rules\[([0-9]+)\]").match
+from .sight import FACTS
 
 
 class Guards:
@@ -74,8 +70,10 @@ class Guards:
         linked = self._linker.link("policy", source.kind, source.place)
         if linked is None:
             return None
+        reads = frozenset(linked.spec.reads)
         if linked.made is Rules:
             self._check_rules(source)
+            reads = frozenset(map(str, source.settings.get("reads", ())))
         else:
             who, of = f"policy kind {source.kind!r}", declared(linked, "settings")
             self._linker.check(source.settings, linked.spec.settings, who, at(source), declared=of)
@@ -87,19 +85,16 @@ class Guards:
             "inline": source.inline,
             "place": source.place,
             "rules": [source.rule_place(index) for index in range(len(rules) if isinstance(rules, list) else 0)],
-            **self._gate(linked.spec, source.place),
+            **self._gate(attrs.evolve(linked.spec, reads=reads), source.place),
         }
 
     def _check_rules(self, source: PolicySource) -> None:
-        """Say now what the kernel's own policy kind would say when it is constructed, each at the line of its rule."""
-        host: Any = None
-        try:
-            Rules(source.settings, host)
-        except BindingError as problem:
-            for each in problem.errors:
-                rule = _IN_RULE(each.message)
-                place = source.rule_place(int(rule[1])) if rule else source.place
-                self._linker.refuse(each.code, each.message, place)
+        """Say now what the kernel's own policy kind would say when it is constructed, each at its own place."""
+        for problem in problems(source.settings):
+            place = source.origin.line(problem.pointer)
+            if problem.at is not None:
+                place = source.origin.within(problem.pointer, problem.at)
+            self._linker.faults.append(problem.as_fault(place))
 
     def _check_match(self, source: HookSource | PolicySource) -> None:
         if source.match is not None:
@@ -107,7 +102,7 @@ class Guards:
                 Match.compile(source.match, source.place, at=("match",))
 
     def _gate(self, spec: GateSpec, place: str) -> dict[str, Any]:
-        for name in sorted(spec.reads - FACTS):
+        for name in sorted(spec.reads - FACTS.keys()):
             why = f"reads {name!r}, which is no fact{suggest(name, FACTS)}; facts: {', '.join(sorted(FACTS))}"
             self._linker.refuse("BINDING_INVALID", why, place)
         return {"reads": sorted(spec.reads), "pure": spec.pure, "rewrites": spec.rewrites}
