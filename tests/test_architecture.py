@@ -33,6 +33,7 @@ FLOORS = (
         "files": "open beneath a root held by descriptor, without following links; atomic replace",
         "lifecycle": "the events that hooks answer, and the one table of what each of them is",
         "lint": "what a schema from outside may hold: every keyword known, every budget kept",
+        "migrations": "what sources of older forms said, and how it is said now",
         "report": "what a verification found, for people and as JSON",
         "routing": "which skill a prompt asks for: deterministic, without a model",
         "syntax": "the syntax tree of a condition in CEL, as its engine checked it",
@@ -93,6 +94,8 @@ FLOORS = (
     ("bindings", {
         "bindings": "a charter, bound: everything it names constructed, every ability a `Bound`",
         "store": "charters and their sources, kept once per digest; what the last start found",
+        "locks": "which charter is in force: kept per digest, pinned by `deedbook.lock`",
+        "registry": "what is wrong with the abilities of a workspace, and what could be better; nothing is begun",
     }),
     ("judge", {
         "callers": "who asks, and what they may use, at each place of a run",

@@ -32,6 +32,7 @@ from .documents import Document, pointer
 from .errors import DomainError, SourceError, fault, raise_all
 from .files import Folder
 from .lifecycle import ALIASES
+from .migrations import guard_message, old_guards
 from .schema import Schemas, Validator, Violation, data_folder, foreign, suggest
 from .sources import SYSTEM, entries, files, front_matter, load_yaml, read
 
@@ -47,6 +48,7 @@ __all__ = [
     "Source",
     "Workspace",
     "load_workspace",
+    "survey_workspace",
     "told_state",
 ]
 
@@ -79,13 +81,25 @@ _SHORT: Final = 40
 
 def load_workspace(root: Path, schemas: Schemas | None = None) -> Workspace:
     """Read the workspace at *root*. Raises `SourceError` with every fault of every file."""
+    found, faults = survey_workspace(root, schemas)
+    raise_all(SourceError, faults)
+    assert found is not None
+    return found
+
+
+def survey_workspace(root: Path, schemas: Schemas | None = None) -> tuple[Workspace | None, list[DomainError]]:
+    """Read what can be read of the workspace at *root*, and return it with every fault of every file.
+
+    Without settings that can be read there is no workspace; files with faults are left out of it.
+    """
     here = root.absolute()
     try:
         folder = Folder.at(here)
     except FileNotFoundError:
         raise SourceError(fault("WORKSPACE_NOT_FOUND", f"there is no folder {here}")) from None
     with folder:
-        return _Loader(here, folder, schemas or Schemas.load(data_folder("schemas"))).load()
+        loader = _Loader(here, folder, schemas or Schemas.load(data_folder("schemas")))
+        return loader.load(), loader.faults
 
 
 def told_state(folder: Folder, root: Path) -> Path | None:
@@ -115,12 +129,11 @@ class _Loader:
         self._structure = _converter().structure
         self._settings: Document | None = None
 
-    def load(self) -> Workspace:
+    def load(self) -> Workspace | None:
         self._strays()
         self._settings = self._checked(SETTINGS, "deedbook_v1")
         made = self._workspace(self._settings.value if self._settings else {})
-        raise_all(SourceError, self.faults)
-        return attrs.evolve(made, digests=self.digests)
+        return attrs.evolve(made, digests=self.digests) if self._settings else None
 
     def _workspace(self, said: Any) -> Workspace:
         self._refuse_later(said)
@@ -314,17 +327,19 @@ class _Loader:
         if document is None:
             return None
         self.digests[path] = document.digest
+        old = list(old_guards(schema, document.value))
+        for guard in old:
+            why = guard_message(guard.rpartition("/")[2])
+            self._refuse("SOURCE_INVALID", why, document.place(guard, key=True))
         violations = self._validator(schema).violations(document.value)
         for violation in violations:
+            if violation.pointer and any(f"{guard}/".startswith(f"{violation.pointer}/") for guard in old):
+                continue  # said already
             unknown = violation.message.startswith("unknown key")
             said = f"{_found(document, violation)}{violation.message}"
             why = f"{violation.path.removeprefix('$.')}: {said}" if violation.pointer else said
-            if unknown and violation.pointer.endswith("/guardrail"):
-                why = (
-                    "guardrail: is now said with hooks.pre_create, hooks.pre_call and hooks.post_call; name hooks there"
-                )
             self._refuse("SOURCE_INVALID", why, document.place(violation.pointer, key=unknown))
-        return None if violations else document
+        return None if violations or old else document
 
     def _validator(self, schema: str) -> Validator:
         # These schemas are asked a few times at start: interpreting them costs a twentieth of compiling them.

@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "run": "Take a request through hooks, skill and roles to an answer.",
         "call": "Use one ability through the door, in a session of its own.",
         "abilities": "List what the workspace declares.",
+        "registry": "Check what the workspace declares: `registry lint`.",
         "sessions": "List the sessions; `sessions close` ends an interrupted one.",
         "verify": "Check ledgers: bytes and structure.",
         "replay": "Tell a session's story from its ledger; nothing is called again.",

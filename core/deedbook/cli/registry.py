@@ -1,0 +1,60 @@
+"""``deedbook registry``: the abilities of the workspace, checked before anybody uses them."""
+
+from pathlib import Path
+
+import click
+
+from .common import Asked, Suggesting, json_option
+from .output import as_json, message, say
+
+
+@click.group("registry", cls=Suggesting)
+def command() -> None:
+    """Check what the workspace declares."""
+
+
+@command.command("lint")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
+@json_option
+@click.pass_obj
+def lint(asked: Asked, files: tuple[Path, ...]) -> int:
+    """Check every ability, or those in FILE, and print all that is wrong with file, line and column.
+
+    Plugins are imported, since they say what they take; nothing is started and nothing is written. With errors the exit
+    status is 1; notes alone leave it 0.
+    """
+    import attrs
+
+    from deedbook.kernel import VERSION
+    from deedbook.plugins import discover
+    from deedbook.registry import survey
+    from deedbook.report import counted
+    from deedbook.sources import find_workspace
+    from deedbook.terminal import plain
+
+    root = find_workspace(Path(asked.workspace)).absolute()
+    made = survey(root, discover(), kernel=VERSION, files=[_within(root, file) for file in files])
+    if asked.json:
+        as_json(
+            {
+                "schema_version": "v1",
+                "ok": made.ok,
+                "abilities": list(made.abilities),
+                "findings": [attrs.asdict(each) for each in made.findings],
+            }
+        )
+        return 0 if made.ok else 1
+    for each in made.findings:
+        code = f" [{each.code}]" if each.code else ""
+        say(plain(f"{each.level}: {each.place or 'workspace'}: {each.message}{code}"))
+    errors = sum(each.level == "error" for each in made.findings)
+    told = f"{counted(errors, 'error')}, {counted(len(made.findings) - errors, 'note')}"
+    looked = f"{len(made.abilities)} {'ability' if len(made.abilities) == 1 else 'abilities'}"
+    message(f"{looked} checked: {told}")
+    return 0 if made.ok else 1
+
+
+def _within(root: Path, file: Path) -> str:
+    """Return a file as the workspace's places name it: relative to its root."""
+    place = Path.cwd() / file
+    return str(place.relative_to(root)) if place.is_relative_to(root) else str(file)

@@ -1,0 +1,52 @@
+"""What sources of older forms said, found wherever it stands, and how it is said now."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+OLD_GUARDS: Final = frozenset({"guardrail", "guardrails", "guard", "guards"})
+"""Keys that once said in one word what guards an ability."""
+
+_FREE: Final = frozenset({"with", "schema_in", "schema_out"})
+_SECTIONS: Final[Mapping[str, str]] = {"ability_v1": "", "deedbook_v1": "abilities"}
+
+
+def old_guards(schema: str, value: Any) -> Iterator[str]:
+    """Yield where a file that *schema* is for has an old guard key: JSON pointers, also into what is nested.
+
+    What belongs to others, a plugin's settings and the schemas of arguments and results, may use any word.
+    """
+    section = _SECTIONS.get(schema)
+    if section is None or not isinstance(value, dict):
+        return
+    abilities = {"": value} if not section else value.get(section, {})
+    for name, ability in abilities.items() if isinstance(abilities, dict) else ():
+        at = f"/{section}/{_step(name)}" if section else ""
+        if isinstance(ability, dict):
+            for key, inner in ability.items():
+                if key not in _FREE:
+                    yield from _found(key, inner, at)
+
+
+def _found(key: str, value: Any, above: str) -> Iterator[str]:
+    at = f"{above}/{_step(key)}"
+    if key in OLD_GUARDS:
+        yield at
+    elif isinstance(value, dict):
+        for inner, part in value.items():
+            yield from _found(inner, part, at)
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _found(str(index), part, at)
+
+
+def guard_message(key: str) -> str:
+    """Return what to write instead of an old guard key."""
+    return (
+        f"{key}: one word for all guards is no longer read. Define hooks in .system/hooks/*.yaml and name them in the "
+        "ability: hooks.pre_create for preflight (PreAbilityCreate), hooks.pre_call for what guards a call "
+        f"(PreAbilityCall), hooks.post_call for telemetry (PostAbilityCall); then take {key} out"
+    )
+
+
+def _step(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
