@@ -1,0 +1,81 @@
+"""What a start costs with ten thousand abilities, beside reading the one file that it needs (T9)."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any, Final
+
+import orjson
+
+from benchmarks.measures import Line, Measure, Note
+from deedbook import open_kernel
+from deedbook.plugins import Catalogue, discover
+from deedbook_testing.lab import OfferedDistribution
+
+_MANY: Final = 10_000
+_FEW: Final = 1_000
+_ROUNDS: Final = 9
+
+
+class _Installed(OfferedDistribution):
+    """A distribution whose code has a digest, as one has that pip installed from a wheel."""
+
+    def read_text(self, filename: str) -> str | None:
+        return "module.py,,\n" if filename == "RECORD" else super().read_text(filename)
+
+    def locate_file(self, path: Any) -> Any:
+        return Path(__file__)
+
+
+def run() -> Iterator[Line]:
+    """Start a workspace cold, then warm, again and again, in turns with reading its charter as JSON."""
+    with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
+        root, catalogue = _workspace(Path(folder) / "many", _MANY), _catalogue()
+        cold = _seconds(lambda: _start(root, catalogue))
+        charter = next(root.glob(".deedbook/charters/*/charter.json"))
+        rounds = [
+            (_seconds(lambda: _start(root, catalogue)), _seconds(lambda: orjson.loads(charter.read_bytes())))
+            for _ in range(_ROUNDS)
+        ]
+        small = _workspace(Path(folder) / "few", _FEW)
+        linear = cold / (_seconds(lambda: _start(small, catalogue)) * _MANY / _FEW)
+    yield Measure("10,000 abilities: warm start to reading the index", "at most", 3, median(w / i for w, i in rounds))
+    yield Measure("10,000 abilities: cold start to ten times that of 1,000", "at most", 1.3, linear)
+    yield Note(f"a cold start took {cold / median(w for w, _ in rounds):.0f} times a warm one")
+
+
+def _start(root: Path, catalogue: Catalogue) -> None:
+    open_kernel(root, catalogue=catalogue).close()
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = process_time()
+    work()
+    return process_time() - begun
+
+
+def _catalogue() -> Catalogue:
+    points = [
+        ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
+        ("deedbook.policy_kinds", "rules", "deedbook.rules:Rules"),
+    ]
+    return discover([_Installed("benchmarks", points)])
+
+
+def _workspace(root: Path, abilities: int) -> Path:
+    """Write that many abilities, a file each, with schemas that differ."""
+    folder = root / ".system" / "registry" / "low-level"
+    folder.mkdir(parents=True)
+    rules = [{"match": {"effects": ["none", "read"]}, "then": "allow"}]
+    settings = {"schema_version": "v1", "policies": {"baseline": {"kind": "rules", "rules": rules}}}
+    (root / ".system" / "deedbook.yaml").write_bytes(orjson.dumps(settings))
+    for number in range(abilities):
+        (folder / f"a{number:05}.yaml").write_text(
+            f"schema_version: v1\nid: area/a{number:05}\nsummary: Echo a text back, as number {number} does.\n"
+            f"handler: {{tool: echo}}\ntags: [group-{number % 50}]\ntimeout_ms: 5000\n"
+            f"routing_hints: {{intents: [word{number}, other{number % 100}], scopes: [text]}}\n"
+            f"schema_in: {{type: object, properties: {{text: {{type: string, maxLength: {number % 500 + 1}}}}}}}\n"
+        )
+    return root
