@@ -110,6 +110,7 @@ FLOORS = (
     }),
     ("door", {
         "door": "the one door, in nine steps: start reading here",
+        "explanation": "why a call is decided as it is: every step, who said what and where that is written",
         "whatif": "what would change under another charter: counted, the weightiest changes kept",
     }),
     ("runs", {

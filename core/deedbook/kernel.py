@@ -2,11 +2,11 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import attrs
 
@@ -87,13 +87,7 @@ class Kernel:
 
     def principal(self, name: str) -> Principal:
         """Return a declared principal; raises `BindingError`."""
-        declared = self.bindings.charter.document["principals"]
-        if name not in declared:
-            known = ", ".join(sorted(declared)) or "none"
-            why = f"principal {name!r} is not declared{suggest(name, declared) or '.'} Declared: {known}"
-            raise BindingError(fault("USAGE", why))
-        entry = declared[name]
-        return Principal(name, entry["via"] or "cli", frozenset(entry["roles"]), entry["on_behalf_of"])
+        return declared_principal(self.bindings.charter.document, name)
 
     def close(self) -> None:
         """Let go of the workspace; end its sessions first, since each writes its head into the workspace ledger."""
@@ -198,6 +192,17 @@ def _record(ledger: WorkspaceLedger, opened: Opened) -> None:
         "tighter": list(opened.changes.tighter),
     }
     write(ledger, "ledger.charter", payload)
+
+
+def declared_principal(document: Mapping[str, Any], name: str) -> Principal:
+    """Return a principal that a charter's *document* declares; raises `BindingError`."""
+    declared = document["principals"]
+    if name not in declared:
+        known = ", ".join(sorted(declared)) or "none"
+        why = f"principal {name!r} is not declared{suggest(name, declared) or '.'} Declared: {known}"
+        raise BindingError(fault("USAGE", why))
+    entry = declared[name]
+    return Principal(name, entry["via"] or "cli", frozenset(entry["roles"]), entry["on_behalf_of"])
 
 
 @contextmanager

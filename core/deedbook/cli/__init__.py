@@ -35,6 +35,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "replay": "Tell a session's story from its ledger; nothing is called again.",
         "tree": "Show what caused what in a session.",
         "export": "Write a session in another form.",
+        "explain": "Say step by step what would decide about a call, and where that is written.",
         "whatif": "Say what another charter would have decided about recorded calls.",
         "lock": "Compile the charter, show what changed, and pin it.",
     }

@@ -1,12 +1,11 @@
 """``deedbook call``: one ability, in a session of its own."""
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import Asked, json_option, principal_option, profile_option
+from .common import Asked, json_option, principal_option, profile_option, read_arguments
 from .output import spelled
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def command(asked: Asked, ability: str, text: str, profile: str | None, principa
     """Use ABILITY through the door and print its result as JSON."""
     from .acting import act
 
-    args = _args(text)
+    args = read_arguments(text)
     return act(asked, "call", lambda session: _call(session, ability, args), profile=profile, principal=principal)
 
 
@@ -40,24 +39,3 @@ def _call(session: "Session", ability: str, args: Any) -> "Ending":
         return Ending.failed(result.error)
     shown = spelled(json.dumps(result.value, ensure_ascii=False, indent=2))
     return Ending(FINE, shown, members={"result": result.value})
-
-
-def _args(text: str) -> Any:
-    """Return the arguments, refused where they are not JSON; large integers are for the ability to refuse."""
-    from deedbook.canonical import parse
-    from deedbook.errors import IntakeError
-
-    try:
-        raw = _read() if text == "-" else text.encode()
-        parse(raw, big_integers="string")
-        return json.loads(raw)
-    except IntakeError as problem:
-        raise click.BadParameter(str(problem), param_hint="--args") from None
-    except UnicodeEncodeError:
-        raise click.BadParameter("not UTF-8", param_hint="--args") from None
-
-
-def _read() -> bytes:
-    from deedbook.canonical import MAX_BYTES
-
-    return sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""

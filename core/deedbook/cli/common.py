@@ -1,5 +1,7 @@
 """What several commands share: who was asked for what, options, and how places are shown."""
 
+import json
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -100,3 +102,27 @@ def shown(place: Path) -> str:
         if place.is_relative_to(here):
             return str(place.relative_to(here))
     return str(place)
+
+
+def read_arguments(text: str) -> Any:
+    """Return the JSON of ``--args`` (``-``: of standard input); large integers are for the ability to refuse.
+
+    Raises `click.BadParameter` for what is no JSON.
+    """
+    from deedbook.canonical import parse
+    from deedbook.errors import IntakeError
+
+    try:
+        raw = _read() if text == "-" else text.encode()
+        parse(raw, big_integers="string")
+        return json.loads(raw)
+    except IntakeError as problem:
+        raise click.BadParameter(str(problem), param_hint="--args") from None
+    except UnicodeEncodeError:
+        raise click.BadParameter("not UTF-8", param_hint="--args") from None
+
+
+def _read() -> bytes:
+    from deedbook.canonical import MAX_BYTES
+
+    return sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
