@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 from commandline import Place, starter
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from deedbook import Decision, Err
 from deedbook.bindings import EVERYTHING, Caller
 from deedbook.canonical import admit, decode
+from deedbook.errors import BindingError
 from deedbook.explanation import Explanation, explain
 from deedbook.judge import Circumstances
 from deedbook.kernel import LOCAL, bound_for_judging
@@ -194,18 +195,23 @@ matches = st.fixed_dictionaries(
     },
 )
 rules = st.lists(
-    st.fixed_dictionaries({"match": matches, "then": st.sampled_from(["allow", "ask", "deny"])}), max_size=5
+    st.fixed_dictionaries({"match": matches, "then": st.sampled_from(["allow", "ask", "deny"])}),
+    max_size=5,
+    unique_by=lambda rule: str(rule["match"]),
 )
 calls = st.dictionaries(st.sampled_from(["n", "path"]), values, max_size=2)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(rules=rules, default=st.sampled_from(["allow", "ask", "deny"]), args=st.lists(calls, min_size=1, max_size=4))
 def test_explain_agrees_with_what_the_door_then_does(lab: Any, rules: Any, default: str, args: Any) -> None:
     """Law: for any rules and any call, the outcome, the code, the reason and who decides are those of the door."""
     lab.tool("act", lambda args, ctx: args)
     lab.settings(policies={"random": {"kind": "rules", "rules": rules, "default": default}})
-    session = lab.session()
+    try:
+        session = lab.session()
+    except BindingError:
+        reject()  # two rules about the same calls
     for each in args:
         found, got = explained(lab, "act", each), session.call("act", each)
         if isinstance(got, Err):

@@ -200,8 +200,9 @@ class _Steps:
         facts = facts_of(bound.id, self.document["abilities"][bound.id])
         decides = decision.signals.get("rule")
         for index, rule in enumerate(entry["settings"]["rules"][: decides if type(decides) is int else None]):
-            keys = " and ".join(_not_holding(rule, call, facts)) or "when"
-            yield {"rule": gate.rules[index], "then": rule["then"], "why": f"its match on {keys} does not hold"}
+            keys = " and ".join(_not_holding(rule, call, facts))
+            why = f"its match on {keys} does not hold" if keys else "its condition (when) is not true"
+            yield {"rule": gate.rules[index], "then": rule["then"], "why": why}
 
 
 def _ended(verdict: Verdict) -> bool:

@@ -215,7 +215,7 @@ def bound_for_judging(workspace: Workspace, catalogue: Catalogue | None = None) 
     with Folder.at(workspace.root) as root:
         charter = compile_charter(workspace, found, kernel=VERSION)
         host = ReadingHost(root, workspace.file_roots, site.hidden, site.secret_values())
-        yield freeze(charter, found, host, Schemas.load(data_folder("schemas")), only_judging=True)
+        yield freeze(charter, found, host, Schemas.load(data_folder("schemas")), lazily=True, only_judging=True)
 
 
 def close_session(workspace: Workspace, identity: str) -> int:

@@ -323,13 +323,16 @@ class _Reading:
 
     def _call(self, seq: int, line: bytes, who: re.Match[bytes], name: str, standing: Standing | None) -> Recorded:
         assert self.told is not None
-        start = line.index(b'"ts":"', 0, who.start()) + 6
         principal = who[1].decode() if who[1] else ""
-        ts, span = line[start : start + 24].decode(), who[2].decode()
+        ts, span = self._moment(line, who), who[2].decode()
         call = Recorded(self.told, seq, ts, span, name, "", principal, standing, None, b"null", b"null")
         if self.wanted:
             call.facts = {**self.spent.facts(), "context.state": self.state.state if self.state else None}
         return call
+
+    def _moment(self, line: bytes, who: re.Match[bytes]) -> str:
+        start = line.index(b'"ts":"', 0, who.start()) + 6
+        return line[start : start + 24].decode()
 
     def _with_minutes(self, call: Recorded, cause: str, payload: bytes) -> Recorded:
         call.fired, call.checked = self._minutes(cause)
@@ -373,12 +376,12 @@ class _Reading:
         """Return which types of events facts are made of, if any is wanted."""
         if not self.wanted:
             return None
-        named = {name.encode() for name in (*OUTCOMES, "llm.response")}
+        named = {name.encode() for name in (*OUTCOMES, "llm.response", "session.start")}
         return lambda name: name in named or name.startswith(b"context.")
 
     def _fold(self, line: bytes, who: re.Match[bytes], name: str) -> None:
         payload = decode(line[who.end() : -1])
-        event = Event(0, name, "runtime", None, who[2].decode(), None, "", payload)
+        event = Event(0, name, "runtime", None, who[2].decode(), None, self._moment(line, who), payload)
         self.spent = self.metrics.step(self.spent, event)
         self.state = self.context.step(self.state, event)
 

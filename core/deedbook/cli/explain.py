@@ -80,21 +80,22 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
         raw = admit(without_big_integers(args) if bound and bound.big_integers else args)
     except IntakeError as problem:
         raise DeedbookError(problem.error) from None
-    when = Circumstances(timestamp(time.time()), "explained", _facts(wish.facts))
+    now = timestamp(time.time())
+    when = Circumstances(now, "explained", _facts(wish.facts, now))
     return explain(
         Asking(bindings, caller, ability, decode(raw), raw, when), lambda _gate, _call: None, _places(source)
     )
 
 
-def _facts(given: tuple[str, ...]) -> dict[str, Any]:
-    """Return the facts of an empty session, and what was given in their place."""
+def _facts(given: tuple[str, ...], now: str) -> dict[str, Any]:
+    """Return the facts of a session that begins *now*, and what was given in their place."""
     from deedbook.canonical import parse
     from deedbook.errors import IntakeError
     from deedbook.folds import MetricsFold
-    from deedbook.guards import FACTS
     from deedbook.schema import suggest
+    from deedbook.sight import FACTS
 
-    facts: dict[str, Any] = {**MetricsFold().start().facts(), "context.state": None}
+    facts: dict[str, Any] = {**MetricsFold().start().facts(), "session.started": now, "context.state": None}
     for each in given:
         name, equals, value = each.partition("=")
         if not equals or name not in FACTS:
