@@ -22,6 +22,7 @@ FLOORS = (
         "contracts": "the whole plugin contract: what plugins declare, are given and answer",
         "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
         "paths": "what a path beneath a root may look like, and how it is shown in messages",
+        "supervisor": "the process that starts a program, and kills all that it leaves behind",
         "terminal": "text that is safe to print, whoever wrote it",
     }),
     ("bytes", {
@@ -34,6 +35,7 @@ FLOORS = (
         "lifecycle": "the events that hooks answer, and the one table of what each of them is",
         "lint": "what a schema from outside may hold: every keyword known, every budget kept",
         "migrations": "what sources of older forms said, and how it is said now",
+        "programs": "one program in a process of its own: pipes, limits, its supervisor's word",
         "report": "what a verification found, for people and as JSON",
         "routing": "which skill a prompt asks for: deterministic, without a model",
         "syntax": "the syntax tree of a condition in CEL, as its engine checked it",
@@ -50,6 +52,7 @@ FLOORS = (
         "sealed": "values that a ledger commits to by salted digest while their bytes lie beside it",
         "shape": "what a plugin's class has to be: its `spec`, its constructor, its methods",
         "story": "one event in one line for people",
+        "workers": "programs in processes of their own, with a hard limit; kept alive or run once",
     }),
     ("parts", {
         "bound": "an ability, ready to be called: one immutable record of all that its calls need",
@@ -62,6 +65,7 @@ FLOORS = (
         "host": "what a plugin is given when it is constructed: secrets, and files beneath the roots",
         "instances": "values that a JSON Schema accepts, a few for each, the plainest first",
         "inventory": "what the sources of a workspace are made of: names and bytes, without reading what they say",
+        "host": "what a plugin is given when it is constructed: secrets, files beneath the roots, programs",
         "plugins": "entry points to a catalogue without importing; then load one, and check it",
         "reader": "reading ledgers plainly, for folds and listings: no lock, no repair",
         "rules": "the policy kind `rules`: the first match decides",

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
         Entry,
         Event,
         Failed,
-        Fold,
         GateSpec,
         HandlerSpec,
         Host,
         Json,
         Object,
         Principal,
+        Ran,
         Run,
         Secret,
         Skill,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         transform,
     )
     from .errors import DeedbookError, DomainError, Err, Ok, Result
+    from .folds import Fold
     from .kernel import Kernel, open_kernel
     from .session import Session
 
@@ -56,6 +57,7 @@ __all__ = [
     "Object",
     "Ok",
     "Principal",
+    "Ran",
     "Result",
     "Run",
     "Secret",
@@ -88,6 +90,8 @@ def _room(name: str) -> str:
             return "kernel"
         case "Session":
             return "session"
+        case "Fold":
+            return "folds"
         case "DeedbookError" | "DomainError" | "Err" | "Ok" | "Result":
             return "errors"
         case _:

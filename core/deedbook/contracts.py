@@ -1,9 +1,8 @@
 """The plugin contract, version 1.
 
 Every plugin is a class named by an entry point. Its ``spec`` declares, construction binds (once, at freeze), the call
-works. What a plugin may import from the kernel is this module, through ``from deedbook import …``; everything else
-may change. The groups: ``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks``, ``.policy_kinds``,
-``.skill_loaders`` and ``.packs``.
+works. What a plugin may import is this module, through ``from deedbook import …``; all else may change. The groups:
+``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks``, ``.policy_kinds``, ``.skill_loaders`` and ``.packs``.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -17,10 +16,8 @@ Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 Object: TypeAlias = Mapping[str, Any]
 Effects: TypeAlias = Literal["none", "read", "write", "irreversible"]
 Outcome: TypeAlias = Literal["allow", "transform", "ask", "deny"]
-
 PATHS: Final = ("/path", "/file_path", "/paths")  # the arguments that are paths, where an ability says nothing else
 
-S = TypeVar("S")
 Spec_co = TypeVar("Spec_co", covariant=True)
 Made_co = TypeVar("Made_co", covariant=True)
 
@@ -177,6 +174,15 @@ class Entry:
     size: int
 
 
+@attrs.frozen
+class Ran:
+    """What a program came to: its exit status (minus the signal that ended it), and what it wrote to its outputs."""
+
+    status: int
+    out: bytes
+    err: bytes
+
+
 class Host(Protocol):
     """The kernel's side of binding: given once, when a plugin is constructed.
 
@@ -204,6 +210,21 @@ class Host(Protocol):
         """Return a copy of the kernel's schema of that id, such as ``plan_v1``, to show it to a model.
 
         It is what a completion request's ``response_schema`` names. Raises `Failed` with ``SCHEMA_UNKNOWN``.
+        """
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] = {},
+        cwd: str = "",
+        seconds: float,
+        limit: int = 1_048_576,
+    ) -> Ran:
+        """Run a program, without a shell; what it started is killed when it ends, is late, floods, or the kernel dies.
+
+        *limit*: bytes of each output. `Failed`: ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``, ``WORKER_BROKEN``.
         """
 
 
@@ -377,13 +398,3 @@ class Event:
     parent: str | None
     ts: str
     payload: Object
-
-
-class Fold(Protocol[S]):
-    """State from events; every state in Deedbook is one."""
-
-    def start(self) -> S:
-        """Return the state before the first event."""
-
-    def step(self, state: S, event: Event) -> S:
-        """Return the state after *event*."""

@@ -51,6 +51,9 @@ CODES: Mapping[str, Code] = MappingProxyType(
         # run: the effect was tried
         "TOOL_ERROR": Code("run", 1, "a handler raised"),
         "TOOL_TIMEOUT": Code("run", 1, "a handler passed its time limit"),
+        "OUTPUT_TOO_LARGE": Code("run", 1, "a program wrote more than it may; it was killed"),
+        "NOT_STARTED": Code("run", 1, "a program could not be started: none of that name, not executable, no folder"),
+        "WORKER_BROKEN": Code("run", 1, "a program that is kept alive died, or answered with anything but one line"),
         "CANCELLED": Code("run", 130, "the call was cancelled"),
         "OUTCOME_UNKNOWN": Code("run", 1, "the call was begun and its outcome was lost"),
         "PROVIDER_ERROR": Code("run", 1, "a model provider failed"),

@@ -169,6 +169,16 @@ class Folder:
             os.unlink(name, dir_fd=folder)
             os.fsync(folder)
 
+    @contextmanager
+    def held(self, path: str = "") -> Iterator[int]:
+        """Hold a folder (``""``: this one) by a descriptor of its own, for a program to work in."""
+        with self._explained(path):
+            fd = self._descend(_parts(path) if path else ())
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
     def sync(self) -> None:
         """Make the names in this folder durable."""
         os.fsync(self._fd)

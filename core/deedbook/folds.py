@@ -7,21 +7,42 @@ run live behind a writer and afterwards over a file, and come to the same.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
-from .contracts import Event, Fold, Object
+from .contracts import Event, Object
 from .events import OUTCOMES
 from .story import summary, tell
 from .terminal import plain
 
-__all__ = ["Metrics", "MetricsFold", "Snapshot", "SnapshotFold", "Tree", "TreeFold", "fold", "plain", "transcript"]
+__all__ = [
+    "Fold",
+    "Metrics",
+    "MetricsFold",
+    "Snapshot",
+    "SnapshotFold",
+    "Tree",
+    "TreeFold",
+    "fold",
+    "plain",
+    "transcript",
+]
 
 S = TypeVar("S")
 
 NAMED_BY: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool_name", "llm": "ability", "flow": "flow"})
 """Which member of an intent or an outcome names the ability, by the first part of the event's type."""
+
+
+class Fold(Protocol[S]):
+    """State from events; every state in Deedbook is one."""
+
+    def start(self) -> S:
+        """Return the state before the first event."""
+
+    def step(self, state: S, event: Event) -> S:
+        """Return the state after *event*."""
 
 
 def fold(how: Fold[S], events: Iterable[Event]) -> S:

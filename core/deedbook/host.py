@@ -2,15 +2,16 @@
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from typing import Any, BinaryIO, Final, NoReturn
 from unicodedata import category, normalize
 
-from .contracts import Entry, Failed
+from .contracts import Entry, Failed, Ran
 from .errors import BindingError, FileRefused, SchemaError, fault
 from .files import Conflict, Folder
 from .schema import Schemas, suggest
+from .workers import LIMIT, Workers
 
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
 """Parts of paths at and below which no tool writes, in whatever case."""
@@ -43,7 +44,8 @@ class WorkspaceHost:
 
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
     read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
-    *asked* are the secrets that somebody wanted.
+    Without *workers* it runs no programs: the charter is still being compiled. *asked* are the secrets that somebody
+    wanted.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class WorkspaceHost:
         hidden: Sequence[str],
         secrets: Mapping[str, str | None],
         schemas: Schemas | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self._folder = folder
         self._roots = tuple(_normal(root) for root in roots)
@@ -60,6 +63,7 @@ class WorkspaceHost:
         self._secrets = secrets
         self._schemas = schemas or Schemas({})
         self.asked: set[str] = set()
+        self._workers = workers
 
     def secret(self, name: str) -> HeldSecret:
         """Return a declared secret; raises `BindingError`."""
@@ -106,6 +110,29 @@ class WorkspaceHost:
             return deepcopy(dict(self._schemas.document(name)))
         except SchemaError as problem:
             raise Failed("SCHEMA_UNKNOWN", problem.errors[0].message) from None
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] = {},
+        cwd: str = "",
+        seconds: float,
+        limit: int = LIMIT,
+    ) -> Ran:
+        """Run a program in a folder that plugins may reach, held by descriptor; raises `Failed`."""
+        if self._workers is None:
+            raise Failed("NOT_STARTED", "no program is run while the charter is compiled; run it in the call")
+        place = self._reach(cwd, folder=True)
+        with ExitStack() as held:
+            try:
+                with _explained(place):
+                    folder = held.enter_context(self._folder.held(place))
+            except OSError as problem:
+                why = f"the working directory {place!r} cannot be entered: {problem.strerror}"
+                raise Failed("NOT_STARTED", why) from None
+            return self._workers.run(argv, stdin=stdin, env=env, cwd=folder, seconds=seconds, limit=limit)
 
     def _reach(self, path: str, *, folder: bool = False) -> str:
         """Return *path*, normal; raises `Failed` if a plugin may not reach it."""

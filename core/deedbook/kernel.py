@@ -31,6 +31,7 @@ from .session import Session
 from .site import Site
 from .sources import SYSTEM, find_workspace
 from .store import Start, Store
+from .workers import Workers
 from .workspace import load_workspace, told_state
 
 VERSION: Final = "0.1.0"
@@ -50,6 +51,7 @@ class Kernel:
     ledger: WorkspaceLedger
     sealer: Sealer
     host: WorkspaceHost
+    workers: Workers
     held: ExitStack
 
     def session(
@@ -179,9 +181,11 @@ def _made(
     held.callback(ledger.close)
     opened = choose(Store(state), root, lambda opened: _record(ledger, opened))
     schemas = Schemas.load(data_folder("schemas"))
-    host = WorkspaceHost(root, site.file_roots, site.hidden, site.secret_values(), schemas)
+    secrets = site.secret_values()
+    workers = held.enter_context(Workers(private=any(secrets.values())))
+    host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers)
     bindings = freeze(opened.charter, catalogue, host, schemas, lazily=lazily)
-    return Kernel(site, opened, bindings, schemas, state, ledger, sealer, host, held)
+    return Kernel(site, opened, bindings, schemas, state, ledger, sealer, host, workers, held)
 
 
 def _record(ledger: WorkspaceLedger, opened: Opened) -> None:

@@ -1,0 +1,401 @@
+"""What stands between the kernel and the programs it runs: a program of its own, ``python -I -S supervisor.py``.
+
+It imports nothing but the standard library, has one thread and an empty environment. One *forker* serves a `Workers`;
+for each program it forks a *supervisor*, which starts the program in a session of its own, waits until that ends, is to
+end, or the kernel is gone, kills everything the program left behind, and only then says how it ended. Descriptors come
+by SCM_RIGHTS; a program's output never passes through here.
+
+On Linux a supervisor adopts what its program's descendants leave behind (``PR_SET_CHILD_SUBREAPER``), so that nobody
+gets away by forking twice or by ``setsid``. Where Landlock can scope signals (Linux 6.12), a program can neither signal
+nor inspect a process that it did not start itself. Where it cannot, a program that kills its supervisor leaves orphans
+to the forker, which kills them; one that kills both first gets away. On macOS there is neither: the program's process
+group is killed, and what left it lives on.
+"""
+
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NoReturn
+
+START: Final = b"+"
+"""To the forker, with descriptors: the control socket, standard input, output, error, and perhaps a folder."""
+SWEEP: Final = b"?"
+"""To the forker, with one descriptor: kill what no supervisor looks after, then write a byte to it."""
+LENGTH: Final = struct.Struct("!I")
+"""How many bytes follow: the number of arguments, arguments and ``NAME=VALUE``, separated by NUL."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_LANDLOCK_CREATE_RULESET: Final = 444
+_LANDLOCK_RESTRICT_SELF: Final = 446
+_LANDLOCK_VERSION: Final = 1
+_LANDLOCK_SCOPES: Final = 6
+_SCOPE_SIGNAL: Final = struct.Struct("@QQQ").pack(0, 0, 2)
+_DESCRIPTORS: Final = 4096
+"""More than this process, which inherits none and soon closes those it is sent, ever has open."""
+_PATIENCE: Final = 5.0
+"""Seconds that supervisors have to end by themselves when the forker has to."""
+
+
+class System:
+    """What only the C library offers: prctl and Landlock; every method says whether it could."""
+
+    def __init__(self) -> None:
+        self._libc: Any = None
+        if sys.platform == "linux":
+            with suppress(ImportError, OSError):
+                import ctypes  # noqa: PLC0415 - the kernel imports this module, and seldom needs it
+
+                self._libc = ctypes.CDLL(None, use_errno=True)
+                self._libc.syscall.restype = ctypes.c_long
+                self._word = ctypes.c_ulong
+
+    def adopts(self) -> bool:
+        """Become the parent of whatever descendants leave behind."""
+        return self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+    def hides(self) -> bool:
+        """Let no process of the same user read this one's memory and environment; programs it executes are not."""
+        return self._prctl(_PR_SET_DUMPABLE, 0)
+
+    def follows(self) -> bool:
+        """Die when the parent does."""
+        return self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def renounces(self) -> bool:
+        """Gain no rights from set-user-id programs, which might become somebody whom nobody here can kill."""
+        return self._prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+    def scopes(self) -> bool:
+        """Say whether `confines` is possible."""
+        return self._landlock(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION) >= _LANDLOCK_SCOPES
+
+    def confines(self) -> bool:
+        """Neither signal nor inspect any process but those that this one will start."""
+        if not self.scopes():
+            return False
+        rules = self._landlock(_LANDLOCK_CREATE_RULESET, _SCOPE_SIGNAL, len(_SCOPE_SIGNAL), 0)
+        return rules >= 0 and self._landlock(_LANDLOCK_RESTRICT_SELF, rules, 0) == 0
+
+    def _prctl(self, option: int, value: int) -> bool:
+        """Call prctl, whose arguments are all as long as a pointer."""
+        if self._libc is None:
+            return False
+        return bool(self._libc.prctl(*map(self._word, (option, value, 0, 0, 0))) == 0)
+
+    def _landlock(self, number: int, *arguments: int | bytes | None) -> int:
+        """Call Landlock, which the C library has no names for."""
+        if self._libc is None:
+            return -1
+        given = (self._word(each) if isinstance(each, int) else each for each in (number, *arguments))
+        return int(self._libc.syscall(*given))
+
+
+class Watch:
+    """Waits for children to change, for *channel* to say something, and for the process *owner* to be gone."""
+
+    def __init__(self, channel: socket.socket, owner: int | None) -> None:
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._waker, False)
+        signal.signal(signal.SIGCHLD, _noted)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        self._poll = select.poll()
+        for each in (self._woken, channel.fileno(), *([] if owner is None else [owner])):
+            self._poll.register(each, select.POLLIN)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait; return whether the channel or the owner was the reason."""
+        found = [fd for fd, _ in self._poll.poll(None if seconds is None else seconds * 1000)]
+        if self._woken in found:
+            with suppress(BlockingIOError):
+                while os.read(self._woken, 4096):
+                    pass
+        return any(fd != self._woken for fd in found)
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        signal.set_wakeup_fd(-1)
+        os.close(self._woken)
+        os.close(self._waker)
+
+
+class Forker:
+    """Forks a supervisor for each program, as long as *owner*, the kernel's process, is there and has not hung up."""
+
+    def __init__(self, channel: socket.socket, owner: int, system: System) -> None:
+        self._channel = channel
+        self._owner = _opened(owner)
+        self._system = system
+        self._supervisors: set[int] = set()
+        self._watch = Watch(channel, self._owner)
+
+    def serve(self) -> None:
+        """Serve until the kernel is gone; then see to it that nothing is left."""
+        while True:
+            asked = self._watch.wait()
+            self._reap()
+            if asked and not self._answer():
+                break
+        self._channel.close()
+        until = time.monotonic() + _PATIENCE
+        while self._supervisors and time.monotonic() < until:
+            self._watch.wait(0.1)
+            self._reap()
+        self._supervisors.clear()
+        self._sweep()
+
+    def _answer(self) -> bool:
+        if self._owner is not None and select.select([self._owner], [], [], 0)[0]:
+            return False
+        try:
+            asked, fds, _, _ = socket.recv_fds(self._channel, 1, 5)
+        except OSError:
+            return False
+        if asked == START:
+            self._start(fds)
+        elif asked == SWEEP:
+            self._reap()
+            self._sweep()
+            with suppress(OSError):
+                os.write(fds[0], b".")
+        for fd in fds:
+            os.close(fd)
+        return bool(asked)
+
+    def _start(self, fds: Sequence[int]) -> None:
+        try:
+            supervisor = os.fork()
+        except OSError as problem:
+            _say(socket.socket(fileno=os.dup(fds[0])), b"refused", problem.errno or 0)
+            return
+        if supervisor:
+            self._supervisors.add(supervisor)
+            return
+        with _ending():
+            self._watch.close()
+            self._channel.close()
+            Supervisor(socket.socket(fileno=fds[0]), fds[1:], self._owner, self._system).run()
+
+    def _reap(self) -> None:
+        """Take note of supervisors that ended; one that was stopped is taken for one that was killed."""
+        lost = False
+        with suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0]:
+                child, status = found
+                if os.WIFSTOPPED(status):
+                    if child in self._supervisors:
+                        os.kill(child, signal.SIGKILL)
+                elif child in self._supervisors:
+                    self._supervisors.discard(child)
+                    lost = lost or status != 0
+        if lost:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Kill what supervisors that were killed themselves left to this process."""
+        for pause in _pauses():
+            strays = descendants(spared=self._supervisors)
+            if not strays:
+                return
+            kill(strays)
+            time.sleep(pause)
+            for stray in strays:
+                with suppress(ChildProcessError):
+                    os.waitpid(stray, os.WNOHANG)
+
+
+class Supervisor:
+    """Looks after one program: *fds* are its standard input, output and error, and perhaps its working directory."""
+
+    def __init__(self, control: socket.socket, fds: Sequence[int], owner: int | None, system: System) -> None:
+        self._control = control
+        self._fds = fds
+        self._owner = owner
+        self._system = system
+        self._status: int | None = None
+
+    def run(self) -> None:
+        """Start the program that the control socket names, and say how it ended when nothing of it is left."""
+        request = _received(self._control)
+        watch = Watch(self._control, self._owner)
+        adopts = self._system.adopts()
+        try:
+            leader = os.fork()
+        except OSError as problem:
+            _say(self._control, b"refused", problem.errno or 0)
+            return
+        if not leader:
+            with _ending():
+                _become(request, self._control, self._fds, self._system)
+        for fd in self._fds:
+            os.close(fd)
+        _say(self._control, b"pid", leader)
+        while self._status is None and not watch.wait():
+            self._reap(leader)
+        self._end(leader, adopts=adopts)
+        _say(self._control, b"ended", os.waitstatus_to_exitcode(self._status or 0))
+
+    def _reap(self, leader: int) -> bool:
+        """Take note of what ended; return whether anything is left."""
+        try:
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == leader:
+                    self._status = found[1]
+        except ChildProcessError:
+            return False
+        return True
+
+    def _end(self, leader: int, *, adopts: bool) -> None:
+        """Kill until nothing is left."""
+        if not adopts:
+            with suppress(OSError):
+                os.killpg(leader, signal.SIGKILL)
+        for pause in _pauses():
+            if not self._reap(leader):
+                return
+            kill(descendants() if adopts else {leader: leader})
+            time.sleep(pause)
+
+
+def descendants(spared: frozenset[int] | set[int] = frozenset()) -> dict[int, int]:
+    """Return the processes below this one and their groups, without those at and below *spared*, as /proc has them."""
+    below: dict[int, list[tuple[int, int]]] = {}
+    with suppress(FileNotFoundError):
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+                    _, parent, group, *_ = file.read().rpartition(b")")[2].split()
+                    below.setdefault(int(parent), []).append((int(name), int(group)))
+    found: dict[int, int] = {}
+    left = [os.getpid()]
+    while left:
+        deeper = [each for each in below.get(left.pop(), ()) if each[0] not in spared and each[0] not in found]
+        found.update(deeper)
+        left += [pid for pid, _ in deeper]
+    return found
+
+
+def kill(processes: dict[int, int]) -> None:
+    """Kill *processes* with their groups: a group dies at once, however fast its members fork."""
+    own = os.getpgrp()
+    for group in set(processes.values()) - {own}:
+        with suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+    for pid in processes:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _pauses() -> Iterator[float]:
+    """Yield for how many seconds to wait before looking again, for ever."""
+    pause = 0.0002
+    while True:
+        yield pause
+        pause = min(pause * 2, 0.05)
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """End this process, whatever happens inside: it is a copy that must not go on as its original."""
+    code = 1
+    try:
+        yield
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _become(request: bytes, control: socket.socket, fds: Sequence[int], system: System) -> NoReturn:
+    """Turn this process into the program; say why on *control* if that cannot be."""
+    count, *parts = request.split(b"\0")
+    argv = parts[: int(count)]
+    env = dict(part.split(b"=", 1) for part in parts[int(count) :])
+    try:
+        os.setsid()
+        for target, fd in enumerate(fds[:3]):
+            os.dup2(fd, target)
+        if fds[3:]:
+            os.fchdir(fds[3])
+        parent = os.getppid()
+        system.follows()
+        if os.getppid() != parent:
+            os._exit(1)
+        system.renounces()
+        system.confines()
+        for number in range(1, signal.NSIG):
+            with suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        control.set_inheritable(False)
+        os.closerange(3, control.fileno())
+        os.closerange(control.fileno() + 1, _DESCRIPTORS)
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - this is what it is for, and there is no shell
+    except OSError as problem:
+        _say(control, b"refused", problem.errno or 0)
+    os._exit(127)
+
+
+def _say(control: socket.socket, word: bytes, number: int) -> None:
+    with suppress(OSError):
+        control.sendall(b"%b %d\n" % (word, number))
+
+
+def _received(control: socket.socket) -> bytes:
+    """Return the request; a kernel that died meanwhile ends this process."""
+    (size,) = LENGTH.unpack(_exactly(control, LENGTH.size))
+    return _exactly(control, size)
+
+
+def _exactly(control: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        more = control.recv(min(size - len(found), 65536))
+        if not more:
+            os._exit(0)
+        found += more
+    return bytes(found)
+
+
+def _opened(owner: int) -> int | None:
+    """Return a descriptor that becomes readable when the process *owner* is gone, where there are such."""
+    try:
+        found = os.pidfd_open(owner)
+    except (AttributeError, OSError):
+        found = None
+    if os.getppid() != owner:
+        os._exit(0)
+    return found
+
+
+def _noted(_number: int, _frame: object) -> None:
+    """Do nothing: `Watch` is woken by the number that Python writes to its pipe."""
+
+
+def main() -> None:
+    """Serve the kernel whose process id and socket are given as arguments."""
+    owner, channel = int(sys.argv[1]), int(sys.argv[2])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)  # the kernel decides, and its death is noticed
+    limit = min(1, resource.getrlimit(resource.RLIMIT_CORE)[1] % 2**63)
+    resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))  # 1 and not 0: a core that is piped knows no other "off"
+    os.chdir("/")
+    system = System()
+    system.adopts()
+    system.hides()
+    gc.freeze()
+    Forker(socket.socket(fileno=channel), owner, system).serve()
+
+
+if __name__ == "__main__":
+    main()
