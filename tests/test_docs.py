@@ -18,7 +18,7 @@ import attrs
 import pytest
 
 import deedbook
-from deedbook import contracts, lifecycle
+from deedbook import contracts, folds, lifecycle
 from deedbook.cli import COMMANDS
 from deedbook.errors import CODES
 from deedbook.events import CATALOGUE
@@ -201,9 +201,10 @@ def definitions(text):
 
 
 def test_contract_page_has_every_signature_of_the_contract():
-    source, events = (definitions(Path(room.__file__).read_text(encoding="utf-8")) for room in (contracts, lifecycle))
+    rooms = (contracts, lifecycle, folds)
+    source, events, state = (definitions(Path(room.__file__).read_text(encoding="utf-8")) for room in rooms)
     page = "\n".join(block.text for block in blocks(DOCS / "contract.md") if block.language == "python")
-    assert definitions(page) == source | {"Lifecycle": events["Lifecycle"]}
+    assert definitions(page) == source | {"Lifecycle": events["Lifecycle"], "Fold": state["Fold"]}
 
 
 @pytest.mark.parametrize("event", EVENTS)

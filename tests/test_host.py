@@ -22,6 +22,7 @@ from deedbook.errors import BindingError, IntakeError
 from deedbook.files import Folder
 from deedbook.host import HeldSecret, WorkspaceHost
 from deedbook.schema import Schemas, data_folder
+from deedbook.workers import Workers
 
 OUTSIDE = b"what no plugin may read"
 
@@ -365,3 +366,47 @@ def test_schema_that_nobody_has_is_refused_with_the_nearest(folder: Folder) -> N
     with pytest.raises(Failed, match='no schema has the id "plan_v2"; did you mean "plan_v1"') as caught:
         host.schema("plan_v2")
     assert caught.value.code == "SCHEMA_UNKNOWN"
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="runs")
+def make_running_host(folder: Folder) -> Iterator[WorkspaceHost]:
+    with Workers() as workers:
+        yield WorkspaceHost(folder, ["."], ["state"], {}, workers=workers)
+
+
+def test_program_runs_in_a_folder_of_the_workspace(runs: WorkspaceHost, root: Path) -> None:
+    for cwd in ("", ".", "src", "src/deep"):
+        assert runs.run(["pwd"], cwd=cwd, seconds=60).out.decode().strip() == str((root / cwd).resolve())
+
+
+def test_program_gets_input_and_environment_and_its_status_is_an_answer(runs: WorkspaceHost) -> None:
+    ran = runs.run(["sh", "-c", 'cat; echo "$A" >&2; exit 7'], stdin=b"in", env={"A": "b"}, seconds=60)
+    assert (ran.status, ran.out, ran.err) == (7, b"in", b"b\n")
+
+
+@pytest.mark.parametrize("cwd", ["..", "/", "/tmp", "link", "inner", "inner/deep", "state", ".git", ".envs", "a\0"])
+def test_program_runs_nowhere_outside_and_through_no_link(runs: WorkspaceHost, cwd: str) -> None:
+    with refused():
+        runs.run(["pwd"], cwd=cwd, seconds=60)
+
+
+@pytest.mark.parametrize("cwd", ["missing", "src/missing"])
+def test_program_is_not_started_in_a_folder_that_is_not_there(runs: WorkspaceHost, cwd: str) -> None:
+    with refused("NOT_STARTED", match="working directory"):
+        runs.run(["pwd"], cwd=cwd, seconds=60)
+
+
+def test_program_runs_only_beneath_the_roots(folder: Folder) -> None:
+    with Workers() as workers:
+        host = WorkspaceHost(folder, ["src"], [], {}, workers=workers)
+        assert host.run(["pwd"], cwd="src/deep", seconds=60).status == 0
+        with refused():
+            host.run(["pwd"], cwd=".github", seconds=60)
+
+
+def test_no_program_runs_while_the_charter_is_compiled(host: WorkspaceHost) -> None:
+    with refused("NOT_STARTED", match="charter"):
+        host.run(["pwd"], seconds=60)

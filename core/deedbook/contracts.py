@@ -224,7 +224,7 @@ class Host(Protocol):
     ) -> Ran:
         """Run a program, without a shell; what it started is killed when it ends, is late, floods, or the kernel dies.
 
-        *limit*: bytes of each output. `Failed`: ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``, ``WORKER_BROKEN``.
+        *limit*: bytes of an output. Raises ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``, ``WORKER_BROKEN``.
         """
 
 

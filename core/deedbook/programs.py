@@ -31,6 +31,8 @@ _LIBRARIES: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """What an interpreter may need to start; programs do not see it."""
 _CHUNK: Final = 65536
 _SAID: Final = 300
+_WORD: Final = 0.2
+"""Seconds between the end of a program's output and its supervisor's word, where it closed the one by ending."""
 
 
 class Program:
@@ -64,10 +66,14 @@ class Program:
         """Tell the supervisor what to start; raises `OSError`."""
         self._control.sendall(LENGTH.pack(len(request)) + request)
 
-    def give(self, data: bytes, *, more: bool) -> None:
-        """Begin to write *data* to its standard input, and close that afterwards unless *more* may follow."""
+    def give(self, data: bytes, *, more: bool) -> bool:
+        """Begin to write *data* to its standard input, and close that afterwards unless *more* may follow.
+
+        Return whether it is open: not if the program closed it, or has ended.
+        """
         self._left, self._more = memoryview(data), more
         self._write()
+        return self._stdin >= 0
 
     def wait(self, until: float, seconds: float, done: Callable[[], bool]) -> None:
         """Wait until *done*, or the program ended, or (if it is kept) closed its output; raises `Failed`."""
@@ -76,6 +82,8 @@ class Program:
             if left <= 0 or (not self._step(left) and time.monotonic() >= until):
                 why = f"{shown(self._name)} did not end within {seconds:g} s; it was killed, with all that it started"
                 raise Failed("TOOL_TIMEOUT", why)
+        if self._more and self._mute():
+            self.over(min(until, time.monotonic() + _WORD))
         if self.status is not None:
             self._drain()
         if self._refused is not None:
@@ -225,7 +233,7 @@ class Forker:
             program = [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))]
             kept = {name: value for name, value in os.environ.items() if name in _LIBRARIES}
             try:
-                self._process = subprocess.Popen(
+                self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and file
                     [*program, str(self._owner), str(far.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -293,6 +301,13 @@ def request_of(argv: Sequence[str], env: Mapping[str, str] | None) -> bytes:
     return b"\0".join([b"%d" % len(argv), *raw])
 
 
+def deadline(seconds: float, name: object) -> float:
+    """Return the moment, on the monotonic clock, that is *seconds* away; raises `Failed` if there is no time left."""
+    if not seconds > 0:
+        raise Failed("TOOL_TIMEOUT", f"{shown(str(name))} was not started: {seconds:g} s are left for it")
+    return time.monotonic() + seconds
+
+
 def pipe(reads: ExitStack, writes: ExitStack) -> tuple[int, int]:
     """Return the two ends of a pipe, each closed with its stack."""
     read, write = os.pipe()
@@ -302,10 +317,12 @@ def pipe(reads: ExitStack, writes: ExitStack) -> tuple[int, int]:
 
 
 def folder_of(place: str | Path, held: ExitStack) -> int:
+    """Open a folder until *held* ends; raises `OSError`."""
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     held.callback(os.close, fd)
     return fd
 
 
 def shown(name: str) -> str:
+    """Return a program's name as messages have it."""
     return repr(recordable(name, 200))

@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
-_LANDLOCK_CREATE_RULESET: Final = 444
+_LANDLOCK_CREATE_RULESET: Final = 444  # system calls have these numbers on every machine but Alpha
 _LANDLOCK_RESTRICT_SELF: Final = 446
 _LANDLOCK_VERSION: Final = 1
 _LANDLOCK_SCOPES: Final = 6
@@ -108,7 +108,7 @@ class Watch:
         self._woken, self._waker = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._waker, False)
-        signal.signal(signal.SIGCHLD, _noted)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         self._poll = select.poll()
         for each in (self._woken, channel.fileno(), *([] if owner is None else [owner])):
@@ -227,7 +227,8 @@ class Supervisor:
 
     def run(self) -> None:
         """Start the program that the control socket names, and say how it ended when nothing of it is left."""
-        request = _received(self._control)
+        (size,) = LENGTH.unpack(_received(self._control, LENGTH.size))
+        request = _received(self._control, size)
         watch = Watch(self._control, self._owner)
         adopts = self._system.adopts()
         try:
@@ -269,14 +270,10 @@ class Supervisor:
 
 
 def descendants(spared: frozenset[int] | set[int] = frozenset()) -> dict[int, int]:
-    """Return the processes below this one and their groups, without those at and below *spared*, as /proc has them."""
+    """Return the processes below this one and their groups, without those at and below *spared*."""
     below: dict[int, list[tuple[int, int]]] = {}
-    with suppress(FileNotFoundError):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
-                    _, parent, group, *_ = file.read().rpartition(b")")[2].split()
-                    below.setdefault(int(parent), []).append((int(name), int(group)))
+    for pid, parent, group in _processes():
+        below.setdefault(parent, []).append((pid, group))
     found: dict[int, int] = {}
     left = [os.getpid()]
     while left:
@@ -284,6 +281,16 @@ def descendants(spared: frozenset[int] | set[int] = frozenset()) -> dict[int, in
         found.update(deeper)
         left += [pid for pid, _ in deeper]
     return found
+
+
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """Yield every process that /proc shows, its parent and its group."""
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                with suppress(OSError), open(f"{entry.path}/stat", "rb") as file:  # noqa: PTH123 - pathlib imports much
+                    _, parent, group, *_ = file.read().rpartition(b")")[2].split()
+                    yield int(entry.name), int(parent), int(group)
 
 
 def kill(processes: dict[int, int]) -> None:
@@ -351,13 +358,8 @@ def _say(control: socket.socket, word: bytes, number: int) -> None:
         control.sendall(b"%b %d\n" % (word, number))
 
 
-def _received(control: socket.socket) -> bytes:
-    """Return the request; a kernel that died meanwhile ends this process."""
-    (size,) = LENGTH.unpack(_exactly(control, LENGTH.size))
-    return _exactly(control, size)
-
-
-def _exactly(control: socket.socket, size: int) -> bytes:
+def _received(control: socket.socket, size: int) -> bytes:
+    """Return the next *size* bytes; a kernel that died meanwhile ends this process."""
     found = bytearray()
     while len(found) < size:
         more = control.recv(min(size - len(found), 65536))
@@ -376,10 +378,6 @@ def _opened(owner: int) -> int | None:
     if os.getppid() != owner:
         os._exit(0)
     return found
-
-
-def _noted(_number: int, _frame: object) -> None:
-    """Do nothing: `Watch` is woken by the number that Python writes to its pipe."""
 
 
 def main() -> None:

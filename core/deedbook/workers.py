@@ -1,7 +1,7 @@
 """Programs in processes of their own, with a hard limit: no shell, an emptied environment, nothing left behind.
 
-What a program is given: its arguments, three pipes, a working directory, and of the environment `programs.BASE` and what the
-caller gives. It inherits no other descriptor, is a session of its own, writes no core dump and gains no rights
+A program is given its arguments, three pipes, a working directory, and of the environment `programs.BASE` and what its
+caller gives. It inherits no other descriptor, has a session of its own, writes no core dump and gains no rights
 (``no_new_privs``). Its output is counted while it is read, so that never more than the limit is held; a flood, a late
 answer, the end of the program and the end of the kernel, by kill -9 too, kill its whole tree. `supervisor` says how.
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from .contracts import Failed, Ran
-from .programs import GRACE, LONGEST, Forker, Program, folder_of, pipe, request_of, shown
+from .programs import GRACE, LONGEST, Forker, Program, deadline, folder_of, pipe, request_of, shown
 from .supervisor import START, System
 
 LIMIT: Final = 1_048_576
@@ -57,7 +57,7 @@ class Workers:
         *cwd* is a path or the descriptor of a folder (else ``/``), *seconds* may be infinite, *limit* holds for each
         output. Raises `Failed`: ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``, ``WORKER_BROKEN``.
         """
-        until = time.monotonic() + seconds
+        until = deadline(seconds, argv[0] if argv else argv)
         running = self.start(request_of(argv, env), argv[0], cwd, limit)
         try:
             running.give(stdin, more=False)
@@ -207,8 +207,8 @@ class Worker:
         """
         if b"\n" in line:
             raise ValueError("a question is one line, without a newline")
-        until = time.monotonic() + seconds
-        if not self._lock.acquire(timeout=min(max(seconds, 0), LONGEST)):
+        until = deadline(seconds, self._start[1])
+        if not self._lock.acquire(timeout=min(seconds, LONGEST)):
             raise Failed("TOOL_TIMEOUT", f"{shown(self._start[1])} was busy with other questions for {seconds:g} s")
         try:
             return self._ask(line, until, seconds)
@@ -225,12 +225,11 @@ class Worker:
         self._workers.drop(self)
 
     def _ask(self, line: bytes, until: float, seconds: float) -> bytes:
-        if self._running is not None and not self._running.idle():
-            self._end()
-        if self._running is None:
-            self._running = self._workers.start(*self._start)
         running = self._running
-        running.give(line + b"\n", more=True)
+        if running is None or not running.idle() or not running.give(line + b"\n", more=True):
+            self._end()
+            running = self._running = self._workers.start(*self._start)
+            running.give(line + b"\n", more=True)
         running.wait(until, seconds, lambda: b"\n" in running.out)
         answer, newline, rest = bytes(running.out).partition(b"\n")
         if not newline:
