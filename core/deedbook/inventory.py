@@ -36,7 +36,7 @@ def unchanged(root: Folder, sources: Mapping[str, str]) -> bool:
 
 def _walk(root: Folder, folder: str, levels: int) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     try:
-        names = [(name, kind) for name, kind in root.kinds(folder) if not name.startswith(".") or name == _READ]
+        names = [(name, kind) for name, kind in root.kinds(folder) if name[0] != "." or name == _READ]
     except (OSError, FileRefused) as problem:
         names = [(type(problem).__name__, "!")]
     yield folder, names

@@ -14,6 +14,7 @@ from . import canonical
 from .charter import Charter
 from .errors import BindingError, FileRefused, IntakeError, fault
 from .files import Folder
+from .schema import foreign
 
 _MAX_BYTES: Final = 256 * 1024 * 1024
 _LOSSLESS: Final = "surrogateescape"  # a skill that no loader reads may be any bytes
@@ -21,6 +22,23 @@ _CURRENT: Final = "charters/current.json"
 _STARTS: Final = "charters/starts.json"
 _MAX_STARTS: Final = 1024 * 1024
 _IS_DIGEST: Final = re.compile("[0-9a-f]{64}").fullmatch
+
+
+_NAMES: Final = {"type": "array", "items": {"type": "string"}}
+_START: Final = foreign(
+    {
+        "type": "object",
+        "required": ["charter", "folders", "listing", "secrets"],
+        "properties": {
+            "charter": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+            "folders": _NAMES,
+            "listing": {"type": "string"},
+            "secrets": _NAMES,
+        },
+        "additionalProperties": False,
+    },
+    place=_STARTS,
+)
 
 
 @attrs.frozen
@@ -92,11 +110,10 @@ class Store:
 
     def start(self, profile: str) -> Start | None:
         """Return what the last start under *profile* (``""``: the workspace's own) found, if that can be told."""
-        entry: Any = self._starts().get(profile)
-        try:
-            return Start(entry["charter"], tuple(entry["folders"]), entry["listing"], tuple(entry["secrets"]))
-        except (KeyError, TypeError):
+        found: Any = self._starts().get(profile)
+        if not _START.valid(found):
             return None
+        return Start(found["charter"], tuple(found["folders"]), found["listing"], tuple(found["secrets"]))
 
     def remember(self, profile: str, start: Start) -> None:
         """Remember what a start under *profile* found, for the next one."""
