@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from . import canonical
-from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Scope, Words, words
+from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Persona, Scope, Words, no_persona, words
 from .charter import Charter
 from .completions import Completion, CompletionSchema
 from .contracts import ALLOW, Call, Decision, Handler, Host, Json, Skill
@@ -50,6 +50,7 @@ class Bindings:
     enforcement: str
     hooks: Mapping[str, tuple[BoundGate, ...]]
     skills: Mapping[str, Skill]
+    persona: Persona = no_persona
 
     @property
     def reads(self) -> frozenset[str]:
@@ -70,6 +71,20 @@ class Bindings:
         except KeyError:
             return None
 
+    def instructions(self, role: str) -> str | None:
+        """Return the instructions of a role, or the persona of an agent, read now; ``None`` if there is no such one.
+
+        Raises `Failed` if the persona is not what the charter was compiled with.
+        """
+        document = self.charter.document
+        card = document.get("agents", {}).get(role)
+        return self.persona(role, card) if card else document["instructions"].get(role)
+
+    def within(self, role: str | None, allowed: frozenset[str]) -> frozenset[str]:
+        """Return what of *allowed* is left to a role: an agent with a card has its capabilities, and no more."""
+        card = self.charter.document.get("agents", {}).get(role)
+        return allowed & frozenset(card["capabilities"]) if card else allowed
+
     def tier(self, role: str) -> str:
         """Return the model ability that serves *role*: its own tier, else ``standard``, else the first."""
         document = self.charter.document
@@ -84,17 +99,20 @@ def freeze(
     host: Host,
     schemas: Schemas,
     *,
+    persona: Persona = no_persona,
     lazily: bool = False,
     only_judging: bool = False,
 ) -> Bindings:
     """Load, check and construct all that *charter* names; raises `BindingError` with every fault.
 
+    *persona* reads the persona of a chosen agent, given what the charter says of it.
     *lazily*: all but the hooks and policies is constructed when an ability is first used. That is for a charter that
     was constructed whole before, from the same code. With *only_judging* nothing is constructed but what a judge may
     ask itself: pure gates of calls. No handler, no other gate, no hook of a session's own events.
     """
     freezer = _Judging if only_judging else _Freezer
-    return freezer(charter, Linker(catalogue), host, schemas).bindings(lazily=lazily)
+    made = freezer(charter, Linker(catalogue), host, schemas).bindings(lazily=lazily)
+    return attrs.evolve(made, persona=persona)
 
 
 @attrs.frozen(eq=False)

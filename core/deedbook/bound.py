@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from . import canonical
-from .contracts import PATHS, Effects, Handler, Principal
+from .contracts import PATHS, Effects, Failed, Handler, Principal
 from .gates import BoundGate
 from .schema import Validator
 
@@ -119,6 +119,15 @@ class Abilities(Mapping[str, Bound]):
             if name not in self._ready:
                 self._ready[name] = self._bind(name)
             return self._ready[name]
+
+
+Persona: TypeAlias = Callable[[str, Mapping[str, Any]], str]
+"""Reads the persona of an agent, by its name and what the charter says of it; raises `Failed`."""
+
+
+def no_persona(name: str, card: Mapping[str, Any]) -> str:
+    """Raise `Failed`: nobody reads personas here."""
+    raise Failed("BINDING_INVALID", f"nobody reads the persona of {name!r} here ({card['source']})")
 
 
 def words(kind: str, name: str) -> Words:

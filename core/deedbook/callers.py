@@ -41,4 +41,6 @@ def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Sc
     """Return what may be used under *skill* (none: nothing), with the model of *role*."""
     why = f"what skill {skill.name} allows" if skill else "what a run without a skill allows, which is nothing"
     models = frozenset({bindings.tier(role)} if role else ())
-    return Scope(why, skill.allowed if skill else frozenset(), models)
+    allowed = skill.allowed if skill else frozenset()
+    left = bindings.within(role, allowed)
+    return Scope(why if left == allowed else f"{why}, and the card of {role}", left, models)

@@ -55,6 +55,7 @@ def _changes(old: Entry, new: Entry) -> Iterator[Change]:
     yield from _section(old, new, "hooks", "hook", ("tighter", "looser"), _hook)
     yield from _section(old, new, "policies", "policy", ("tighter", "looser"), _policy)
     yield from _section(old, new, "skills", "skill", ("looser", "tighter"), _skill)
+    yield from _section({"agents": {}, **old}, {"agents": {}, **new}, "agents", "agent", ("other", "other"), _agent)
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
     yield from _section(old, new, "plugins", "plugin", ("other", "other"), _plugin)
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
@@ -117,6 +118,11 @@ def _way(rule: str, tightening: str, otherwise: Way) -> Way:
 def _skill(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _sets(f"{what}: allowed ability", old["allowed"], new["allowed"], "looser", "tighter")
     yield from _rest(what, old, new, {"allowed"}, other=set(new))
+
+
+def _agent(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _sets(f"{what}: capability", old["capabilities"], new["capabilities"], "looser", "tighter")
+    yield from _rest(what, old, new, {"capabilities"}, other=set(new))
 
 
 def _principal(what: str, old: Entry, new: Entry) -> Iterator[Change]:

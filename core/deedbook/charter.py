@@ -13,18 +13,16 @@ import attrs
 
 from . import canonical
 from .abilities import Abilities
-from .contracts import Failed, Skill
 from .declarations import Profile, Workspace
-from .errors import BindingError, DomainError, describe, fault, raise_all
+from .errors import BindingError, DomainError, fault, raise_all
 from .files import Folder
 from .guards import Guards
-from .host import WorkspaceHost
 from .linker import Admit, Linker, admit_all, in_profile
 from .plugins import Catalogue
 from .rulebook import unsound
+from .skills import Skills
 
 FORMAT: Final = "charter-1"
-_SKILLS: Final = ".system/skills"
 _MAX_NODES: Final = 10_000_000  # many times what a record may have: ten thousand abilities
 
 
@@ -70,10 +68,7 @@ def compile_charter(workspace: Workspace, catalogue: Catalogue, *, kernel: str, 
 def unavailable(root: Folder) -> list[DomainError]:
     """Return what stands in a workspace and belongs to a later release: to pass over it would lift its limits."""
     found = [".system/workflows"] if root.exists(".system/workflows") else []
-    agents = root.scan(".system/agents") if root.exists(".system/agents") else []
-    cards = (f".system/agents/{entry.name}/.agent" for entry in agents if entry.folder)
-    found += [card for card in cards if root.exists(card)]
-    why = "workflows, phases and personas come with a later release; take it out of .system"
+    why = "workflows and phases come with a later release; take it out of .system"
     return [fault("NOT_AVAILABLE", why, place=place) for place in found]
 
 
@@ -87,6 +82,10 @@ class _Compiler:
 
     def document(self, kernel: str) -> dict[str, Any]:
         workspace, profile, guards = self.workspace, self.profile, Guards(self.linker)
+        with Folder.at(workspace.root) as root:
+            self.linker.faults.extend(unavailable(root))
+        for pack in workspace.packs.values():
+            self.linker.link("pack", pack.id, pack.place)
         parts = {
             "abilities": Abilities(workspace, profile, self.linker).entries(),
             "hooks": {name: guards.hook(source) for name, source in workspace.hooks.items()},
@@ -114,68 +113,39 @@ class _Compiler:
             "secrets": dict(workspace.secrets),
             "seal": list(workspace.seal),
             "file_roots": list(workspace.file_roots),
-            "skills": self._skills(),
+            "skills": Skills(workspace, self.linker).entries(),
             "instructions": {name: role.body for name, role in workspace.roles.items()},
+            "agents": self._agents(),
             "plugins": self.linker.entries(),
             "schemas": self.linker.schemas,
             "sources": dict(workspace.digests),
         }
 
-    # --- skills and profile -------------------------------------------------------------------------------------------
+    # --- profile ------------------------------------------------------------------------------------------------------
 
-    def _skills(self) -> dict[str, Any]:
-        made: dict[str, Any] = {}
-        for skill in self._found_skills():
-            if isinstance(skill, Failed):
-                self.linker.faults.append(fault(skill.code, str(skill)))
-            elif not isinstance(skill, Skill):
-                self.linker.refuse("PLUGIN_BROKEN", f"the skill loader yields no Skill but {skill!r:.80}", _SKILLS)
-            elif skill.name in made:
-                why = f"skill {skill.name!r} stands in {made[skill.name]['source']}, too; rename one"
-                self.linker.refuse("SOURCE_INVALID", why, skill.source)
-            else:
-                made[skill.name] = self._skill(skill)
-        return made
-
-    def _found_skills(self) -> list[Any]:
-        with Folder.at(self.workspace.root) as root, self.linker.collecting(_SKILLS):
-            self.linker.faults.extend(unavailable(root))
-            roots = [path for path in (_SKILLS, *self.workspace.skill_roots) if root.exists(path)]
-            linked = self.linker.link("skill", "markdown", _SKILLS) if roots else None
-            if linked:
-                try:
-                    return list(linked.made({"roots": roots}, WorkspaceHost(root, [""], [], {}))())
-                except KeyboardInterrupt:
-                    raise
-                except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-                    self.linker.refuse("PLUGIN_BROKEN", f"{linked.offer}: {describe(problem)}", _SKILLS)
-        return []
-
-    def _skill(self, skill: Skill) -> dict[str, Any]:
-        for name in sorted(skill.allowed):
-            if name.startswith("model/"):
-                why = f"skill {skill.name!r} allows {name!r}; models are for roles, leave it out"
-                self.linker.refuse("BINDING_INVALID", why, skill.source)
-            else:
-                self.linker.known("ability", name, self.workspace.abilities, skill.source)
-        if skill.source not in self.workspace.digests:
-            why = f"skill {skill.name!r} was read from a file that is not among the sources of the workspace"
-            self.linker.refuse("BINDING_INVALID", why, skill.source)
-        made = {
-            "description": skill.description,
-            "body": skill.body,
-            "allowed": sorted(skill.allowed),
-            "triggers": list(skill.triggers),
-            "metadata": dict(skill.metadata),
-            "source": skill.source,
+    def _agents(self) -> dict[str, Any]:
+        """Return what is said of each agent that has a card; its persona is named, and read when it is chosen."""
+        for card in self.workspace.cards.values():
+            for index, name in enumerate(sorted(card.capabilities)):
+                self.linker.known("ability", name, self.workspace.abilities, card.place_of(f"/capabilities/{index}"))
+        return {
+            name: {
+                "domain": card.domain,
+                "capabilities": sorted(card.capabilities),
+                "state": dict(card.state),
+                "budget": dict(card.budget),
+                "source": card.file,
+                "pack": card.pack,
+                "persona": card.persona,
+                "digest": card.digest,
+            }
+            for name, card in self.workspace.cards.items()
         }
-        with self.linker.collecting(skill.source):
-            canonical.encode(made)
-        return made
 
     def _check_profile(self) -> None:
         """Check that the flow is one, that roles have instructions, and that these roles have a model to speak with."""
-        flow, roles, abilities = self.profile.flow, self.workspace.roles, self.workspace.abilities
+        flow, abilities = self.profile.flow, self.workspace.abilities
+        roles = {**self.workspace.roles, **self.workspace.cards}
         if flow is not None and flow not in abilities:
             flows = [name for name, source in abilities.items() if "flow" in source.handler]
             self.linker.known("flow", flow, flows, self._place("flow"))

@@ -8,6 +8,7 @@ import attrs
 
 from .contracts import Effects, Object
 from .documents import Document, pointer
+from .packs import PackFolder
 
 Durability = Literal["always", "boundary", "os"]
 
@@ -18,11 +19,15 @@ def _object() -> Object:
 
 @attrs.frozen
 class Origin:
-    """Where a definition stands: in *document*, from the JSON pointer *at* on; *inline* in ``deedbook.yaml``."""
+    """Where a definition stands: in *document*, from the JSON pointer *at* on.
+
+    That is *inline* in ``deedbook.yaml``, in a file of its own, or *packed* in a pack.
+    """
 
     document: Document
     at: str = ""
     inline: bool = False
+    packed: bool = False
 
     def line(self, inner: str = "") -> str:
         """Return ``file:line`` of what the JSON pointer *inner* leads to within the definition."""
@@ -133,6 +138,43 @@ class RoleSource(Source):
 
 
 @attrs.frozen(kw_only=True)
+class CardSource(Source):
+    """An agent's card (``.agent``): its *domain*, what it can do, and where its persona stands, which is not read here.
+
+    *file* is the card as messages show it, *pack* the id of the pack it came with. *persona* is a path in the
+    workspace, or in the pack, and *digest* the SHA-256 of what stands there.
+    """
+
+    file: str
+    domain: str
+    capabilities: frozenset[str] = frozenset()
+    state: Object = attrs.field(factory=_object)
+    budget: Object = attrs.field(factory=_object)
+    size: int = 0
+    pack: str | None = None
+    persona: str | None = None
+    digest: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class LoaderSource:
+    """A skill loader: the plugin's name, its *settings*, and where it is named."""
+
+    loader: str
+    settings: Object = attrs.field(factory=_object)
+    place: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class PackSource(Source):
+    """A pack: *label* says in messages whose files these are, *folder* has them, *notes* say what is not used of it."""
+
+    label: str
+    folder: PackFolder = attrs.field(repr=False, eq=False)
+    notes: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class PrincipalSource(Source):
     """A person or a client: its *roles*, how it comes in, the file of its public key, and for whom it acts."""
 
@@ -167,6 +209,7 @@ class Workspace:
     """Everything that the YAML and Markdown of a workspace say.
 
     *root* holds *system* (``.system``); *state* is absolute. *secrets* maps names to environment variables.
+    *cards* are the agents that have one, *packs* the activated ones by id, *loaders* read the skills.
     *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold sources, with
     what is below them. *digests* has the SHA-256 of every file
     that was read, by its path relative to *root*.
@@ -185,6 +228,9 @@ class Workspace:
     hooks: Mapping[str, HookSource] = attrs.field(factory=_object)
     policies: Mapping[str, PolicySource] = attrs.field(factory=_object)
     roles: Mapping[str, RoleSource] = attrs.field(factory=_object)
+    cards: Mapping[str, CardSource] = attrs.field(factory=_object)
+    packs: Mapping[str, PackSource] = attrs.field(factory=_object)
+    loaders: tuple[LoaderSource, ...] = (LoaderSource(loader="markdown"),)
     skill_roots: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     file_roots: tuple[str, ...] = (".",)

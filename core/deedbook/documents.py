@@ -177,6 +177,14 @@ def parse_front_matter(raw: bytes, path: str) -> tuple[Document, str]:
     return Document(path, value, digest, text=yaml), "".join(lines[end + 1 :])
 
 
+def flowing(document: Document) -> Iterator[str]:
+    """Yield the place of each mapping and sequence that is written with brackets."""
+    for event in _events(document.text):
+        if isinstance(event, MappingStartEvent | SequenceStartEvent) and event.flow_style:
+            found = _position(event.start_mark)
+            yield f"{document.path}:{found.line}:{found.column}"
+
+
 # --- from events to values --------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -22,6 +23,7 @@ from .host import ReadingHost, WorkspaceHost
 from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
 from .locks import Opened, enforce, kept_charter, open_charter
+from .personas import read_persona
 from .plugins import Catalogue, discover
 from .reader import is_empty, read
 from .recovery import close_interrupted, discard, refuse_cut
@@ -146,7 +148,7 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
         start = _last_start(place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
         listing = inventory.listing(folder, folders)  # before the reading: what comes between is noticed next time
-    workspace = load_profile(root, profile)
+    workspace = load_profile(root, profile, catalogue)
 
     def choose(store: Store, folder: Folder, record: Callable[[Opened], None]) -> Opened:
         return open_charter(workspace, catalogue, store, folder, kernel=VERSION, record=record)
@@ -184,7 +186,8 @@ def _made(
     secrets = site.secret_values()
     workers = held.enter_context(Workers(private=any(secrets.values())))
     host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers)
-    bindings = freeze(opened.charter, catalogue, host, schemas, lazily=lazily)
+    persona = partial(read_persona, root, catalogue)
+    bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily)
     return Kernel(site, opened, bindings, schemas, state, ledger, sealer, host, workers, held)
 
 
@@ -276,14 +279,14 @@ def _folder_of(state: Folder, identity: str) -> Folder:
     raise LedgerError(fault("SESSION_NOT_FOUND", f"there is no session {identity!r}"))
 
 
-def read_workspace(path: str | Path, profile: str | None = None) -> Workspace:
+def read_workspace(path: str | Path, profile: str | None = None, catalogue: Catalogue | None = None) -> Workspace:
     """Read the workspace at or above *path*, under *profile* if one is given; raises `SourceError`."""
-    return load_profile(find_workspace(Path(path)), profile)
+    return load_profile(find_workspace(Path(path)), profile, catalogue)
 
 
-def load_profile(root: Path, profile: str | None) -> Workspace:
+def load_profile(root: Path, profile: str | None, catalogue: Catalogue | None = None) -> Workspace:
     """Read the workspace at *root*, under *profile* if one is given; raises `SourceError` or `BindingError`."""
-    workspace = load_workspace(root)
+    workspace = load_workspace(root, catalogue=catalogue)
     if profile is None or profile == workspace.profile:
         return workspace
     if profile not in workspace.profiles:

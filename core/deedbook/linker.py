@@ -76,7 +76,7 @@ class Linker:
             self._linked[key] = None
             with self.collecting(place):
                 self._linked[key] = self._load(self._catalogue.find(kind, name, place), place)
-        elif key not in self._catalogue.offers:
+        elif self._catalogue.offered(kind, name) is None:
             with self.collecting():
                 self._catalogue.find(kind, name, place)
         return self._linked[key]
@@ -96,7 +96,7 @@ class Linker:
         refused = self._admit(offer, digest)
         if refused:
             raise BindingError(refused)
-        return Linked(offer, load(offer, place), digest)
+        return Linked(offer, object if offer.kind == "pack" else load(offer, place), digest)
 
     # --- schemas ------------------------------------------------------------------------------------------------------
 

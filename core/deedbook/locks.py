@@ -159,7 +159,7 @@ def _are_installed(document: Mapping[str, Any], catalogue: Catalogue) -> bool:
 
 def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:
     kind, _, name = key.partition("/")
-    offer = catalogue.offers.get((kind, name))
+    offer = catalogue.offered(kind, name)
     found = offer and (offer.distribution, offer.version, offer.target, offer.digest)
     wanted = (entry["distribution"], entry["version"], entry["target"], entry["digest"])
     return entry["digest"] is not None and found == wanted

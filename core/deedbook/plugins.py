@@ -22,6 +22,7 @@ import pluggy
 from . import canonical
 from .errors import BindingError, DomainError, describe, fault
 from .lifecycle import EVENTS, Lifecycle
+from .packs import AGENT_PLUGIN, MARKER, PackFolder, pack_folder, plugin_folder
 from .schema import suggest
 from .shape import misfits
 
@@ -38,6 +39,7 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Kind of plugin, and its entry-point group."""
 
+_TOLD: Final = (("entry_points.txt",), (MARKER,))
 _HASHED_WITH: Final = ((json, "dumps"), (json, "loads"), (orjson, "dumps"), (orjson, "loads"), (hashlib, "sha256"))
 
 
@@ -69,6 +71,12 @@ class Offer:
         """
         return None if self.editable or not self.metadata.files else _distribution_digest(self.metadata)
 
+    def pack(self) -> PackFolder:
+        """Return the files of an offered pack, or Agent Plugin; raises `BindingError`."""
+        if self.name.startswith(AGENT_PLUGIN):
+            return plugin_folder(self.metadata, editable=self.editable)
+        return pack_folder(self.metadata, self.target, editable=self.editable)
+
     def __str__(self) -> str:
         return f"{self.kind} plugin {self.name!r} of {self.distribution} {self.version}"
 
@@ -80,6 +88,13 @@ class Catalogue:
     offers: Mapping[tuple[str, str], Offer]
     clashes: Mapping[tuple[str, str], tuple[Offer, ...]]
     unreadable: tuple[str, ...] = ()
+    distributions: Mapping[str, importlib_metadata.Distribution] = attrs.field(factory=dict, repr=False)
+
+    def offered(self, kind: str, name: str) -> Offer | None:
+        """Return the one offer of that name, or that Agent Plugin; ``None`` if there is none, or more than one."""
+        if kind == "pack" and name.startswith(AGENT_PLUGIN):
+            return self._agent_plugin(name)
+        return self.offers.get((kind, name))
 
     def find(self, kind: str, name: str, place: str | None = None) -> Offer:
         """Return the one offer of that name; raises `BindingError` if there is none, or more than one."""
@@ -88,7 +103,7 @@ class Catalogue:
             owners = " and ".join(f"{rival.distribution} {rival.version}" for rival in rivals)
             why = f"{kind} {name!r} is offered by {owners}; uninstall all but one"
             raise BindingError(fault("PLUGIN_BROKEN", why, place=place))
-        offer = self.offers.get((kind, name))
+        offer = self.offered(kind, name)
         if offer is None:
             raise BindingError(self._missing(kind, name, place))
         return offer
@@ -97,7 +112,20 @@ class Catalogue:
         """Return the installed names of one kind, sorted."""
         return tuple(sorted(name for of, name in self.offers if of == kind))
 
+    def _agent_plugin(self, name: str) -> Offer | None:
+        """Return an installed Agent Plugin by its distribution's name; the marker is looked for in that one only."""
+        owner = normalised(name.removeprefix(AGENT_PLUGIN))
+        found = self.distributions.get(owner)
+        if found is None or found.read_text(MARKER) is None:
+            return None
+        return Offer("pack", f"{AGENT_PLUGIN}{owner}", MARKER, owner, found.version, found)
+
     def _missing(self, kind: str, name: str, place: str | None) -> DomainError:
+        if kind == "pack" and name.startswith(AGENT_PLUGIN):
+            owner = name.removeprefix(AGENT_PLUGIN)
+            is_there = "brings no Agent Plugin" if normalised(owner) in self.distributions else "is not installed"
+            why = f"distribution {owner!r} {is_there}. Correct the name, or pip install it."
+            return fault("PLUGIN_MISSING", why, place=place)
         names = self.names(kind)
         broken = f" (the metadata of {', '.join(self.unreadable)} cannot be read)" if self.unreadable else ""
         return fault(
@@ -116,7 +144,7 @@ def discover(distributions: Iterable[importlib_metadata.Distribution] | None = N
     """
     found: dict[tuple[str, str], list[Offer]] = {}
     unreadable: list[str] = []
-    seen: set[str] = set()
+    seen: dict[str, importlib_metadata.Distribution] = {}
     present: Iterable[Any] = importlib_metadata.distributions() if distributions is None else distributions
     for distribution in present:
         try:
@@ -125,13 +153,14 @@ def discover(distributions: Iterable[importlib_metadata.Distribution] | None = N
         except Exception as problem:  # noqa: BLE001 - a half removed package must not stop every command
             unreadable.append(_where(distribution, problem))
             continue
-        seen.add(name)
+        seen.setdefault(name, distribution)
         for offer in offers:
             found.setdefault((offer.kind, offer.name), []).append(offer)
     return Catalogue(
         {key: offers[0] for key, offers in found.items() if len(offers) == 1},
         {key: tuple(offers) for key, offers in found.items() if len(offers) > 1},
         tuple(unreadable),
+        seen,
     )
 
 
@@ -190,10 +219,15 @@ def _offers(name: str, distribution: importlib_metadata.Distribution) -> Iterato
         yield Offer(kinds[point.group], point.name, point.value, name, version, distribution)
 
 
+def normalised(name: str) -> str:
+    """Return a distribution's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def _name(distribution: importlib_metadata.Distribution) -> str:
     """Return the normalised name (PEP 503), by the folder's name where it tells: parsing takes far longer."""
     quick = getattr(distribution, "_normalized_name", None)
-    return re.sub(r"[-_.]+", "-", quick or distribution.metadata["Name"]).lower()
+    return normalised(quick or distribution.metadata["Name"])
 
 
 def _where(distribution: importlib_metadata.Distribution, problem: Exception) -> str:
@@ -205,7 +239,7 @@ def _distribution_digest(distribution: importlib_metadata.Distribution) -> str:
     total = sha256()
     for path in sorted(distribution.files or (), key=str):
         told = path.parts[0].endswith(".dist-info")
-        if (told and path.parts[1:] != ("entry_points.txt",)) or path.suffix == ".pyc" or ".." in path.parts:
+        if (told and path.parts[1:] not in _TOLD) or path.suffix == ".pyc" or ".." in path.parts:
             continue
         name = path.name if told else str(path)  # the folder's name holds the version, which stands elsewhere
         total.update(f"{name}\0{_file_digest(path)}\n".encode())

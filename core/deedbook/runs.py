@@ -126,7 +126,7 @@ class FlowRun(CallCtx):
 
     def agent(self, role: str) -> "RoleAgent":
         """Hand over to *role* and return it at work; raises `Failed` if it has no instructions."""
-        instructions = self._work.door.bindings.charter.document["instructions"].get(role)
+        instructions = self._work.door.bindings.instructions(role)
         if instructions is None:
             raise Failed("BINDING_INVALID", f"role {role!r} has no instructions; add .system/agents/{role}.md")
         span = self._work.write("agent.transition", "runtime", {"from": self._role, "to": role})

@@ -66,7 +66,7 @@ def entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
     """
     try:
         found = folder.scan(path)
-        names = [name.name for name in Path(folder.path, path).iterdir()]
+        names = [name for name, _ in folder.kinds(path)]
     except FileNotFoundError:
         return [], []
     except FileRefused as problem:
@@ -78,7 +78,7 @@ def entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
     left_out = sorted(name for name in names if name not in readable and not name.startswith("."))
     return (
         [entry for entry in found if not entry.name.startswith(".")],
-        [fault("PATH_REFUSED", why, place=f"{path}/{_shown(name)}") for name in left_out],
+        [fault("PATH_REFUSED", why, place=f"{path}/{_shown(name)}" if path else _shown(name)) for name in left_out],
     )
 
 

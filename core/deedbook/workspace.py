@@ -5,22 +5,22 @@ their schemas first, so that a fault has file, line and column; the faults of al
 """
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
-from . import canonical
+from .activation import Activation
 from .declarations import (
     AbilitySource,
     HookSource,
     ModelSource,
     Origin,
+    PackSource,
     PolicySource,
     PrincipalSource,
     Profile,
@@ -28,13 +28,15 @@ from .declarations import (
     Source,
     Workspace,
 )
-from .documents import Document, pointer
+from .documents import MAX_BYTES, Document, pointer
 from .errors import DomainError, SourceError, fault, raise_all
 from .files import Folder
 from .lifecycle import ALIASES
-from .migrations import guard_message, old_guards
-from .schema import Schemas, Validator, Violation, data_folder, foreign, suggest
-from .sources import SYSTEM, entries, files, front_matter, load_yaml, read
+from .personas import CARD, Personas
+from .plugins import Catalogue
+from .schema import Schemas, data_folder, suggest
+from .sources import SYSTEM, entries, load_yaml, read
+from .trees import Reading, Tree
 
 __all__ = [
     "AbilitySource",
@@ -53,19 +55,17 @@ __all__ = [
 ]
 
 S = TypeVar("S", bound=Source)
-T = TypeVar("T")
-P = ParamSpec("P")
 
 SETTINGS: Final = f"{SYSTEM}/deedbook.yaml"
 STATE: Final = ".deedbook"
 SKILLS: Final = f"{SYSTEM}/skills"
-AGENTS: Final = f"{SYSTEM}/agents"
+AGENTS: Final = "agents"
 
 _FOLDERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "abilities": (f"{SYSTEM}/registry/low-level", f"{SYSTEM}/registry/high-level"),
-        "hooks": (f"{SYSTEM}/hooks",),
-        "policies": (f"{SYSTEM}/policies",),
+        "abilities": ("registry/low-level", "registry/high-level"),
+        "hooks": ("hooks",),
+        "policies": ("policies",),
     }
 )
 _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
@@ -74,20 +74,23 @@ _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
 _KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "workflows",
                  "schemas", "ROUTING.md", "ABILITY.md")  # fmt: skip
 _LATER: Final = ("servers", "agents")
-_ROLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SKILL_LEVELS: Final = 4
-_SHORT: Final = 40
 
 
-def load_workspace(root: Path, schemas: Schemas | None = None) -> Workspace:
-    """Read the workspace at *root*. Raises `SourceError` with every fault of every file."""
-    found, faults = survey_workspace(root, schemas)
+def load_workspace(root: Path, schemas: Schemas | None = None, catalogue: Catalogue | None = None) -> Workspace:
+    """Read the workspace at *root*, and the packs that it names of *catalogue* (default: what is installed).
+
+    Raises `SourceError` with every fault of every file.
+    """
+    found, faults = survey_workspace(root, schemas, catalogue)
     raise_all(SourceError, faults)
     assert found is not None
     return found
 
 
-def survey_workspace(root: Path, schemas: Schemas | None = None) -> tuple[Workspace | None, list[DomainError]]:
+def survey_workspace(
+    root: Path, schemas: Schemas | None = None, catalogue: Catalogue | None = None
+) -> tuple[Workspace | None, list[DomainError]]:
     """Read what can be read of the workspace at *root*, and return it with every fault of every file.
 
     Without settings that can be read there is no workspace; files with faults are left out of it.
@@ -98,8 +101,8 @@ def survey_workspace(root: Path, schemas: Schemas | None = None) -> tuple[Worksp
     except FileNotFoundError:
         raise SourceError(fault("WORKSPACE_NOT_FOUND", f"there is no folder {here}")) from None
     with folder:
-        loader = _Loader(here, folder, schemas or Schemas.load(data_folder("schemas")))
-        return loader.load(), loader.faults
+        loader = _Loader(here, folder, schemas or Schemas.load(data_folder("schemas")), catalogue)
+        return loader.load(), loader.reading.faults
 
 
 def told_state(folder: Folder, root: Path) -> Path | None:
@@ -119,21 +122,20 @@ def _state_at(root: Path, said: str) -> Path:
 class _Loader:
     """One reading of a workspace; collects faults instead of stopping at the first."""
 
-    def __init__(self, root: Path, folder: Folder, schemas: Schemas) -> None:
+    def __init__(self, root: Path, folder: Folder, schemas: Schemas, catalogue: Catalogue | None) -> None:
         self.root = root
-        self.folder = folder
-        self.schemas = schemas
-        self.faults: list[DomainError] = []
-        self.digests: dict[str, str] = {}
-        self._validators: dict[str, Validator] = {}
+        self.own = Tree(folder, SYSTEM)
+        self.trees = [self.own]
+        self.reading = Reading(schemas)
+        self.catalogue = catalogue
         self._structure = _converter().structure
         self._settings: Document | None = None
 
     def load(self) -> Workspace | None:
         self._strays()
-        self._settings = self._checked(SETTINGS, "deedbook_v1")
+        self._settings = self.reading.checked(self.own, SETTINGS, "deedbook_v1")
         made = self._workspace(self._settings.value if self._settings else {})
-        return attrs.evolve(made, digests=self.digests) if self._settings else None
+        return attrs.evolve(made, digests=self.reading.digests) if self._settings else None
 
     def _workspace(self, said: Any) -> Workspace:
         self._refuse_later(said)
@@ -142,19 +144,30 @@ class _Loader:
         roots = said.get("roots", {})
         skill_roots = self._roots("skills", roots.get("skills", ()))
         agent_roots = self._roots("agents", roots.get("agents", ()))
-        self._skills((SKILLS, *skill_roots))
+        activated = Activation(self.reading, self._settings, self.catalogue)
+        packs = activated.packs(said.get("packs", ()))
+        self.trees += [Tree(pack.folder, "", pack.label) for pack in packs.values()]
+        loaders = activated.loaders(said.get("skills", {}).get("loaders"))
+        self._skills((SKILLS, *skill_roots), whole=any(each.loader != "markdown" for each in loaders))
+        principals = self._principals(said.get("principals", {}))
+        abilities = self._declared("abilities", self._ability)
+        hooks, policies = self._declared("hooks", self._hook), self._declared("policies", self._policy)
+        personas = self._personas(agent_roots, packs)
         plain = {key: said[key] for key in ("profile", "enforcement", "lock") if key in said}
         return Workspace(
             root=self.root,
             system=self.root / SYSTEM,
             state=self._state(said.get("state", STATE)),
             profiles=profiles,
-            principals=self._principals(said.get("principals", {})),
+            principals=principals,
             secrets={name: source["env"] for name, source in said.get("secrets", {}).items()},
-            abilities=self._declared("abilities", self._ability),
-            hooks=self._declared("hooks", self._hook),
-            policies=self._declared("policies", self._policy),
-            roles=self._roles((AGENTS, *agent_roots)),
+            abilities=abilities,
+            hooks=hooks,
+            policies=policies,
+            roles=personas.roles,
+            cards=personas.cards,
+            packs=packs,
+            loaders=loaders,
             skill_roots=skill_roots,
             folders=(SYSTEM, *skill_roots, *agent_roots),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
@@ -181,13 +194,13 @@ class _Loader:
                 yield name, dict(body), Origin(document, pointer(section, name), inline=True)
 
     def _files(self, section: str) -> Iterator[tuple[str, dict[str, Any], Origin]]:
-        for folder in _FOLDERS[section]:
-            for path in self._listed(folder, ".yaml"):
-                document = self._checked(path, _SCHEMAS[section])
+        for tree, folder in ((tree, tree.path(folder)) for tree in self.trees for folder in _FOLDERS[section]):
+            for path in self.reading.listed(tree, folder, ".yaml"):
+                document = self.reading.checked(tree, path, _SCHEMAS[section])
                 if document:
                     said: Any = document.value
                     body = {key: value for key, value in said.items() if key not in ("id", "schema_version")}
-                    yield said["id"], body, Origin(document)
+                    yield said["id"], body, Origin(document, packed=bool(tree.label))
 
     def _twice(self, section: str, name: str, first: Source, origin: Origin) -> None:
         why = f'"{name}" stands in {first.place}, too; an id names one of the {section}, rename one of them'
@@ -201,6 +214,9 @@ class _Loader:
 
     def _hook(self, name: str, body: dict[str, Any], origin: Origin) -> HookSource:
         event = body["event_type"]
+        if origin.packed and "script" in body["handler"]:
+            why = "a pack is data: its hooks name plugins, and run no program; a workspace's hook may"
+            self._refuse("SOURCE_INVALID", why, origin.place("/handler/script", key=True))
         return self._structure(_placed(name, body | {"event_type": ALIASES.get(event, event)}, origin), HookSource)
 
     def _policy(self, name: str, body: dict[str, Any], origin: Origin) -> PolicySource:
@@ -222,41 +238,31 @@ class _Loader:
 
     # --- Markdown -----------------------------------------------------------------------------------------------------
 
-    def _roles(self, folders: tuple[str, ...]) -> dict[str, RoleSource]:
-        made: dict[str, RoleSource] = {}
-        for path in (path for folder in folders for path in self._listed(folder, ".md")):
-            name = Path(path).stem
-            with_meta = self._collected(front_matter, self.folder, path)
-            if not with_meta:
-                continue
-            document, body = with_meta
-            self.digests[path] = document.digest
-            if not _ROLE.fullmatch(name):
-                self._refuse("SOURCE_INVALID", "a role is named with letters, digits, dot, dash, underscore", path)
-            if name in made:
-                self._twice("roles", name, made[name], Origin(document))
-            made[name] = RoleSource(**_placed(name, {"body": body, "meta": document.value}, Origin(document)))
-        return made
+    def _personas(self, roots: tuple[str, ...], packs: Mapping[str, PackSource]) -> Personas:
+        personas = Personas(self.reading)
+        for folder in (f"{SYSTEM}/{AGENTS}", *roots):
+            personas.read(self.own, folder)
+        for name, pack in packs.items():
+            personas.read(Tree(pack.folder, "", pack.label), AGENTS, pack=name)
+        return personas
 
-    def _skills(self, folders: tuple[str, ...]) -> None:
+    def _skills(self, folders: tuple[str, ...], *, whole: bool) -> None:
         for folder in folders:
-            self._skills_in(folder, _SKILL_LEVELS)
+            self._skills_in(folder, _SKILL_LEVELS, whole=whole)
 
-    def _skills_in(self, folder: str, levels: int) -> None:
-        """Take the digest of every SKILL.md and `.agent` card; what a skill says is read by the loader of its form."""
-        found, faults = entries(self.folder, folder)
-        self.faults += [each for each in faults if levels == _SKILL_LEVELS or str(each.place).endswith("/SKILL.md")]
+    def _skills_in(self, folder: str, levels: int, *, whole: bool) -> None:
+        """Take the digests of what a skill loader may read: every SKILL.md and `.agent` card, or the *whole* folder."""
+        found, faults = entries(self.own.folder, folder)
+        named = [each for each in faults if levels == _SKILL_LEVELS or str(each.place).endswith("/SKILL.md")]
+        self.reading.faults += faults if whole else named
         for entry in found:
             path = f"{folder}/{entry.name}"
             if entry.folder and levels > 1:
-                self._skills_in(path, levels - 1)
-            elif entry.name == "SKILL.md":
-                self._skill(path)
-        if levels < _SKILL_LEVELS and self.folder.exists(f"{folder}/.agent"):
-            self._skill(f"{folder}/.agent")
-
-    def _skill(self, path: str) -> None:
-        self.digests[path] = canonical.digest(self._collected(read, self.folder, path) or b"")
+                self._skills_in(path, levels - 1, whole=whole)
+            elif entry.name == "SKILL.md" or (whole and not entry.folder and entry.size <= MAX_BYTES):
+                self.reading.digest(self.own, path)
+        if levels < _SKILL_LEVELS and self.own.folder.exists(f"{folder}/{CARD}"):
+            self.reading.digest(self.own, f"{folder}/{CARD}")
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
@@ -302,72 +308,18 @@ class _Loader:
 
     def _strays(self) -> None:
         """Refuse names in ``.system`` that nobody reads but that look as if they were meant to be read."""
-        found, faults = entries(self.folder, SYSTEM)
-        self.faults += faults
-        for entry in found:
+        for entry in self.reading.entries(self.own, SYSTEM):
             hint = "" if entry.name in _KNOWN else suggest(entry.name, _KNOWN)
             if hint:
                 self._refuse("SOURCE_INVALID", f"is not read{hint}", f"{SYSTEM}/{entry.name}")
         levels = [Path(folder).name for folder in _FOLDERS["abilities"]]
-        for entry in entries(self.folder, f"{SYSTEM}/registry")[0]:
+        for entry in entries(self.own.folder, f"{SYSTEM}/registry")[0]:
             if entry.name not in levels:
                 why = f"is not read; put abilities into {' or '.join(levels)}"
                 self._refuse("SOURCE_INVALID", why, f"{SYSTEM}/registry/{entry.name}")
 
-    # --- reading and faults -------------------------------------------------------------------------------------------
-
-    def _listed(self, folder: str, suffix: str) -> list[str]:
-        paths, faults = files(self.folder, folder, suffix)
-        self.faults += faults
-        return paths
-
-    def _checked(self, path: str, schema: str) -> Document | None:
-        """Return a YAML file that fits its schema; everything else is a fault."""
-        document = self._collected(load_yaml, self.folder, path)
-        if document is None:
-            return None
-        self.digests[path] = document.digest
-        old = list(old_guards(schema, document.value))
-        for guard in old:
-            why = guard_message(guard.rpartition("/")[2])
-            self._refuse("SOURCE_INVALID", why, document.place(guard, key=True))
-        violations = self._validator(schema).violations(document.value)
-        for violation in violations:
-            if violation.pointer and any(f"{guard}/".startswith(f"{violation.pointer}/") for guard in old):
-                continue  # said already
-            unknown = violation.message.startswith("unknown key")
-            said = f"{_found(document, violation)}{violation.message}"
-            why = f"{violation.path.removeprefix('$.')}: {said}" if violation.pointer else said
-            self._refuse("SOURCE_INVALID", why, document.place(violation.pointer, key=unknown))
-        return None if violations or old else document
-
-    def _validator(self, schema: str) -> Validator:
-        # These schemas are asked a few times at start: interpreting them costs a twentieth of compiling them.
-        if schema not in self._validators:
-            self._validators[schema] = foreign(self.schemas.document(schema), place=schema)
-        return self._validators[schema]
-
-    def _collected(self, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        try:
-            return make(*args, **kwargs)
-        except SourceError as problem:
-            self.faults.extend(problem.errors)
-            return None
-
     def _refuse(self, code: str, message: str, place: str) -> None:
-        self.faults.append(fault(code, message, place=place))
-
-
-def _found(document: Document, violation: Violation) -> str:
-    """Return the short value that is none of its schema's options; schemas quote no value, but YAML is no secret."""
-    if not violation.message.startswith("is not one of "):
-        return ""
-    value: Any = document.value
-    for step in violation.pointer.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        value = value[int(key)] if isinstance(value, list) else value[key]
-    said = "" if isinstance(value, dict | list) else canonical.encode(value).decode()
-    return f"{said} " if said and said.isprintable() and len(said) <= _SHORT else ""
+        self.reading.refuse(code, message, place)
 
 
 def _placed(name: str, body: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

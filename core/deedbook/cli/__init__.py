@@ -30,6 +30,8 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "call": "Use one ability through the door, in a session of its own.",
         "abilities": "List what the workspace declares.",
         "registry": "Check what the workspace declares: `registry lint`.",
+        "skills": "List the skills, show one, or say what keeps them from being portable.",
+        "agents": "List the agents that have a card, and the roles.",
         "sessions": "List the sessions; `sessions close` ends an interrupted one.",
         "verify": "Check ledgers: bytes and structure.",
         "replay": "Tell a session's story from its ledger; nothing is called again.",
