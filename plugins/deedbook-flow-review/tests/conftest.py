@@ -76,7 +76,11 @@ class Actor:
 
 
 class Stage:
-    """A run. *script* maps roles to lines: a message, text, ``{"calls": […]}``, or a `Failed` that the model raises."""
+    """A run.
+
+    *script* maps roles to lines: a message, text, ``{"calls": […]}``, a pair of a finish reason and one of these, or a
+    `Failed` that the model raises.
+    """
 
     schemas = Schemas.load(data_folder("schemas"))
 
@@ -103,11 +107,12 @@ class Stage:
         self.events.append((event_type, payload))
 
     def spoken(self, line):
+        finish, line = line if isinstance(line, tuple) else (None, line)
         calls = line["calls"] if isinstance(line, dict) and "calls" in line else []
         response = {
             "text": "" if calls else line if isinstance(line, str) else compact(line),
             "tool_calls": calls,
-            "finish_reason": "tool_use" if calls else "stop",
+            "finish_reason": finish or ("tool_use" if calls else "stop"),
             "usage": {"input_tokens": 1, "output_tokens": 1},
             "model": "script",
             "schema_version": "v2",

@@ -189,3 +189,14 @@ def test_scaffold_that_invents_a_call_is_malformed(stage, lines):
         scaffolder=[{**lines.scaffold, "tool_calls_made": ["write:t1"]}] * 2,
     )
     assert run.fails().code == MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("finish", "why"),
+    [("max_tokens", "cut off at the model's limit of tokens"), ("safety", "the model refused to answer")],
+)
+def test_answer_that_is_no_message_says_why_where_the_model_does(stage, finish, why):
+    run = stage(lead=[(finish, "I am sorr")] * 2)
+    failure = run.fails()
+    assert failure.code == MALFORMED
+    assert why in str(failure)

@@ -48,7 +48,8 @@ def test_hand_offs_hold_what_each_role_needs_and_no_more(stage, lines):
     request = {"request": "say hello to Ada"}
     plan = {**request, "directive": lines.directive, "plan": lines.plan}
     assert run.told("lead") == [request]
-    assert run.told("planner") == [{**request, "directive": lines.directive}]
+    tools = [{"name": "echo", "description": "Echo."}]
+    assert run.told("planner") == [{**request, "directive": lines.directive, "tools": tools}]
     assert run.told("worker") == [plan]
     assert run.told("reviewer") == [{**plan, "report": lines.report}]
 
@@ -86,7 +87,7 @@ def test_failed_review_sends_the_work_back_with_its_feedback(stage, lines):
     assert run.play()["state"] == "COMPLETED"
     first, second = run.told("worker")
     assert "feedback" not in first
-    assert second == {**first, "feedback": "say her name"}
+    assert second == {**first, "report": lines.report, "feedback": "say her name"}
     assert run.roles[2:] == ["worker", "reviewer", "worker", "reviewer"]
     assert run.folded().attempts == 2
 

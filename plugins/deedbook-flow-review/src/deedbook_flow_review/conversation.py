@@ -14,6 +14,10 @@ TURNS_SPENT: Final = "TURNS_SPENT"
 
 _ENDS_WORK: Final = frozenset({"NEEDS_HUMAN", "CANCELLED", "LEDGER_BROKEN"})
 """What a role is not told, since it could do nothing about it."""
+_NO_MESSAGE: Final = {
+    "max_tokens": "the answer was cut off at the model's limit of tokens",
+    "safety": "the model refused to answer",
+}
 
 
 @attrs.frozen
@@ -28,13 +32,16 @@ class Limits:
 class Conversation:
     """Hands *handoff* over to *role*, whose one `answer` is the message that its schema demands.
 
-    A role that *acts* is offered the tools in scope; the calls that any other role asks for are not performed.
+    A role that *acts* is offered the tools in scope; the calls that any other role asks for are not performed. One that
+    *plans* is told what there is to act with.
     """
 
-    def __init__(self, run: Run, role: str, handoff: Object, limits: Limits, *, acts: bool = False) -> None:
+    def __init__(
+        self, run: Run, role: str, handoff: Object, limits: Limits, *, acts: bool = False, plans: bool = False
+    ) -> None:
         self.agent = run.agent(role)
         self._context = run.context
-        self._handoff = handoff
+        self._handoff = {**handoff, "tools": _named(self.agent.tools())} if plans else handoff
         self._limits = limits
         self._acts = acts
         self._tools = self.agent.tools() if acts else []
@@ -42,7 +49,7 @@ class Conversation:
         self._made: list[tuple[str, str]] = []
         self._messages: list[dict[str, Any]] = [
             {"role": "system", "content": _instructions(self.agent.instructions, run.skill)},
-            {"role": "user", "content": _compact(handoff)},
+            {"role": "user", "content": _compact(self._handoff)},
         ]
 
     def answer(self, schema: str) -> dict[str, Any]:
@@ -91,7 +98,10 @@ class Conversation:
             return {"error": {"code": failure.code, "message": str(failure)}}
 
     def _message(self, schema: str, response: Object) -> dict[str, Any]:
-        message = self.agent.message(schema, response)
+        try:
+            message = self.agent.message(schema, response)
+        except Failed as failure:
+            raise _explained(failure, response) from None
         if self._acts:
             self._check_calls(message.get("tool_calls_made", []))
         return message
@@ -122,6 +132,16 @@ def _instructions(instructions: str, skill: Skill | None) -> str:
     if skill is None:
         return instructions
     return f"{instructions.rstrip()}\n\n# Skill: {skill.name}\n\n{skill.body.strip()}\n"
+
+
+def _explained(failure: Failed, response: Object) -> Failed:
+    """Say why there is no whole message, where the model's answer says so itself."""
+    why = _NO_MESSAGE.get(response["finish_reason"])
+    return Failed(failure.code, f"{why}: {failure}", retryable=failure.retryable) if why else failure
+
+
+def _named(tools: Sequence[Object]) -> list[dict[str, Any]]:
+    return [{"name": tool["name"], "description": tool.get("description", "")} for tool in tools]
 
 
 def _compact(value: Json | Object) -> str:

@@ -134,7 +134,7 @@ class Loop:
 
     def _make_plan(self) -> None:
         told = {"directive": self._directive}
-        planner = self._ask("planner", {**told, **self._advice(self._directive, told)})
+        planner = self._ask("planner", {**told, **self._advice(self._directive, told)}, plans=True)
         self._plan = planner.answer("plan_v1")
         self._context.plan(self._plan)
 
@@ -148,7 +148,7 @@ class Loop:
         self._task = told
 
     def _work(self) -> None:
-        feedback = {"feedback": self._review["feedback"]} if self._review else {}
+        feedback = {"report": self._report, "feedback": self._review["feedback"]} if self._review else {}
         self._worker = self._ask("worker", {**self._task, **feedback}, acts=True)
         self._report = self._worker.answer("worker_report_v1")
         self._run.record("worker.report", self._report)
@@ -176,8 +176,8 @@ class Loop:
 
     # --- the roles ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, role: str, told: Object, *, acts: bool = False) -> Conversation:
-        return Conversation(self._run, role, {"request": self._prompt, **told}, self._limits, acts=acts)
+    def _ask(self, role: str, told: Object, *, acts: bool = False, plans: bool = False) -> Conversation:
+        return Conversation(self._run, role, {"request": self._prompt, **told}, self._limits, acts=acts, plans=plans)
 
     def _advice(self, message: Object, told: Object) -> dict[str, Any]:
         if not message.get("needs_advisor"):
