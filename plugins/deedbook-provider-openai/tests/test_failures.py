@@ -270,3 +270,24 @@ def test_cancelled_call_closes_its_connection(endpoint, say, ask, ctx):
     with pytest.raises(asyncio.CancelledError):
         ask("Hi", Cancelling())
     assert endpoint.left.wait(10)
+
+
+def chain(problem):
+    while problem is not None:
+        yield problem
+        problem = problem.__cause__ or problem.__context__
+
+
+@pytest.mark.parametrize("action", ["cut", "error"])
+def test_key_is_in_no_exception_behind_the_failure_and_in_no_log(endpoint, say, ask, caplog, action):
+    caplog.set_level("DEBUG")
+    endpoint.plays(say.cut if action == "cut" else say.error(400))
+    with pytest.raises(Failed) as caught:
+        ask(retries=0)
+    behind = list(chain(caught.value))
+    assert len(behind) > 1
+    requests = [problem.request for problem in behind if hasattr(problem, "request")]
+    assert say.KEY not in repr([(each, vars(each)) for each in behind])
+    assert say.KEY not in repr([request.headers.raw for request in requests])
+    assert caplog.records
+    assert say.KEY not in caplog.text

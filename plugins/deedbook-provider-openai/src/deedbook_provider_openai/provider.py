@@ -65,8 +65,7 @@ class OpenAI:
         return read(completion, request, names, self._settings.prices)
 
     async def _ask(self, asked: Object, ctx: Ctx, show: Any) -> Any:
-        left = ctx.remaining()
-        if left <= 0:
+        if ctx.remaining() <= 0:
             raise Trouble("no time is left to ask the model", retryable=True)
         from .wire import AGENT, complete  # noqa: PLC0415 - the SDK takes half a second to import
 
@@ -75,7 +74,7 @@ class OpenAI:
             secret.reveal() for secret in (self._key, *self._headers.values()) if not isinstance(secret, str | None)
         )
         endpoint = Endpoint(self._settings.base_url, asked["model"], self._settings.key, hidden)
-        return await complete(asked, self._settings, endpoint, headers, left, show)
+        return await complete(asked, self._settings, endpoint, headers, ctx.remaining(), show)
 
     def _sent(self) -> dict[str, str]:
         """Return the headers, all of them."""
@@ -108,6 +107,6 @@ def _wait(trouble: Trouble, attempt: int) -> float:
 def _after(trouble: Trouble, attempts: int, wait: float) -> Trouble:
     """Return the last trouble, with what was done about it."""
     told = f"; asked {attempts} times" if attempts > 1 else ""
-    if trouble.wait is not None and trouble.wait > 0:
+    if trouble.wait is not None and trouble.wait >= 1:
         told += f"; it wants to be asked again in {wait:.0f} s"
     return Trouble(f"{trouble}{told}", retryable=trouble.retryable)
