@@ -72,6 +72,7 @@ FLOORS = (
         "sight": "what a condition in CEL may see, by JSON Schema: misspelt fields and values found at load",
         "sources": "find the workspace, read its YAML and Markdown without following links",
         "spelling": "which spelling a skill's front matter has, and what keeps it from being portable",
+        "standings": "where in a run somebody stands who asks for something, told from the events before",
         "structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
     }),
     ("books", {

@@ -14,13 +14,12 @@ from .canonical import MAX_BYTES, decode, encode
 from .context import ContextFold
 from .contracts import Event, Object, Principal
 from .errors import DeedbookError, LedgerError, fault
-from .events import ALIASES, OUTCOMES
+from .events import ALIASES, CATALOGUE, OUTCOMES
 from .files import Folder
 from .folds import MetricsFold
 from .lines import Lines
 from .sealed import is_sealed, opened
-
-Way: TypeAlias = Literal["session", "skill", "call", "flow", "role"]
+from .standings import Standing, Standings
 
 NO_ARGUMENTS: Final = "its arguments are not recorded"
 ERASED: Final = "a sealed value is gone"
@@ -43,22 +42,12 @@ _WHO: Final = re.compile(
     rb'","actor":"[a-z]+","principal":(?:null|"([^"]+)"),"span_id":"([0-9a-f]{16})","parent_span_id":(?:null|"([0-9a-f]{16})")'
     rb',"payload_hash":"[0-9a-f]{64}","prev_envelope_hash":"[0-9a-f]{64}","envelope_hash":"[0-9a-f]{64}","payload":(?=\{)'
 )
+_PARENT: Final = b'"parent_span_id":"'
+_PAYLOAD: Final = b',"payload":'
+_FAR: Final = 300
 _BEGIN: Final = re.compile(
     rb'\{"schema_version":"1\.1","session_id":"([A-Za-z0-9][A-Za-z0-9_-]{0,127})","trace_id":"[0-9a-f]{32}","seq":(?=0,)'
 )
-
-
-@attrs.frozen(eq=False)
-class Standing:
-    """Where in a run somebody stands who asks: *way* says how they got there from *above*, *name* in what.
-
-    The session's principal, a ``skill`` that was invoked, a ``call`` of an ability that calls again, a ``flow``, a
-    ``role`` in it. Who stands in the same place shares one object.
-    """
-
-    way: Way
-    name: str = ""
-    above: "Standing | None" = None
 
 
 @attrs.frozen(eq=False)
@@ -131,27 +120,15 @@ class _Reading:
         self.place, self.folder, self.wanted = place, folder, facts
         self.id = ""
         self.told: Told | None = None
-        self.root = Standing("session")
-        self.standings: dict[tuple[Standing, Way, str], Standing] = {}
-        self.spans: dict[str, Standing] = {}
-        self.open: dict[str, tuple[Standing | None, str, str]] = {}
-        self.asking: dict[str, str] = {}
-        self.answers: dict[str, str] = {}
-        self.handed: dict[str, list[str]] = {}
-        self.fired: tuple[str, bytes] | None = None
-        self.checked: tuple[str, bytes] | None = None
+        self.standings = Standings()
+        self.fired: _Minutes = None
+        self.checked: _Minutes = None
         self.metrics, self.context = MetricsFold(), ContextFold()
         self.spent, self.state = self.metrics.start(), self.context.start()
         self.tails: dict[str, int] = {}
 
     def calls(self, lines: Lines) -> Iterator[Recorded]:
-        take: dict[bytes, Callable[..., Recorded | None]] = {
-            name.encode(): getattr(self, method) for method, names in _TAKEN.items() for name in names
-        }
-        for old, new in ALIASES.items():
-            if new.encode() in take:
-                take[old.encode()] = take[new.encode()]
-        folded = self._folds()
+        take = self._takers()
         start = 0
         for number, line in enumerate(lines, 1):
             if start == 0:
@@ -159,22 +136,40 @@ class _Reading:
             comma = line.find(b",", start, start + 20)
             at = comma + _TYPE
             end = line.find(b'"', at, at + 70)
-            name = line[at:end]
-            how = take.get(name)
-            if how is None and not (folded and folded(name)):
-                continue
-            try:
-                who = _WHO.match(line, end)
-                if comma < 0 or end < 0 or who is None:
-                    raise _Bad  # noqa: TRY301 - one place says where
-                found = how(line, int(line[start:comma]), who, name.decode()) if how else None
+            how = take.get(line[at:end])
+            if how is not None:
+                try:
+                    found = how(line, comma, end)
+                except (_Bad, ValueError, KeyError, TypeError, AttributeError):
+                    why = "not a line that says what its type promises; verify the file"
+                    raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{self.place}:{number}")) from None
                 if found is not None:
                     yield found
-                if folded and folded(name):
-                    self._fold(line, who, name.decode())
-            except (_Bad, ValueError, KeyError, TypeError, AttributeError):
-                why = "not a line that says what its type promises; verify the file"
-                raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{self.place}:{number}")) from None
+                    if self.wanted:
+                        self._fold(line, comma, end)
+            elif comma < 0 or end < 0:
+                why = "not a line of format 1.1; verify the file"
+                raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{self.place}:{number}"))
+
+    def _takers(self) -> "dict[bytes, _Taker]":
+        """Return who takes each type of event; what is not here is passed over."""
+        take: dict[str, _Taker] = {
+            "session.start": self._start,
+            "user.message": self._message,
+            "skill.invoke": self._skill,
+            "skill.complete": self._skill_end,
+            "agent.transition": self._role,
+            "tool.denied": self._denied,
+            "hook.fired": self._hooks,
+            "policy.check": self._policies,
+            **dict.fromkeys(_INTENTS, self._intent),
+            **dict.fromkeys(_ENDS, self._end),
+            "llm.response": self._answer,
+        }
+        if self.wanted:
+            take |= {name: self._fold for name in CATALOGUE if name.startswith("context.")}
+        old = {name: take[now] for name, now in ALIASES.items() if now in take}
+        return {name.encode(): how for name, how in (take | old).items()}
 
     def _begun(self, line: bytes) -> int:
         """Return where the sequence number stands in every line, after what all lines share."""
@@ -187,109 +182,86 @@ class _Reading:
 
     # --- who stands where ---------------------------------------------------------------------------------------------
 
-    def _start(self, line: bytes, _seq: int, who: re.Match[bytes], _name: str) -> None:
+    def _start(self, line: bytes, comma: int, end: int) -> None:
+        who = _header(line, end)
         said = self._payload(line, who)
         principal = said["principal"]
-        roles = principal["roles"] if isinstance(principal["roles"], list) else []
         self.told = Told(
             self.id,
-            Principal(principal["id"], principal["via"], frozenset(roles), principal["on_behalf_of"]),
+            Principal(principal["id"], principal["via"], frozenset(principal["roles"]), principal["on_behalf_of"]),
             said["charter"],
             said["enforcement"],
         )
-        self.spans[who[2].decode()] = self.root
+        self.standings.begin(who[2])
+        if self.wanted:
+            self._fold(line, comma, end)
 
-    def _message(self, _line: bytes, _seq: int, who: re.Match[bytes], _name: str) -> None:
-        self.spans[who[2].decode()] = self.root
+    def _message(self, line: bytes, _comma: int, end: int) -> None:
+        self.standings.begin(_header(line, end)[2])
 
-    def _skill(self, line: bytes, _seq: int, who: re.Match[bytes], _name: str) -> None:
-        self._place(who, "skill", self._payload(line, who)["skill"])
+    def _skill(self, line: bytes, _comma: int, end: int) -> None:
+        who = _header(line, end)
+        self.standings.enter(who[2], who[3], "skill", str(self._payload(line, who)["skill"]))
 
-    def _role(self, line: bytes, _seq: int, who: re.Match[bytes], _name: str) -> None:
-        flow = self._above(who)
-        self._place(who, "role", self._payload(line, who)["to"], flow)
-        self.handed.setdefault((who[3] or b"").decode(), []).append(who[2].decode())
+    def _skill_end(self, line: bytes, _comma: int, end: int) -> None:
+        self.standings.leave(_header(line, end)[3])
 
-    def _place(self, who: re.Match[bytes], way: Way, name: Any, above: Standing | None = None) -> None:
-        above = above or self._above(who)
-        if above is not None and type(name) is str:
-            self.spans[who[2].decode()] = self._standing(above, way, name)
+    def _role(self, line: bytes, _comma: int, end: int) -> None:
+        who = _header(line, end)
+        self.standings.enter(who[2], who[3], "role", str(self._payload(line, who)["to"]))
 
-    def _standing(self, above: Standing, way: Way, name: str) -> Standing:
-        key = (above, way, name)
-        found = self.standings.get(key)
-        if found is None:
-            found = self.standings[key] = Standing(way, name, above)
-        return found
+    def _end(self, line: bytes, _comma: int, end: int) -> None:
+        at = line.index(_PARENT, end, end + _FAR) + len(_PARENT)
+        self.standings.close(line[at : at + 16], None)
 
-    def _above(self, who: re.Match[bytes]) -> Standing | None:
-        return self._at((who[3] or b"").decode())
-
-    def _at(self, span: str) -> Standing | None:
-        """Return who stands at *span*: an open call stands for itself as soon as it calls again."""
-        found = self.spans.get(span)
-        if found is None and span in self.open:
-            above, ability, kind = self.open[span]
-            if above is not None:
-                found = self.spans[span] = self._standing(above, "flow" if kind == "flow.call" else "call", ability)
-        return found
-
-    # --- what ends ----------------------------------------------------------------------------------------------------
-
-    def _skill_end(self, _line: bytes, _seq: int, who: re.Match[bytes], _name: str) -> None:
-        self.spans.pop((who[3] or b"").decode(), None)
-
-    def _end(self, _line: bytes, _seq: int, who: re.Match[bytes], name: str) -> None:
-        """Forget a call that has its outcome; a model's answer stands for the role that asked, until its next."""
-        span = (who[3] or b"").decode()
-        self.open.pop(span, None)
-        self.spans.pop(span, None)
-        asker = self.asking.pop(span, "")
-        if name == "llm.response" and asker in self.spans:
-            self.spans.pop(self.answers.get(asker, ""), None)
-            self.answers[asker] = who[2].decode()
-            self.spans[who[2].decode()] = self.spans[asker]
-        for handed in self.handed.pop(span, ()):
-            self.spans.pop(handed, None)
-            self.spans.pop(self.answers.pop(handed, ""), None)
+    def _answer(self, line: bytes, comma: int, end: int) -> None:
+        who = _header(line, end)
+        self.standings.close(who[3], who[2])
+        if self.wanted:
+            self._fold(line, comma, end)
 
     # --- minutes ------------------------------------------------------------------------------------------------------
 
-    def _hooks(self, line: bytes, _seq: int, who: re.Match[bytes], _name: str) -> None:
-        payload = line[who.end() : -1]
-        if b'"event":"PreToolUse"' in payload:
-            self.fired = (who[3] or b"").decode(), payload
+    def _hooks(self, line: bytes, _comma: int, end: int) -> None:
+        if b'"event":"PreToolUse"' in line:
+            self.fired = line, end
 
-    def _policies(self, line: bytes, _seq: int, who: re.Match[bytes], _name: str) -> None:
-        self.checked = (who[3] or b"").decode(), line[who.end() : -1]
+    def _policies(self, line: bytes, _comma: int, end: int) -> None:
+        self.checked = line, end
 
-    def _minutes(self, cause: str) -> tuple[bytes | None, bytes | None]:
-        """Return the minutes of the call that is recorded now: they stand right before it, under the same cause."""
-        fired, checked, self.fired, self.checked = self.fired, self.checked, None, None
-        return (
-            fired[1] if fired and fired[0] == cause else None,
-            checked[1] if checked and checked[0] == cause else None,
-        )
+    def _minutes(self, cause: bytes) -> Iterator[bytes | None]:
+        """Yield the minutes of the call that is recorded now: they stand right before it, under the same cause."""
+        for kept in (self.fired, self.checked):
+            found = None
+            if kept is not None:
+                line, end = kept
+                at = line.index(_PARENT, end, end + _FAR) + len(_PARENT)
+                if line[at : at + 16] == cause:
+                    found = line[line.index(_PAYLOAD, at) + len(_PAYLOAD) : -1]
+            yield found
+        self.fired = self.checked = None
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def _intent(self, line: bytes, seq: int, who: re.Match[bytes], name: str) -> Recorded:
-        cause, span = (who[3] or b"").decode(), who[2].decode()
-        standing = self._at(cause)
+    def _intent(self, line: bytes, comma: int, end: int) -> Recorded:
+        who = _header(line, end)
+        cause, kind = who[3], line[comma + _TYPE : end].decode()
+        kind = ALIASES.get(kind, kind)
+        standing = self.standings.at(cause)
         payload = line[who.end() : -1]
         said = decode(payload)
-        named, holds = _INTENTS[name]
+        named, holds = _INTENTS[kind]
         ability, args = said[named], said[holds]
-        call = self._call(seq, line, who, name, standing)
+        call = self._call(line, comma, who, kind, standing)
         if _SEALED in payload:
             ability, args = self._unsealed(call, ability), self._unsealed(call, args)
             call.raw = call.final = b"" if call.why else encode(args)
         else:
             call.raw = call.final = self._raw(payload, ability, args, holds)
         call.ability, call.args = ability if type(ability) is str else "", args
-        self.open[span] = (standing, call.ability, name)
-        if name == "llm.request":
-            self.asking[span] = cause
+        self.standings.open(who[2], standing, kind, call.ability)
+        if kind == "llm.request":
+            self.standings.asked(who[2], cause)
         return self._with_minutes(call, cause, payload)
 
     def _raw(self, payload: bytes, ability: str, args: Any, holds: str) -> bytes:
@@ -297,19 +269,20 @@ class _Reading:
         tail = self.tails.get(ability)
         if tail is None:
             tail = self.tails[ability] = len(encode(ability)) + 1
-        if holds == "request":
+        if holds == "args" and payload.startswith(b'{"args":'):
+            cut = payload[len(b'{"args":') : -tail]
+            for name in (b',"tool_name":', b',"flow":'):
+                if cut.endswith(name):
+                    return cut[: -len(name)]
+        if holds == "request" and payload.startswith(b'{"ability":"'):
             return payload[len(b'{"ability":,"request":') - 1 + tail : -1]
-        cut = payload[len(b'{"args":') : -tail] if payload.startswith(b'{"args":') else b""
-        for name in (b',"tool_name":', b',"flow":'):
-            if cut.endswith(name):
-                return cut[: -len(name)]
         return encode(args)
 
-    def _denied(self, line: bytes, seq: int, who: re.Match[bytes], name: str) -> Recorded:
-        cause = (who[3] or b"").decode()
+    def _denied(self, line: bytes, comma: int, end: int) -> Recorded:
+        who = _header(line, end)
         payload = line[who.end() : -1]
         said = decode(payload)
-        call = self._call(seq, line, who, name, self._at(cause))
+        call = self._call(line, comma, who, "tool.denied", self.standings.at(who[3]))
         if _SEALED in payload:
             said = {key: self._unsealed(call, value) for key, value in said.items()}
         call.ability, call.code, call.reason, call.by = said["name"], said["code"], said["reason"], said.get("by")
@@ -319,22 +292,20 @@ class _Reading:
             call.raw = call.final = b"" if call.why else encode(call.args)
         elif call.code == "INTAKE_REFUSED" or (call.code == "TOOL_NOT_ALLOWED" and call.by is None):
             call.why = NO_ARGUMENTS
-        return self._with_minutes(call, cause, payload)
+        return self._with_minutes(call, who[3], payload)
 
-    def _call(self, seq: int, line: bytes, who: re.Match[bytes], name: str, standing: Standing | None) -> Recorded:
-        assert self.told is not None
+    def _call(self, line: bytes, comma: int, who: re.Match[bytes], kind: str, standing: Standing | None) -> Recorded:
+        if self.told is None:
+            raise _Bad
+        ts = line[comma + _TS : comma + _TS + 24].decode()
+        seq = int(line[line.rindex(b":", 0, comma) + 1 : comma])
         principal = who[1].decode() if who[1] else ""
-        ts, span = self._moment(line, who), who[2].decode()
-        call = Recorded(self.told, seq, ts, span, name, "", principal, standing, None, b"null", b"null")
+        call = Recorded(self.told, seq, ts, who[2].decode(), kind, "", principal, standing, None, b"null", b"null")
         if self.wanted:
             call.facts = {**self.spent.facts(), "context.state": self.state.state if self.state else None}
         return call
 
-    def _moment(self, line: bytes, who: re.Match[bytes]) -> str:
-        start = line.index(b'"ts":"', 0, who.start()) + 6
-        return line[start : start + 24].decode()
-
-    def _with_minutes(self, call: Recorded, cause: str, payload: bytes) -> Recorded:
+    def _with_minutes(self, call: Recorded, cause: bytes, payload: bytes) -> Recorded:
         call.fired, call.checked = self._minutes(cause)
         call.open = self._opened
         try:
@@ -353,11 +324,10 @@ class _Reading:
             call.why = call.why or SCRUBBED
         return call
 
-    # --- payloads -----------------------------------------------------------------------------------------------------
+    # --- payloads and facts -------------------------------------------------------------------------------------------
 
     def _payload(self, line: bytes, who: re.Match[bytes]) -> Any:
-        raw = line[who.end() : -1]
-        return self._opened(raw)
+        return self._opened(line[who.end() : -1])
 
     def _opened(self, raw: bytes) -> Any:
         value = decode(raw)
@@ -370,31 +340,22 @@ class _Reading:
             call.why = ERASED
             return None if is_sealed(value) else value
 
-    # --- facts --------------------------------------------------------------------------------------------------------
-
-    def _folds(self) -> Callable[[bytes], bool] | None:
-        """Return which types of events facts are made of, if any is wanted."""
-        if not self.wanted:
-            return None
-        named = {name.encode() for name in (*OUTCOMES, "llm.response", "session.start")}
-        return lambda name: name in named or name.startswith(b"context.")
-
-    def _fold(self, line: bytes, who: re.Match[bytes], name: str) -> None:
-        payload = decode(line[who.end() : -1])
-        event = Event(0, name, "runtime", None, who[2].decode(), None, self._moment(line, who), payload)
+    def _fold(self, line: bytes, comma: int, end: int) -> None:
+        """Take an event into the facts, as the folds behind a writer do."""
+        name, ts = line[comma + _TYPE : end].decode(), line[comma + _TS : comma + _TS + 24].decode()
+        payload = decode(line[line.index(_PAYLOAD, end) + len(_PAYLOAD) : -1])
+        event = Event(0, ALIASES.get(name, name), "runtime", None, "", None, ts, payload)
         self.spent = self.metrics.step(self.spent, event)
         self.state = self.context.step(self.state, event)
 
 
-_TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
-    "_start": ("session.start",),
-    "_message": ("user.message",),
-    "_skill": ("skill.invoke",),
-    "_skill_end": ("skill.complete",),
-    "_role": ("agent.transition",),
-    "_intent": tuple(_INTENTS),
-    "_denied": ("tool.denied",),
-    "_hooks": ("hook.fired",),
-    "_policies": ("policy.check",),
-    "_end": tuple(_ENDS),
-}
+def _header(line: bytes, end: int) -> re.Match[bytes]:
+    """Take the rest of a header apart: principal, span and parent; what does not fit is no line of the format."""
+    who = _WHO.match(line, end)
+    if who is None:
+        raise _Bad
+    return who
+
+
+_Minutes: TypeAlias = tuple[bytes, int] | None
+_Taker: TypeAlias = Callable[[bytes, int, int], Recorded | None]

@@ -18,7 +18,8 @@ from .errors import DeedbookError
 from .files import Folder
 from .gates import BoundGate
 from .judge import Circumstances, Verdict, judge
-from .recorded import NOBODY, Recorded, Standing, read_calls
+from .recorded import NOBODY, Recorded, read_calls
+from .standings import Standing
 
 Change: TypeAlias = Literal["same", "allowed", "denied", "missing", "asks", "rewritten", "undetermined"]
 
