@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.measures import Line, Measure, table
 
-NAMES: Final = ("hashing", "calls", "dispatch", "durable", "verifying", "starting", "abilities", "peers")
+NAMES: Final = ("hashing", "calls", "dispatch", "durable", "verifying", "rejudging", "starting", "abilities", "peers")
 
 
 def main() -> int:

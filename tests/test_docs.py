@@ -31,6 +31,8 @@ DOCS = ROOT / "docs"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
 EXAMPLES = sorted(ROOT.glob("examples/**/README.md"))
 """Their blocks are run by a test of their own."""
+PLAYED = [DOCS / "changing-policy.md"]
+"""Pages whose console blocks are run from the first to the last, in a copy of the starter."""
 EXITS = {code.exit for code in CODES.values()}
 CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")
 
@@ -364,10 +366,19 @@ def test_readme_smallest_workspace_works(tmp_path):
         shell.check(block)
 
 
+@pytest.mark.parametrize("page", PLAYED, ids=named)
+def test_page_shows_what_its_commands_print(workspace, page):
+    shell = Shell(workspace)
+    for block in blocks(page):
+        if block.language == "console":
+            shell.check(block)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_blocks_are_shown_in_a_language_that_is_tested(page):
-    """A console block outside the README would be run by nobody."""
-    allowed = {"", "python", "toml", "yaml"} | ({"console"} if page == README else {"json", "markdown", "js"})
+    """A console block on another page would be run by nobody."""
+    run = {"console"} if page in (README, *PLAYED) else set()
+    allowed = {"", "python", "toml", "yaml"} | (run if page == README else run | {"json", "markdown", "js"})
     assert {block.language for block in blocks(page)} <= allowed
     for block in blocks(page):
         if block.language == "python":

@@ -20,8 +20,6 @@ from deedbook.kernel import bound_for_judging, read_workspace
 from deedbook.recorded import ERASED, NO_ARGUMENTS, NOBODY, SCRUBBED
 from deedbook.rederive import LATE, MUTATED, Rejudged, rejudge
 
-ECHO: dict[str, Any] = {"effects": "none"}
-
 
 @contextmanager
 def charter(lab: Any) -> Iterator[Bindings]:
@@ -402,11 +400,6 @@ def watch(event: str, args: tuple[Any, ...]) -> None:
 def test_judging_again_writes_nothing_starts_nothing_and_opens_no_connection(lab: Any) -> None:
     sys.addaudithook(watch)
     made: list[str] = []
-
-    class Tool:
-        def __init__(self, name: str) -> None:
-            made.append(name)
-
     lab.tool("echo", lambda args, ctx: made.append("called") or args)
     lab.hook("more", "PreToolUse", lambda call: Decision("allow"))
     lab.policy("oracle", lambda call: Decision("allow"), pure=True)
