@@ -56,6 +56,7 @@ FLOORS = (
         "workers": "programs in processes of their own, with a hard limit; kept alive or run once",
     }),
     ("parts", {
+        "asking": "how a hook is asked where it stands: on the calling thread, on one of its own",
         "bound": "an ability, ready to be called: one immutable record of all that its calls need",
         "chain": "a ledger open for writing: entries become lines, each committed to by the next",
         "completions": "model calls at the boundary: version 1 upcast, both ends checked",

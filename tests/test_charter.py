@@ -217,15 +217,17 @@ REFUSED = {
         "BINDING_INVALID", f"{CONFIG}: profiles.local.models.m.with/times", "expected integer",
     ),
     "memory": (an_ability("kind: memory\n"), "NOT_AVAILABLE", f"{A}:5:1", "later release"),
-    "hooks.pre_create": (an_ability("hooks: {pre_create: [x]}\n"), "NOT_AVAILABLE", f"{A}:5:9", "later release"),
-    "isolation: thread": (a_hook("isolation: thread\n"), "NOT_AVAILABLE", f"{H}:5:1", "use inline"),
+    "hooks.pre_create": (
+        lambda shop: (shop.hook("h"), shop.ability("a", "hooks: {pre_create: [h]}\n")),
+        "BINDING_INVALID", f"{A}:5:22", "asked at PreToolUse; hooks.pre_create needs one for PreAbilityCreate",
+    ),
     "isolation: worker": (a_hook("isolation: worker\n"), "NOT_AVAILABLE", f"{H}:5:1", "use inline"),
     "a script hook": (
         lambda shop: shop.write("hooks/h.yaml", f"{workshop.HEAD}id: h\nevent_type: Stop\nhandler: {{script: x.sh}}\n"),
         "NOT_AVAILABLE", f"{H}:4:1", "script hooks come with a later release",
     ),
     **{
-        f"the event {event}": (a_hook("", event=event), "NOT_AVAILABLE", f"{H}:3:1", "available: SessionStart")
+        f"the event {event}": (a_hook("", event=event), "PLUGIN_BROKEN", f"{H}:3:1", f"has 0 answers to {event}")
         for event in ("PreAbilityCreate", "PreCompact", "WorkflowStart", "PhaseAdvance", "WorkflowComplete")
     },
     "when": (
@@ -346,9 +348,9 @@ def test_all_faults_of_all_files_are_reported_together(shop):
     shop.write("workflows/x.md", "")
     places = [place.split(":")[0] for _, place, _ in shop.faults()]
     assert places.count(f"{LOW}/a.yaml") == 5
-    assert places.count(".system/hooks/c.yaml") == 3
+    assert places.count(".system/hooks/c.yaml") == 4
     assert {f"{LOW}/b.yaml", ".system/policies/d.yaml", ".system/workflows"} <= set(places)
-    assert len(places) == 11
+    assert len(places) == 12
 
 
 def test_a_missing_plugin_is_reported_wherever_it_is_named_and_a_broken_one_once(shop):

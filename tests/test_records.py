@@ -122,7 +122,7 @@ def test_facts_stand_only_in_the_round_whose_gates_read_them(acting):
     assert "facts" not in acting.payload("policy.check")
 
 
-def test_signals_of_a_hook_are_recorded_unless_they_cannot_be(acting):
+def test_signals_of_a_hook_are_recorded_and_those_that_cannot_be_deny(acting):
     acting.hook("good", "PreToolUse", lambda call: Decision("allow", signals={"ability_guard": "ok"}))
     acting.hook("bad", "PreToolUse", lambda call: Decision("allow", signals={"ability_guard": {1, 2}}))
     call(acting)

@@ -16,7 +16,7 @@ from .narrowing import Widening, widenings
 KINDS: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool", "provider": "model", "flow": "flow"})
 """Kind of plugin behind an ability, and the kind of ability it makes."""
 
-_MOMENTS: Final = (("pre_call", "PreToolUse"), ("post_call", "PostToolUse"))
+_MOMENTS: Final = (("pre_create", "PreAbilityCreate"), ("pre_call", "PreToolUse"), ("post_call", "PostToolUse"))
 
 
 class Abilities:
@@ -46,9 +46,6 @@ class Abilities:
         self._check_named(source)
         if source.kind == "memory":
             self._linker.refuse("NOT_AVAILABLE", "kind memory comes with a later release", where("/kind"))
-        if source.hooks.get("pre_create"):
-            why = "hooks.pre_create comes with tasks, in a later release; leave it out"
-            self._linker.refuse("NOT_AVAILABLE", why, where("/hooks/pre_create"))
         kind, name = next(iter(source.handler.items()))
         linked = self._linker.link(kind, name, source.place)
         if linked is None:

@@ -11,10 +11,11 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from . import canonical
+from .asking import asked, is_elsewhere, placed
 from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Persona, Scope, Words, no_persona, words
 from .charter import Charter
 from .completions import Completion, CompletionSchema
-from .contracts import ALLOW, Call, Decision, Handler, Host, Json, Skill
+from .contracts import Handler, Host, Skill
 from .errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
 from .fitting import Fitting, facts_of, fittings
 from .gates import BoundGate, in_order
@@ -84,6 +85,11 @@ class Bindings:
         """Return what of *allowed* is left to a role: an agent with a card has its capabilities, and no more."""
         card = self.charter.document.get("agents", {}).get(role)
         return allowed & frozenset(card["capabilities"]) if card else allowed
+
+    @property
+    def waits(self) -> bool:
+        """Whether a hook is asked elsewhere than on the calling thread: an event loop should not wait for it."""
+        return any(is_elsewhere(entry) for entry in self.charter.document["hooks"].values())
 
     def tier(self, role: str) -> str:
         """Return the model ability that serves *role*: its own tier, else ``standard``, else the first."""
@@ -186,11 +192,7 @@ class _Freezer:
         linked, made = self._make(entry)
         method = implementations(linked.offer, made, event, entry["place"])
         may = EVENTS[event].may | (EVENTS[event].rewriter if entry["rewrites"] else frozenset())
-        if event == "PostToolUse":
-            method = _observer(method)
-        elif event == "SessionStop":
-            method = _witness(method)
-        self._keep(event, fitting, method, may, entry["timeout_ms"] / 1000)
+        self._keep(event, fitting, placed(asked(event, method), entry), may, entry["timeout_ms"] / 1000)
 
     def _policy(self, fitting: Fitting) -> None:
         _, made = self._make(fitting.entry)
@@ -198,6 +200,7 @@ class _Freezer:
 
     def _keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
         entry, match = fitting.entry, fitting.match
+        waits = is_elsewhere(entry)
         gate = BoundGate(
             id=fitting.name,
             kind="policy" if at == "policy" else "hook",
@@ -205,11 +208,13 @@ class _Freezer:
             ask=ask,
             may=may,
             limit=limit,
-            pure=entry["pure"],
+            pure=entry["pure"] and not waits,
+            waits=waits,
             rewrites=entry["rewrites"],
             reads=frozenset(entry["reads"]),
             rules=tuple(entry.get("rules", ())),
             place=entry["place"],
+            signals=None if at == "policy" else EVENTS[at].signals,
         )
         holds = match.holds if match else None
         self.ready[at].append(_Ready(fitting, gate, attrs.evolve(gate, holds=holds)))
@@ -217,7 +222,7 @@ class _Freezer:
     def _gate_digest(self, entry: Mapping[str, Any]) -> str:
         """Return what identifies a gate: what it is told to do, and the code that does it."""
         plugin = self.document["plugins"]["/".join(entry["plugin"])]
-        told = {key: entry[key] for key in ("plugin", "settings", "match")}
+        told = {key: entry[key] for key in ("plugin", "settings", "match", "isolation") if key in entry}
         return canonical.digest(canonical.encode({**told, "code": plugin["digest"], "version": plugin["version"]}))
 
     def _session_hooks(self, event: str) -> tuple[BoundGate, ...]:
@@ -263,6 +268,7 @@ class _Freezer:
             guards=tuple(gate for gate in before if "transform" not in gate.may),
             policies=policies,
             observers=self._gates("PostToolUse", facts, entry["hooks"].get("post_call", [])),
+            creators=self._gates("PreAbilityCreate", facts, entry["hooks"].get("pre_create", [])),
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
             words=words(entry["kind"], name),
         )
@@ -331,7 +337,7 @@ class _Judging(_Freezer):
     def _hook(self, fitting: Fitting) -> None:
         if fitting.entry["event"] != "PreToolUse":
             return
-        if fitting.entry["pure"]:
+        if fitting.entry["pure"] and not is_elsewhere(fitting.entry):
             super()._hook(fitting)
         else:
             may = _CALL | {"transform"} if fitting.entry["rewrites"] else _CALL
@@ -374,18 +380,6 @@ class _Both:
 
 def _unasked(*_: Any) -> Any:
     raise AssertionError("bound for judging only: nothing is called, and only pure gates are asked")
-
-
-def _observer(method: Callable[[Call, Json], Json]) -> Callable[[Call, Json], Decision]:
-    return lambda call, result: Decision("transform", args={"result": method(call, result)})
-
-
-def _witness(method: Callable[..., None]) -> Callable[..., Decision]:
-    def witness(*subject: Any) -> Decision:
-        method(*subject)
-        return ALLOW
-
-    return witness
 
 
 def _skill(name: str, entry: Mapping[str, Any]) -> Skill:

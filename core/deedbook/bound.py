@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from . import canonical
-from .contracts import PATHS, Effects, Failed, Handler, Principal
+from .contracts import PATHS, Effects, Failed, Handler, Object, Principal
 from .gates import BoundGate
 from .schema import Validator
 
@@ -33,7 +33,7 @@ DURABLE: Final = frozenset({"write", "irreversible"})
 
 @attrs.frozen(kw_only=True)
 class Caller:
-    """Who asks: the principal, the class of actor, the scope, and where in a run they stand."""
+    """Who asks: the principal, the class of actor, the scope, where in a run they stand, and what hooks said of it."""
 
     principal: Principal
     actor: str
@@ -41,6 +41,7 @@ class Caller:
     role: str | None = None
     skill: str | None = None
     depth: int = 0
+    signals: Object = attrs.field(factory=dict, eq=False)
 
 
 @attrs.frozen
@@ -83,6 +84,7 @@ class Bound:
     guards: tuple[BoundGate, ...]
     policies: tuple[BoundGate, ...]
     observers: tuple[BoundGate, ...]
+    creators: tuple[BoundGate, ...] = ()
     reads: frozenset[str]
     words: Words
 

@@ -76,7 +76,7 @@ def _ability(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _sets(f"{what}: uses", old["uses"], new["uses"], "looser", "tighter")
     for part, noun in (("tags", "tag"), ("policies", "policy")):
         yield from _sets(f"{what}: {noun}", old[part], new[part], "tighter", "looser")
-    for moment in ("pre_call", "post_call"):
+    for moment in ("pre_create", "pre_call", "post_call"):
         was, now = (entry["hooks"].get(moment, []) for entry in (old, new))
         yield from _sets(f"{what}: hook at {moment}", was, now, "tighter", "looser")
     for part in ("schema_in", "schema_out"):

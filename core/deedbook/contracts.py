@@ -350,10 +350,21 @@ class Context(Protocol):
 
 
 class Run(Ctx, Protocol):
-    """What a flow is given: a `Ctx` that can also put roles to work and tell the session's story."""
+    """What a flow is given: a `Ctx` that can also put roles to work and tell the session's story.
+
+    *signals* is what hooks said of the prompt: ``{"routing_hint": [{"hook": id, "value": …}], …}``.
+    """
 
     context: Context
     skill: Skill | None
+    signals: Object
+
+    def fire(self, event: str, subject: Object) -> Object:
+        """Ask the hooks of ``PreCompact``, ``WorkflowStart``, ``PhaseAdvance`` or ``WorkflowComplete``.
+
+        Return the *subject* as they leave it. Raises `Failed`: ``GATE_DENIED`` if one refuses, ``NOT_AVAILABLE`` for
+        another event, ``SCHEMA_VIOLATION`` for a subject without what the event is about.
+        """
 
     def agent(self, role: str) -> Agent:
         """Hand over to *role*: records ``agent.transition`` and returns the role at work."""

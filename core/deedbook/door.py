@@ -64,7 +64,7 @@ class Door:
         self._opening: set[str] = set()
         self._turn = RLock()
         self._decide = self._in_turn if bindings.reads else self._before
-        self._always = bindings.charter.document["durability"] == "always"
+        self._always = bindings.charter.document["durability"] == "always" or bindings.waits
         self._facts = facts
         self._contexts = contexts
 
@@ -96,7 +96,7 @@ class Door:
             return Err(problem.error)
 
     async def abefore(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
-        """Do what `before` does; a durable commit is awaited beside the event loop.
+        """Do what `before` does; a durable commit, and a hook elsewhere, is awaited beside the event loop.
 
         Who is cancelled meanwhile gets no ticket, so what was opened for them is closed as ``cancelled``.
         """

@@ -13,7 +13,8 @@ import attrs
 
 from . import canonical
 from .contracts import ALLOW, Call, Decision
-from .errors import describe, recordable
+from .errors import IntakeError, describe, recordable
+from .lifecycle import TEXTS
 
 Clock: TypeAlias = Callable[[], float]
 
@@ -27,7 +28,8 @@ class BoundGate:
 
     *may* holds the outcomes it is allowed to give (``allow`` always among them), *limit* the seconds it may take,
     *holds* the part of its match that depends on the call (``None``: always), *rules* the places of its rules, if it
-    names one by ``signals["rule"]``.
+    names one by ``signals["rule"]``, *signals* the names of those that it may carry (``None``: any). One that
+    *waits* is asked somewhere else than on the calling thread.
     """
 
     id: str
@@ -37,11 +39,17 @@ class BoundGate:
     may: frozenset[str]
     limit: float
     pure: bool = False
+    waits: bool = False
     rewrites: bool = False
     reads: frozenset[str] = frozenset()
     holds: Callable[[Call], bool] | None = None
     rules: tuple[str, ...] = ()
     place: str = ""
+    signals: frozenset[str] | None = None
+
+
+class Unanswered(Exception):  # noqa: N818 - it says what a gate is
+    """A gate has no answer that counts; the message is the reason to record, in whole."""
 
 
 Asked: TypeAlias = list[tuple[BoundGate, Decision]]
@@ -56,6 +64,8 @@ def answer(gate: BoundGate, clock: Clock, *subject: Any) -> Decision:
             return decision  # type: ignore[no-any-return]
     except KeyboardInterrupt:
         raise
+    except Unanswered as problem:
+        return refusal(str(problem))
     except BaseException as problem:  # noqa: BLE001 - a gate that exits, or is cancelled, has not allowed anything
         return refusal(describe(problem))
     return _refused(gate, decision)
@@ -83,7 +93,24 @@ def _speaks_for(gate: BoundGate, decision: Any) -> bool:
         and type(decision.reason) is str
         and (type(decision.signals) is dict or isinstance(decision.signals, Mapping))
         and (decision.outcome != "transform" or isinstance(decision.args, Mapping))
+        and (not decision.signals or gate.signals is None or _ill_signal(gate, decision) is None)
     )
+
+
+def _ill_signal(gate: BoundGate, decision: Decision) -> str | None:
+    """Say what is wrong with the signals of a hook; ``None`` if nothing is."""
+    for name, value in dict(decision.signals).items():
+        if gate.signals is not None and name not in gate.signals:
+            shown = name[:40] if type(name) is str else type(name).__name__
+            may = ", ".join(sorted(gate.signals))
+            return f"carried the signal {shown!r}; it may carry {may or 'none, which is a configuration error'}"
+        try:
+            canonical.admit(value)
+        except IntakeError as problem:
+            return f"carried the signal {name}, which cannot be recorded: {problem}"
+        if name in TEXTS and type(value) is not str:
+            return f"carried the signal {name} as {type(value).__name__}; it is text"
+    return None
 
 
 def _refused(gate: BoundGate, decision: Any) -> Decision:
@@ -97,7 +124,10 @@ def _refused(gate: BoundGate, decision: Any) -> Decision:
         given = decision.outcome if type(decision.outcome) is str else type(decision.outcome).__name__
         return refusal(f"answered {given[:40]}; it may answer {may}")
     if not _speaks_for(gate, decision):
-        return refusal("answered with a reason that is no text, signals that are no mapping, or transform without args")
+        ill = _ill_signal(gate, decision) if isinstance(decision.signals, Mapping) else None
+        return refusal(
+            ill or "answered with a reason that is no text, signals that are no mapping, or transform without args"
+        )
     return refusal(f"answered after its limit of {gate.limit * 1000:g} ms")
 
 
@@ -110,6 +140,16 @@ def merge(*rounds: Iterable[tuple[BoundGate, Decision]]) -> tuple[BoundGate, Dec
             if pair[1] is not ALLOW and RANK[pair[1].outcome] > rank:
                 worst, rank = pair, RANK[pair[1].outcome]
     return worst
+
+
+def signals_of(asked: Iterable[tuple[BoundGate, Decision]]) -> dict[str, list[dict[str, Any]]]:
+    """Return what hooks signalled, for the caller: by name, and then in the order in which they were asked."""
+    merged: dict[str, list[dict[str, Any]]] = {}
+    for gate, decision in asked:
+        if decision.signals and gate.kind == "hook":
+            for name, value in canonical.decode(canonical.encode(dict(decision.signals))).items():
+                merged.setdefault(name, []).append({"hook": gate.id, "value": value})
+    return dict(sorted(merged.items()))
 
 
 def outcome_of(asked: Asked) -> str:

@@ -26,8 +26,8 @@ class Guards:
         where, event, name = at(source), source.event_type, source.handler.get("hook")
         self._check_available(source)
         self._check_match(source)
-        life = EVENTS.get(event)
-        if source.match is not None and life and not life.call:
+        life = EVENTS[event]
+        if source.match is not None and not life.call:
             self._linker.refuse("BINDING_INVALID", f"{event} has no call to match; leave match out", where("/match"))
         linked = self._linker.link("hook", name, source.place) if name else None
         if linked is None:
@@ -35,12 +35,11 @@ class Guards:
         who = f"hook {linked.offer.name!r}"
         of = declared(linked, "settings")
         self._linker.check(source.settings, linked.spec.settings, who, at(source, "/with"), declared=of)
-        if life and not life.facts and linked.spec.reads:
+        if not life.facts and linked.spec.reads:
             why = f"{who} reads {', '.join(sorted(linked.spec.reads))}; no facts are given at {event}"
             self._linker.refuse("BINDING_INVALID", why, where("/event_type"))
-        if life:
-            with self._linker.collecting():
-                implementations(linked.offer, linked.made, event, where("/event_type"))
+        with self._linker.collecting():
+            implementations(linked.offer, linked.made, event, where("/event_type"))
         return {
             "event": event,
             "plugin": ["hook", linked.offer.name],
@@ -49,16 +48,14 @@ class Guards:
             "priority": source.priority,
             "timeout_ms": source.timeout_ms,
             "place": source.place,
+            **({} if source.isolation == "inline" else {"isolation": source.isolation}),
             **self._gate(linked.spec, source.place),
         }
 
     def _check_available(self, source: HookSource) -> None:
         later = "comes with a later release"
-        if source.event_type not in EVENTS:
-            why = f"event {source.event_type} {later}; available: {', '.join(EVENTS)}"
-            self._linker.refuse("NOT_AVAILABLE", why, at(source)("/event_type"))
-        if source.isolation != "inline":
-            self._linker.refuse("NOT_AVAILABLE", f"isolation {source.isolation} {later}; use inline",
+        if source.isolation == "worker":
+            self._linker.refuse("NOT_AVAILABLE", f"isolation worker {later}; use inline or thread",
                                at(source)("/isolation"))  # fmt: skip
         if "hook" not in source.handler:
             why = "script hooks come with a later release; name a plugin with handler: {hook: …}"

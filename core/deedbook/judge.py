@@ -14,7 +14,7 @@ from . import canonical
 from .bindings import Bindings, Bound, Caller
 from .contracts import Call, Decision, Json, Object
 from .errors import describe, recordable
-from .gates import Asked, BoundGate, Clock, answer, by, heard, merge, refusal
+from .gates import Asked, BoundGate, Clock, answer, by, heard, merge, refusal, signals_of
 from .schema import Violation, suggest
 
 MAX_NESTING: Final = 16
@@ -51,6 +51,11 @@ class Verdict:
     policies: Asked = attrs.field(factory=list)
     violations: tuple[Violation, ...] = ()
     subject: str = "arguments"
+
+    @property
+    def signals(self) -> Object:
+        """What hooks signalled, merged for the caller."""
+        return signals_of((*self.rewrites, *self.hooks))
 
     def deny(self, code: str, reason: str, who: Object | None = None) -> "Verdict":
         """Refuse."""

@@ -34,12 +34,38 @@ class Lifecycle:
         """SkillStart, blocking: may the skill be used for this prompt? allow, deny, or transform the prompt."""
 
     @hookspec
+    def pre_ability_create(self, call: Call) -> Decision | None:
+        """PreAbilityCreate, blocking: may a task for this call be made? allow or deny; nothing runs yet."""
+
+    @hookspec
     def pre_tool_use(self, call: Call) -> Decision | None:
         """PreToolUse, blocking: allow, deny, transform (rewriters) or ask, before the call's intent is recorded."""
 
     @hookspec
     def post_tool_use(self, call: Call, result: Json) -> Json:
         """PostToolUse, not blocking: return what the caller sees; observers return *result* as it is."""
+
+    @hookspec
+    def pre_compact(
+        self, subject: Object, principal: Principal, session: str, now: str, facts: Object
+    ) -> Decision | None:
+        """PreCompact, blocking: ``messages`` are about to be shortened; allow, deny, or transform the subject."""
+
+    @hookspec
+    def workflow_start(
+        self, subject: Object, principal: Principal, session: str, now: str, facts: Object
+    ) -> Decision | None:
+        """WorkflowStart, blocking: may the cycle ``cycle_id`` begin? allow, deny, or transform the subject."""
+
+    @hookspec
+    def phase_advance(
+        self, subject: Object, principal: Principal, session: str, now: str, facts: Object
+    ) -> Decision | None:
+        """PhaseAdvance, blocking: may ``cycle_id`` go ``from_phase`` ``to_phase``? allow, deny, or transform."""
+
+    @hookspec
+    def workflow_complete(self, subject: Object, principal: Principal, session: str, now: str, facts: Object) -> None:
+        """WorkflowComplete, not blocking: the cycle ``cycle_id`` has ended with a ``verdict``."""
 
     @hookspec
     def stop(self, session: str, ok: bool, now: str, facts: Object) -> Decision | None:
@@ -58,7 +84,7 @@ class LifeEvent:
     hook that declares ``rewrites`` may answer beside them. On a *blocking* event an answer can refuse; on another
     nothing can. *call*: it is about a `Call`, so that a hook's match can look at it. *facts*: those that a hook
     declares are given. *signals* names the structured hints that an answer may carry; *aliases* are read, never
-    written.
+    written. *subject*: a flow fires it, about an object that has at least these members.
     """
 
     name: str
@@ -70,6 +96,7 @@ class LifeEvent:
     call: bool = False
     facts: bool = True
     aliases: tuple[str, ...] = ()
+    subject: frozenset[str] = frozenset()
 
 
 _GATE: Final = frozenset({"allow", "deny"})
@@ -88,6 +115,14 @@ EVENTS: Final[Mapping[str, LifeEvent]] = MappingProxyType(
                 may=_GATE | _TRANSFORM,
                 signals=frozenset({"routing_hint", "normalized_intent"}),
                 aliases=("PromptSubmit",),
+            ),
+            LifeEvent(
+                name="PreAbilityCreate",
+                method="pre_ability_create",
+                blocking=True,
+                may=_GATE,
+                signals=frozenset({"ability_preflight"}),
+                call=True,
             ),
             LifeEvent(name="SkillStart", method="skill_start", blocking=True, may=_GATE | _TRANSFORM, facts=False),
             LifeEvent(
@@ -109,12 +144,43 @@ EVENTS: Final[Mapping[str, LifeEvent]] = MappingProxyType(
                 facts=False,
                 aliases=("PostAbilityCall",),
             ),
+            LifeEvent(
+                name="PreCompact",
+                method="pre_compact",
+                blocking=True,
+                may=_GATE | _TRANSFORM,
+                subject=frozenset({"messages"}),
+            ),
+            LifeEvent(
+                name="WorkflowStart",
+                method="workflow_start",
+                blocking=True,
+                may=_GATE | _TRANSFORM,
+                subject=frozenset({"cycle_id"}),
+            ),
+            LifeEvent(
+                name="PhaseAdvance",
+                method="phase_advance",
+                blocking=True,
+                may=_GATE | _TRANSFORM,
+                subject=frozenset({"cycle_id", "from_phase", "to_phase"}),
+            ),
+            LifeEvent(
+                name="WorkflowComplete",
+                method="workflow_complete",
+                blocking=False,
+                may=_TOLD,
+                subject=frozenset({"cycle_id", "verdict"}),
+            ),
             LifeEvent(name="Stop", method="stop", blocking=True, may=_GATE),
             LifeEvent(name="SessionStop", method="session_stop", blocking=False, may=_TOLD),
         )
     }
 )
 """Every event of the life cycle, by its name in YAML and in the ledger."""
+
+TEXTS: Final = frozenset({"normalized_intent"})
+"""The signals that are text; others may be any value."""
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {alias: event.name for event in EVENTS.values() for alias in event.aliases}

@@ -25,22 +25,25 @@ class Choice:
     reason: str
 
 
-def choose(prompt: str, skills: Iterable[Skill]) -> list[Choice]:
-    """Return the skills that fit *prompt*, best first; the order of *skills* makes no difference."""
+def choose(prompt: str, skills: Iterable[Skill], *, says: str = "the prompt") -> list[Choice]:
+    """Return the skills that fit *prompt*, best first; the order of *skills* makes no difference.
+
+    *says* is what the reasons call the text.
+    """
     text = _plain(prompt)
-    found = [choice for skill in skills for choice in _fit(text, skill)]
+    found = [choice for skill in skills for choice in _fit(text, skill, says)]
     return sorted(found, key=lambda choice: (-choice.score, choice.skill.name, choice.skill.source))
 
 
-def _fit(text: str, skill: Skill) -> Iterator[Choice]:
+def _fit(text: str, skill: Skill, says: str) -> Iterator[Choice]:
     name = _plain(skill.name)
     triggers = {_plain(trigger): trigger for trigger in reversed(skill.triggers)}
     hits = sorted(trigger for trigger in triggers if _says(text, trigger))
     words = min(sum(len(trigger.split()) for trigger in hits), _NAMED - 1)
     if _says(text, name, joined="-"):
-        yield Choice(skill, _NAMED + words, f'the prompt names "{skill.name}"')
+        yield Choice(skill, _NAMED + words, f'{says} names "{skill.name}"')
     elif hits:
-        yield Choice(skill, words, "the prompt says " + ", ".join(f'"{triggers[trigger]}"' for trigger in hits))
+        yield Choice(skill, words, f"{says} says " + ", ".join(f'"{triggers[trigger]}"' for trigger in hits))
 
 
 def _plain(text: str) -> str:

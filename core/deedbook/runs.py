@@ -15,8 +15,10 @@ from .door import Door
 from .errors import Err, IntakeError, fault
 from .events import Entry, label
 from .handlers import Ticket
+from .hooks import HookRunner
+from .lifecycle import EVENTS
 from .records import text
-from .schema import Schemas, Violation
+from .schema import Schemas, Violation, suggest
 
 RECORDABLE: Final = frozenset({"worker.report"})
 """Events that a flow may record itself; everything else is the kernel's to write."""
@@ -112,8 +114,11 @@ class FlowRun(CallCtx):
     *before* is the state of the session's last context: a new one begins only when that has ended.
     """
 
-    def __init__(self, door: Door, ticket: Ticket, show: Show, schemas: Schemas, before: RunContext | None) -> None:
+    def __init__(
+        self, door: Door, ticket: Ticket, show: Show, schemas: Schemas, before: RunContext | None, hooks: HookRunner
+    ) -> None:
         super().__init__(door, ticket, show)
+        self._hooks = hooks
         self._work = _Work(door, ticket, schemas)
         self._role: str | None = None
         self.context = Recorder(self._write_context, before)
@@ -123,6 +128,28 @@ class FlowRun(CallCtx):
     def skill(self) -> Skill | None:
         """The invoked skill, if there is one."""
         return self._work.skill
+
+    @property
+    def signals(self) -> Object:
+        """What hooks said of the prompt."""
+        return self._work.ticket.caller.signals
+
+    def fire(self, event: str, subject: Object) -> Object:
+        """Ask the hooks of an event that flows fire, and return the subject as they leave it."""
+        life = EVENTS.get(event)
+        if life is None or not life.subject:
+            may = ", ".join(each.name for each in EVENTS.values() if each.subject)
+            raise Failed("NOT_AVAILABLE", f"a flow cannot fire {event!r}{suggest(event, EVENTS)}; it may fire {may}")
+        ticket = self._work.ticket
+        if ticket.span not in self._work.door.open:
+            raise Failed("TOOL_NOT_ALLOWED", f"{event}: {OVER.why} fires nothing")
+        missing = ", ".join(sorted(life.subject - subject.keys()))
+        if missing:
+            raise Failed("SCHEMA_VIOLATION", f"{event}: the subject has no {missing}")
+        fired = self._hooks.fire(event, subject, ticket.caller.principal, ticket.span)
+        if fired.refusal is not None:
+            raise Failed("GATE_DENIED", f"{event}: {fired.refusal}")
+        return fired.left
 
     def agent(self, role: str) -> "RoleAgent":
         """Hand over to *role* and return it at work; raises `Failed` if it has no instructions."""

@@ -18,7 +18,7 @@ from .errors import DeedbookError, Err, Ok, Result, describe, fault
 from .events import Entry, label
 from .folds import MetricsFold
 from .handlers import Ticket
-from .hooks import HookRunner
+from .hooks import Fired, HookRunner
 from .ledger import Ledger
 from .reader import read
 from .recovery import close_lost
@@ -31,11 +31,12 @@ Show = Callable[[Json], None]
 
 @attrs.frozen
 class Reply:
-    """The answer of a run: what is said, the state it ended in, and the flow's whole result."""
+    """The answer of a run: what is said, the state it ended in, the flow's whole result, and what hooks signalled."""
 
     text: str
     state: str
     result: Object
+    signals: Object = attrs.field(factory=dict)
 
 
 class Facts:
@@ -189,44 +190,51 @@ class Session:
         if flow is None:
             return Err(fault("BINDING_INVALID", "no flow is set for this profile; add flow: … to it in deedbook.yaml"))
         message = self._write("user.message", "user", {"text": fired.prompt}, self._root)
-        choices = choose(fired.prompt, self.bindings.skills.values())
+        caller = attrs.evolve(self.caller, signals=fired.signals)
+        choices = self._choices(fired)
         if not choices:
-            return self._reply(self._without_skill(flow, fired.prompt, message), message)
-        return self._with_skill(choices, flow, fired.prompt, message)
+            return self._reply(self._without_skill(caller, flow, fired.prompt, message), message, caller)
+        return self._with_skill(caller, choices, flow, fired.prompt, message)
 
-    def _with_skill(self, choices: list[Choice], flow: str, prompt: str, message: str) -> Result[Reply]:
+    def _choices(self, fired: Fired) -> list[Choice]:
+        """Return the skills that fit: what a hook says the prompt means, where that fits any, else the prompt."""
+        skills = self.bindings.skills.values()
+        intents = (each["value"] for each in fired.signals.get("normalized_intent", ()))
+        found = (choose(text, skills, says="the intent") for text in intents)
+        return next((each for each in found if each), None) or choose(fired.prompt, skills)
+
+    def _with_skill(self, caller: Caller, choices: list[Choice], flow: str, prompt: str, message: str) -> Result[Reply]:
         skill = choices[0].skill
         invoked = self._write("skill.invoke", "runtime", self._invocation(skill, choices), message)
         fired = self._hooks.skill_start(skill.name, prompt, self.principal, invoked)
         if fired.refusal is not None:
             self._complete(skill, invoked, ok=False, reason=fired.refusal)
             return Err(fault("SKILL_DENIED", fired.refusal))
-        ended = self._flow(flow, skill, fired.prompt, invoked)
-        result = self._reply(ended, message)
+        ended = self._flow(attrs.evolve(caller, skill=skill.name), flow, fired.prompt, invoked)
+        result = self._reply(ended, message, caller)
         ok = isinstance(result, Ok) and result.value.state == "COMPLETED"
         reason = result.value.state if isinstance(result, Ok) else result.error.code
         self._complete(skill, invoked, ok=ok, reason=reason)
         return result
 
-    def _without_skill(self, flow: str, prompt: str, message: str) -> Result[Json]:
+    def _without_skill(self, caller: Caller, flow: str, prompt: str, message: str) -> Result[Json]:
         """Run the flow with nothing in scope; where the model has no rule for that, say which skills there are."""
-        result = self._flow(flow, None, prompt, message)
+        result = self._flow(caller, flow, prompt, message)
         if isinstance(result, Err) and result.error.code == "NO_RULE":
             known = "; ".join(f"{s.name} ({', '.join(s.triggers)})" for s in self.bindings.skills.values()) or "none"
             return Err(fault("NO_RULE", f"no skill fits this request; skills and their triggers: {known}"))
         return result
 
-    def _flow(self, flow: str, skill: Skill | None, prompt: str, cause: str) -> Result[Json]:
-        caller = attrs.evolve(self.caller, skill=skill.name if skill else None)
+    def _flow(self, caller: Caller, flow: str, prompt: str, cause: str) -> Result[Json]:
         return self.door.call(caller, flow, {"prompt": prompt}, cause)
 
-    def _reply(self, ended: Result[Any], message: str) -> Result[Reply]:
+    def _reply(self, ended: Result[Any], message: str, caller: Caller) -> Result[Reply]:
         """Write the agent's reply, and ask the hooks whether the loop may go on."""
         if isinstance(ended, Err):
             self._hooks.stop(self.principal, message, ok=False)
             return ended
         result = ended.value if isinstance(ended.value, Mapping) else {"reply": ended.value}
-        reply = Reply(_text(result.get("reply", "")), str(result.get("state", "COMPLETED")), result)
+        reply = Reply(_text(result.get("reply", "")), str(result.get("state", "COMPLETED")), result, caller.signals)
         self._write("agent.reply", "agent", {"reply": reply.text, "tool_calls": []}, message)
         self._hooks.stop(self.principal, message, ok=reply.state == "COMPLETED")
         return Ok(reply)
@@ -251,7 +259,7 @@ class Session:
 
     def _flow_run(self, ticket: Ticket) -> FlowRun:
         before = self._context.context if self._context else None
-        run = FlowRun(self.door, ticket, self._show, self._schemas, before)
+        run = FlowRun(self.door, ticket, self._show, self._schemas, before, self._hooks)
         self._context = run.context
         return run
 

@@ -95,6 +95,20 @@ class Denials:
         return any((denial["code"], denial["reason"]) == (error.code, error.message) for denial in self.found)
 
 
+class Signals:
+    """Listens to a session's ledger for what hooks signalled: by name, each with its hook, in the order of asking."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[dict[str, Any]]] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Take *event* in; what was sealed stays so."""
+        if event.type == "hook.fired" and isinstance(event.payload["asked"], list):
+            for asked in event.payload["asked"]:
+                for name, value in asked.get("signals", {}).items():
+                    self.found.setdefault(name, []).append({"hook": asked["hook"], "value": value})
+
+
 def _by(denial: Object) -> str:
     by = denial.get("by")
     if not isinstance(by, dict):
@@ -115,8 +129,9 @@ def act(
         begun = kernel.session(purpose, principal=kernel.principal(principal) if principal else LOCAL)
         if isinstance(begun, Err):
             raise DeedbookError(begun.error)
-        session, denials = begun.value, Denials(begun.value.bindings)
+        session, denials, signals = begun.value, Denials(begun.value.bindings), Signals()
         session.ledger.subscribe(denials)
+        session.ledger.subscribe(signals)
         if moving():
             session.ledger.subscribe(tell)
         try:
@@ -127,7 +142,7 @@ def act(
             _say_where(kernel, session)
             raise
         if asked.json:
-            as_json(_summary(kernel, session, ending, denials))
+            as_json({**_summary(kernel, session, ending, denials), "signals": signals.found})
         else:
             _say(ending, denials)
             _say_where(kernel, session)
