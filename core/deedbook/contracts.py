@@ -207,10 +207,7 @@ class Host(Protocol):
         """
 
     def schema(self, name: str) -> Object:
-        """Return a copy of the kernel's schema of that id, such as ``plan_v1``, to show it to a model.
-
-        It is what a completion request's ``response_schema`` names. Raises `Failed` with ``SCHEMA_UNKNOWN``.
-        """
+        """Return a copy of the kernel's schema of that id (``response_schema``); raises `Failed` (``SCHEMA_UNKNOWN``)."""
 
     def run(
         self,
@@ -350,21 +347,14 @@ class Context(Protocol):
 
 
 class Run(Ctx, Protocol):
-    """What a flow is given: a `Ctx` that can also put roles to work and tell the session's story.
-
-    *signals* is what hooks said of the prompt: ``{"routing_hint": [{"hook": id, "value": …}], …}``.
-    """
+    """What a flow is given: a `Ctx` that puts roles to work and tells the story; *signals* are those of the prompt."""
 
     context: Context
     skill: Skill | None
     signals: Object
 
     def fire(self, event: str, subject: Object) -> Object:
-        """Ask the hooks of ``PreCompact``, ``WorkflowStart``, ``PhaseAdvance`` or ``WorkflowComplete``.
-
-        Return the *subject* as they leave it. Raises `Failed`: ``GATE_DENIED`` if one refuses, ``NOT_AVAILABLE`` for
-        another event, ``SCHEMA_VIOLATION`` for a subject without what the event is about.
-        """
+        """Ask the hooks of an event that flows fire, and return the *subject* as they leave it; raises `Failed`."""
 
     def agent(self, role: str) -> Agent:
         """Hand over to *role*: records ``agent.transition`` and returns the role at work."""
