@@ -1,8 +1,8 @@
 """The plugin contract, version 1.
 
 Every plugin is a class named by an entry point. Its ``spec`` declares, construction binds (once, at freeze), the call
-works. What a plugin may import is this module, through ``from deedbook import …``; all else may change. The groups:
-``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks``, ``.policy_kinds``, ``.skill_loaders`` and ``.packs``.
+works. Import from here, or ``from deedbook import …``; all else may change. The groups: ``deedbook.tools``,
+``.providers``, ``.flows``, ``.hooks``, ``.policy_kinds``, ``.skill_loaders`` and ``.packs``.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -207,7 +207,7 @@ class Host(Protocol):
         """
 
     def schema(self, name: str) -> Object:
-        """Return a copy of the kernel's schema of that id (``response_schema``); raises `Failed` (``SCHEMA_UNKNOWN``)."""
+        """Return a copy of the kernel's schema of that id, for a model; raises `Failed` (``SCHEMA_UNKNOWN``)."""
 
     def run(
         self,
