@@ -26,10 +26,7 @@ hookimpl = pluggy.HookimplMarker("deedbook")
 
 @attrs.frozen(kw_only=True)
 class Declared:
-    """An ability as YAML declares it; ``None`` where it leaves the word to the plugin.
-
-    *uses* maps every ability that it may call to the effects of that ability.
-    """
+    """An ability as YAML declares it; ``None``: the plugin's word stands. *uses*: what it may call, and its effects."""
 
     id: str
     settings: Object
