@@ -51,6 +51,8 @@ NO_EFFECT = {
     FlowRun: {
         "agent": "records a hand-over",
         "record": "records a report",
+        "fire": "asks hooks, and records their answers",
+        "signals": "is a value",
         "skill": "is a value",
     },
     RoleAgent: {
