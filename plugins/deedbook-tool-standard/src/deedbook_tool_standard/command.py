@@ -156,9 +156,7 @@ def stdin_faults(settings: Object, schema: Object) -> Iterator[tuple[str, str]]:
     if alone is None or alone.spread:
         yield "/stdin", 'stdin is one placeholder in quotes, such as "{text}"'
         return
-    for why in misfits(Template((alone,)), schema):
-        if "schema_in does not require" in why or "declares no property" in why:
-            yield "/stdin", why
+    yield from (("/stdin", why) for why in misfits(Template((alone,)), schema, single=False))
 
 
 def stdin_of(settings: Object) -> Placeholder | None:

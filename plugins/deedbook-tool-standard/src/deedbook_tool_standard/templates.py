@@ -129,8 +129,11 @@ def _type(value: Json) -> str:
 # --- what schema_in says of a placeholder -----------------------------------------------------------------------------
 
 
-def misfits(template: Template, schema: Object) -> Iterator[str]:
-    """Yield what keeps the placeholders from being filled by every call that *schema* accepts."""
+def misfits(template: Template, schema: Object, *, single: bool = True) -> Iterator[str]:
+    """Yield what keeps the placeholders from being filled by every call that *schema* accepts.
+
+    *single*: a value becomes text, so that its type has to be that of a single value.
+    """
     for each in template.placeholders:
         node, required = _declared(schema, each)
         if isinstance(node, str):
@@ -139,7 +142,8 @@ def misfits(template: Template, schema: Object) -> Iterator[str]:
         if not required and not each.optional:
             how = f"{{{each.written[1:-1].removesuffix('...')}?{'...' if each.spread else ''}}}"
             yield f"{each.written}: schema_in does not require it; add it to required, or write {how}"
-        yield from _type_misfits(each, node, schema)
+        if single:
+            yield from _type_misfits(each, node, schema)
         if each.spread and template.whole is None:
             yield f"{each.written}: an array has to be an element of its own, without other text"
 

@@ -1,0 +1,1 @@
+"""One HTTP operation as an ability, spelled out in YAML."""
