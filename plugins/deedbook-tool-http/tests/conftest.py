@@ -2,8 +2,10 @@
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -26,7 +28,8 @@ IN = {
 class Server:
     """Accepts connections one after the other; *answers* is asked with the request's bytes and yields what to send."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.context = context
         self.requests: list[bytes] = []
         self.answer: Callable[[bytes], Any] = lambda _request: said({"ok": True})
         self.gone = threading.Event()
@@ -45,13 +48,17 @@ class Server:
 
     def _speak(self, connection: socket.socket) -> None:
         with connection:
-            request = self._read(connection)
-            self.requests.append(request)
             try:
+                if self.context:
+                    connection = self.context.wrap_socket(connection, server_side=True)
+                request = self._read(connection)
+                self.requests.append(request)
                 for part in self._parts(request):
                     connection.sendall(part)
             except OSError:
                 self.gone.set()
+            if self.context:
+                connection.close()
 
     def _parts(self, request: bytes) -> Iterator[bytes]:
         made = self.answer(request)
@@ -74,7 +81,11 @@ class Server:
         return head + b"\r\n\r\n" + body
 
     def close(self) -> None:
+        """Listen no longer."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        self._thread.join(10)
 
     @property
     def line(self) -> str:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from deedbook.contracts import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object
 
@@ -62,7 +62,7 @@ def check(declared: Declared) -> Iterator[tuple[str, str]]:
     for pointer, why in (*command_faults(settings, schema), *stdin_faults(settings, schema)):
         yield f"/with{pointer}", why
     try:
-        yield from (("/with/cwd", why) for why in misfits(parse(settings.get("cwd", ".")), schema))
+        yield from (("/with/cwd", why) for why in misfits(parse(settings.get("cwd", "")), schema))
     except ValueError as problem:
         yield "/with/cwd", str(problem)
 
@@ -76,11 +76,11 @@ class Process:
     spec = HandlerSpec(settings=_SETTINGS, gives=ANYTHING, effects="read", interruptible=True, check=check)
 
     def __init__(self, settings: Object, host: Host) -> None:
-        self._run: Any = cast("Any", host).run
+        self._run = host.run
         self._command = command(settings)
         self._program = self._command.program
         self._stdin = stdin_of(settings)
-        self._cwd = parse(settings.get("cwd", "."))
+        self._cwd = parse(settings.get("cwd", ""))
         env = settings.get("env", {})
         self._env = {name: value for name, value in env.items() if isinstance(value, str)}
         secrets = {name: value["secret"] for name, value in env.items() if not isinstance(value, str)}
@@ -99,7 +99,7 @@ class Process:
             self._command.fill(args),
             stdin=self._input(args),
             env={**self._env, **{name: secret.reveal() for name, secret in self._secrets.items()}},
-            cwd=self._cwd.fill(args) or ".",
+            cwd=self._cwd.fill(args) or "",
             seconds=seconds,
             limit=int(self._limits["bytes"]),
         )
