@@ -18,7 +18,7 @@ _TEXT: Object = {"type": "string", "maxLength": 8192}
 _FORM: Object = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 _HOSTS: Object = {"type": "array", "items": {"type": "string", "minLength": 1}}
 _PREFIXED = strict({"secret": {"type": "string", "minLength": 1}, "prefix": _TEXT}, optional=frozenset({"prefix"}))
-_ALL: dict[str, Any] = {
+_ALL: Object = {
     "method": {"enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]},
     "url": {
         "description": "https://host/path; placeholders stand in the path only",
