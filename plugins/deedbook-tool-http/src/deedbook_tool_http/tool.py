@@ -2,7 +2,6 @@
 
 import ssl
 from collections.abc import Iterator
-from typing import Any
 
 from deedbook.contracts import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object, Secret
 from deedbook_tool_standard.outputs import FORMS, Mask, beginning
