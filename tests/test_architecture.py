@@ -84,6 +84,7 @@ FLOORS = (
         "lockfile": "`.system/deedbook.lock`: read strictly, written so that people can compare versions",
         "narrowing": "whether a schema in YAML narrows the plugin's, or widens it: each widening with a witness",
         "recorded": "calls as a ledger holds them: who asked, what for, what gates answered, what was decided",
+        "starter": "beginning a workspace: one file, or the whole starter",
         "site": "where a workspace is, and what of its settings all records and files are under",
         "trees": "the files of `.system` or of a pack: listed, read, checked, every fault collected",
         "verify": "the independent reader: bytes and structure; knows the format and not the writer",
@@ -105,6 +106,7 @@ FLOORS = (
     ("bindings", {
         "bindings": "a charter, bound: everything it names constructed, every ability a `Bound`",
         "store": "charters and their sources, kept once per digest; what the last start found",
+        "health": "what Deedbook stands on, checked, each fault with a line to mend it",
         "locks": "which charter is in force: kept per digest, pinned by `deedbook.lock`",
         "registry": "what is wrong with the abilities of a workspace, and what could be better; nothing is begun",
     }),
@@ -113,6 +115,7 @@ FLOORS = (
         "handlers": "calling a handler within its limit; whatever it does, there is an outcome",
         "hooks": "the hooks of a session's own events: prompt, skill, stop",
         "judge": "decides a call under a charter, without I/O: steps 1 to 4 of the door",
+        "health": "what Deedbook stands on, checked, each fault with a line to mend it",
         "locks": "which charter is in force: kept, compiled anew, or pinned by `deedbook.lock`",
     }),
     ("minutes", {
@@ -143,7 +146,7 @@ FLOORS = (
 """Every module of the kernel, from the ground up: the floor's name, and what each module says."""
 
 FLOOR = {module: number for number, (_, modules) in enumerate(FLOORS) for module in modules}
-CLI = {"output": 0, "process": 0, "progress": 1, "common": 1, "ledgers": 1, "acting": 2}
+CLI = {"output": 0, "completing": 0, "process": 0, "progress": 1, "common": 1, "ledgers": 1, "acting": 2}
 """The command line has floors of its own: commands stand on these, `__init__` on the commands."""
 PURE = (
     "changes", "conditions", "detectors", "effort", "fitting", "folds", "judge", "lint", "match", "records", "routing",

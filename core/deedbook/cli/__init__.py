@@ -17,6 +17,7 @@ import click
 from deedbook.errors import CODES, DeedbookError, fault
 
 from .common import Asked, Suggesting
+from .completing import VARIABLE
 from .output import as_json, complain, message, worded
 from .process import flush, hold_streams, take_signals
 
@@ -26,6 +27,7 @@ INTERRUPTED: Final = 130
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "init": "Begin a workspace: one file, or the whole starter.",
         "run": "Take a request through hooks, skill and roles to an answer.",
         "call": "Use one ability through the door, in a session of its own.",
         "abilities": "List what the workspace declares.",
@@ -40,6 +42,9 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "explain": "Say step by step what would decide about a call, and where that is written.",
         "whatif": "Say what another charter would have decided about recorded calls.",
         "lock": "Compile the charter, show what changed, and pin it.",
+        "plugins": "List what is installed, and what of it the workspace uses.",
+        "doctor": "Check everything that Deedbook stands on; one line to mend each fault.",
+        "completion": "Print the completion script for bash, zsh or fish.",
     }
 )
 """Every command, and what it does in a sentence."""
@@ -81,7 +86,7 @@ def main() -> None:
 
 def _status(asked: Asked) -> int:
     try:
-        outcome = program.main(standalone_mode=False, obj=asked)
+        outcome = program.main(standalone_mode=False, obj=asked, complete_var=VARIABLE)
     except click.ClickException as problem:
         return _misused(problem)
     except (click.Abort, KeyboardInterrupt):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import completing
 from .common import Asked, json_option, principal_option, profile_option, read_arguments
 from .output import spelled
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("call")
-@click.argument("ability")
+@click.argument("ability", shell_complete=completing.abilities)
 @click.option("--args", "text", default="{}", metavar="JSON", help="The arguments; `-` reads standard input.")
 @profile_option
 @principal_option

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 
+from . import completing
 from .output import message
 
 if TYPE_CHECKING:
@@ -52,8 +53,19 @@ def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 json_option = click.option(
     "--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON with a versioned schema."
 )
-profile_option = click.option("--profile", metavar="NAME", help="Use this profile instead of the workspace's own.")
-principal_option = click.option("--as", "principal", metavar="NAME", help="Act for this declared principal.")
+profile_option = click.option(
+    "--profile",
+    metavar="NAME",
+    help="Use this profile instead of the workspace's own.",
+    shell_complete=completing.profiles,
+)
+principal_option = click.option(
+    "--as",
+    "principal",
+    metavar="NAME",
+    help="Act for this declared principal.",
+    shell_complete=completing.principals,
+)
 
 
 def announce(opened: "Opened") -> None:

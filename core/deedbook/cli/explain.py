@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from . import completing
 from .common import Asked, json_option, principal_option, profile_option, read_arguments
 from .output import DENIED, as_json, say
 
@@ -20,7 +21,7 @@ UNDETERMINED = 1
 
 
 @click.command("explain")
-@click.argument("what", metavar="ABILITY|SESSION")
+@click.argument("what", metavar="ABILITY|SESSION", shell_complete=completing.abilities)
 @click.argument("event", required=False, metavar="[SEQ|SPAN]")
 @click.option("--args", "text", default="{}", metavar="JSON", help="The arguments; `-` reads standard input.")
 @click.option("--role", metavar="NAME", help="As this role in a run, on behalf of the principal.")

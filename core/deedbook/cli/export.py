@@ -4,13 +4,14 @@ import sys
 
 import click
 
+from . import completing
 from .common import Asked
 
 FORMS = ("seed-002",)
 
 
 @click.command("export")
-@click.argument("session")
+@click.argument("session", shell_complete=completing.sessions)
 @click.option("--as", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True, help="The form to write.")
 @click.pass_obj
 def command(asked: Asked, session: str, form: str) -> int:

@@ -2,12 +2,13 @@
 
 import click
 
+from . import completing
 from .common import Asked, json_option
 from .output import as_json, say
 
 
 @click.command("replay")
-@click.argument("session")
+@click.argument("session", shell_complete=completing.sessions)
 @json_option
 @click.pass_obj
 def command(asked: Asked, session: str) -> int:

@@ -2,6 +2,7 @@
 
 import click
 
+from . import completing
 from .common import Asked, Suggesting, json_option
 from .output import as_json, message, say, table
 
@@ -37,7 +38,7 @@ def _count(events: int) -> str:
 
 
 @command.command("close")
-@click.argument("session")
+@click.argument("session", shell_complete=completing.sessions)
 @click.pass_obj
 def close(asked: Asked, session: str) -> int:
     """End an interrupted SESSION: its open calls become unknown, and session.end is written.

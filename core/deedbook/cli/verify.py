@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from . import completing
 from .common import Asked, json_option, shown
 from .output import as_json, complain, say
 
@@ -30,7 +31,7 @@ class _Chosen:
 
 
 @click.command("verify")
-@click.argument("ledger", required=False)
+@click.argument("ledger", required=False, shell_complete=completing.sessions)
 @json_option
 @click.pass_obj
 def command(asked: Asked, ledger: str | None) -> int:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from . import completing
 from .common import Asked, json_option, profile_option
 from .output import as_json, message, say
 
@@ -19,7 +20,7 @@ _SHOWN = 12
 
 
 @click.command("whatif")
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=completing.sessions)
 @click.option("--system", "system", metavar="DIR", required=True, help="The workspace whose charter is tried.")
 @click.option("--all", "everything", is_flag=True, help="Judge every session of this workspace again.")
 @click.option("--limit", default=20, metavar="N", type=click.IntRange(0), help="List at most N changes; 0 lists all.")

@@ -1,0 +1,41 @@
+"""Names for a shell to complete, from files alone; whatever is wrong with them, there is no name and no message."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import click
+
+if TYPE_CHECKING:
+    from deedbook.declarations import Workspace
+
+VARIABLE: Final = "_DEEDBOOK_COMPLETE"
+"""The environment variable in which a shell's completion script asks."""
+
+Names: TypeAlias = Callable[["Workspace"], Iterable[str]]
+Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def _completer(names: Names) -> Completer:
+    def complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:
+        from deedbook.kernel import read_workspace
+
+        place = ctx.find_root().params.get("workspace") or "."
+        try:
+            return sorted(name for name in names(read_workspace(place)) if name.startswith(begun))
+        except Exception:  # noqa: BLE001 - a shell that completes is no place for errors
+            return []
+
+    return complete
+
+
+def _sessions(workspace: "Workspace") -> Iterable[str]:
+    folder: Path = workspace.state / "sessions"
+    return ["last", *(place.name for place in folder.glob("*") if place.is_dir())]
+
+
+abilities = _completer(lambda workspace: workspace.abilities)
+hooks = _completer(lambda workspace: workspace.hooks)
+principals = _completer(lambda workspace: workspace.principals)
+profiles = _completer(lambda workspace: workspace.profiles)
+sessions = _completer(_sessions)

@@ -1,0 +1,55 @@
+"""``deedbook doctor``: everything that Deedbook stands on, checked."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from .common import Asked, json_option
+from .output import as_json, say
+
+if TYPE_CHECKING:
+    from deedbook.health import Check
+
+_MARKS = {"ok": "ok", "note": "note", "fault": "FAULT"}
+
+
+@click.command("doctor")
+@json_option
+@click.pass_obj
+def command(asked: Asked) -> int:
+    """Check Python, plugins, the workspace, its lock and ledgers, disk, file locks, clock and the system's kernel.
+
+    Loads and constructs every plugin that the workspace uses. Exit status 1 if anything is at fault.
+    """
+    from pathlib import Path
+
+    from deedbook.errors import SourceError
+    from deedbook.health import examine
+    from deedbook.kernel import load_profile
+    from deedbook.plugins import discover
+    from deedbook.sources import find_workspace
+
+    try:
+        root = find_workspace(Path(asked.workspace))
+    except SourceError:
+        root = None
+    checks = list(examine(root, discover(), lambda: load_profile(root or Path(), None)))
+    well = all(check.level != "fault" for check in checks)
+    if asked.json:
+        as_json({"schema_version": "v1", "ok": well, "checks": [attrs.asdict(check) for check in checks]})
+    else:
+        _tell(checks)
+    return 0 if well else 1
+
+
+def _tell(checks: "Sequence[Check]") -> None:
+    from deedbook.terminal import plain
+
+    for check in checks:
+        say(f"{_MARKS[check.level]:5}  {check.name:9}  {plain(check.found)}")
+        if check.fix:
+            say(f"{'':18}mend: {plain(check.fix)}")
+    faults = sum(check.level == "fault" for check in checks)
+    say("all is well" if not faults else f"{faults} {'fault' if faults == 1 else 'faults'}")

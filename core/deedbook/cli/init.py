@@ -1,0 +1,36 @@
+"""``deedbook init``: begin a workspace."""
+
+from pathlib import Path
+
+import click
+
+from .common import shown
+from .output import message, say
+
+
+@click.command("init")
+@click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--full", is_flag=True, help="The whole starter: roles, skills, hooks, tools, a policy and its tests.")
+@click.option("--schemas", is_flag=True, help="Only write the JSON Schemas for editors again.")
+def command(folder: Path, *, full: bool, schemas: bool) -> int:
+    """Make FOLDER (default: this one) a workspace: one file, or with --full the whole starter.
+
+    Every YAML file names its JSON Schema, so that editors complete and check it.
+    """
+    from deedbook.starter import begin, renew_schemas
+
+    if schemas and full:
+        raise click.UsageError("--schemas writes nothing but schemas; leave --full out")
+    if schemas:
+        from deedbook.sources import find_workspace
+
+        root = find_workspace(folder)
+        for path in renew_schemas(root):
+            say(shown(root / path))
+        return 0
+    for path in begin(folder, full=full):
+        say(shown(folder.absolute() / path))
+    there = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    trial = 'run "Say hello to Ada"' if full else """call echo --args '{"text": "hello"}'"""
+    message(f"try:  {there}deedbook {trial}")
+    return 0

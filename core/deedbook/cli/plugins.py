@@ -1,0 +1,91 @@
+"""``deedbook plugins``: what is installed; imports none of it."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .common import Asked, json_option
+from .output import as_json, complain, say, table
+
+if TYPE_CHECKING:
+    from deedbook.declarations import Workspace
+    from deedbook.plugins import Catalogue
+
+KINDS = ("tool", "provider", "flow", "hook", "policy", "skill", "pack")
+
+
+@click.command("plugins")
+@click.option("--kind", type=click.Choice(KINDS), help="Only those of one kind.")
+@json_option
+@click.pass_obj
+def command(asked: Asked, kind: str | None) -> int:
+    """List the plugins that pip has installed, and where the workspace uses them. Installing activates nothing."""
+    from deedbook.plugins import discover
+
+    catalogue = discover()
+    used = _used(asked.workspace)
+    rows = [row for row in _rows(catalogue, used) if kind in (None, row["kind"])]
+    clashes = [
+        {"kind": of, "name": name, "distributions": [offer.distribution for offer in offers]}
+        for (of, name), offers in sorted(catalogue.clashes.items())
+    ]
+    if asked.json:
+        told = {"plugins": rows, "clashes": clashes, "unreadable": list(catalogue.unreadable)}
+        as_json({"schema_version": "v1", **told})
+        return 0
+    if rows:
+        table((row["kind"], row["name"], f"{row['distribution']} {row['version']}", _said(row)) for row in rows)
+    else:
+        say("no plugin of that kind is installed" if kind else "no plugins are installed")
+    for clash in clashes:
+        complain(f"{clash['kind']} {clash['name']!r} is offered by {' and '.join(clash['distributions'])}")
+    for place in catalogue.unreadable:
+        complain(f"metadata cannot be read: {place}")
+    return 0
+
+
+def _rows(catalogue: "Catalogue", used: dict[tuple[str, str], list[str]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": offer.kind,
+            "name": offer.name,
+            "distribution": offer.distribution,
+            "version": offer.version,
+            "editable": offer.editable,
+            "used": used.get((offer.kind, offer.name), []),
+        }
+        for _, offer in sorted(catalogue.offers.items())
+    ]
+
+
+def _said(row: dict[str, Any]) -> str:
+    used: list[str] = row["used"]
+    more = f" and {len(used) - 3} more" if len(used) > 3 else ""
+    told = f"used by {', '.join(used[:3])}{more}" if used else "not used here"
+    return f"{told}; installed in place" if row["editable"] else told
+
+
+def _used(workspace: str) -> dict[tuple[str, str], list[str]]:
+    """Return what the workspace names, each with who names it; nothing where there is no workspace to be read."""
+    from deedbook.errors import DeedbookError
+    from deedbook.kernel import read_workspace
+
+    try:
+        source = read_workspace(workspace)
+    except DeedbookError:
+        return {}
+    used: dict[tuple[str, str], list[str]] = {}
+    for kind, name, who in _named(source):
+        used.setdefault((kind, name), []).append(who)
+    return used
+
+
+def _named(source: "Workspace") -> list[tuple[str, str, str]]:
+    named = [(kind, name, each.id) for each in source.abilities.values() for kind, name in each.handler.items()]
+    named += [("hook", str(each.handler["hook"]), each.id) for each in source.hooks.values() if "hook" in each.handler]
+    named += [("policy", each.kind, each.id) for each in source.policies.values()]
+    profile = source.profiles.get(source.profile)
+    named += [
+        ("provider", model.provider, f"model/{tier}") for tier, model in (profile.models if profile else {}).items()
+    ]
+    return sorted(named)

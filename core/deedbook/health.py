@@ -1,0 +1,253 @@
+"""What Deedbook stands on, checked: the interpreter, plugins, a workspace, its records, the disk and the system.
+
+Each check says what it found, and in one line how to mend it. Checks read; what they write is one file of their own in
+the state folder, which is removed again.
+"""
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from fcntl import LOCK_EX, LOCK_NB, flock
+from importlib import import_module
+from pathlib import Path
+from typing import Final, Literal
+
+import attrs
+
+from .bindings import freeze
+from .charter import Charter, compile_charter
+from .declarations import Workspace
+from .errors import DeedbookError, describe
+from .files import Folder
+from .heads import Head, gaps, recorded
+from .host import ReadingHost
+from .lockfile import LOCK, Lock, here
+from .plugins import Catalogue
+from .schema import Schemas, data_folder
+from .site import Site
+from .verify import verify_file
+
+Level = Literal["ok", "note", "fault"]
+
+_PYTHON: Final = ((3, 11), (3, 15))
+_LEAST_SPACE: Final = 256 * 1024 * 1024
+_EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
+_NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
+_OPTIONAL: Final = (
+    ("cel_expr_python", "conditions in CEL", "pip install 'deedbook[cel]'"),
+    ("re2", "patterns of your own under `seal`", "pip install google-re2"),
+)
+
+
+@attrs.frozen
+class Check:
+    """One thing that was looked at: its *name*, how it is, what was found, and how to mend it, if anything is amiss."""
+
+    name: str
+    level: Level
+    found: str
+    fix: str = ""
+
+
+def examine(root: Path | None, catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
+    """Yield every check; *root* is the workspace's, if there is one, and *read* reads it."""
+    yield from _interpreter()
+    yield from _installed(catalogue)
+    if root is None:
+        yield Check("workspace", "note", "none here or above", "deedbook init")
+    else:
+        yield from _workspace(catalogue, read)
+    yield from _system()
+
+
+# --- what is installed ------------------------------------------------------------------------------------------------
+
+
+def _interpreter() -> Iterator[Check]:
+    version = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    fits = _PYTHON[0] <= sys.version_info[:2] < _PYTHON[1]
+    yield Check("python", "ok" if fits else "note", version, "" if fits else "Python 3.11 to 3.14 are tested")
+    if sys.platform not in ("linux", "darwin"):
+        yield Check("platform", "fault", sys.platform, "use Linux or macOS")
+    for module, what, fix in _OPTIONAL:
+        try:
+            import_module(module)
+        except ImportError:
+            yield Check("extra", "note", f"{what}: not installed", fix)
+        else:
+            yield Check("extra", "ok", f"{what}: installed")
+    yield _yaml()
+
+
+def _yaml() -> Check:
+    try:
+        import_module("_ruamel_yaml")
+    except ImportError:
+        return Check("yaml", "note", "read without the C parser, four times slower", "pip install ruamel.yaml.clib")
+    return Check("yaml", "ok", "read with the C parser")
+
+
+def _installed(catalogue: Catalogue) -> Iterator[Check]:
+    owners = sorted({f"{offer.distribution} {offer.version}" for offer in catalogue.offers.values()})
+    yield Check("plugins", "ok", f"{len(catalogue.offers)} of {len(owners)} distributions: {', '.join(owners)}")
+    for (kind, name), rivals in catalogue.clashes.items():
+        names = " and ".join(f"{rival.distribution} {rival.version}" for rival in rivals)
+        yield Check("plugins", "fault", f"{kind} {name!r} is offered by {names}", "pip uninstall all but one of them")
+    for place in catalogue.unreadable:
+        yield Check("plugins", "note", f"metadata cannot be read: {place}", "pip install --force-reinstall it")
+
+
+# --- the workspace ----------------------------------------------------------------------------------------------------
+
+
+def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
+    try:
+        workspace = read()
+        charter = compile_charter(workspace, catalogue, kernel="")
+    except DeedbookError as problem:
+        yield from (Check("workspace", "fault", str(each), f"mend it [{each.code}]") for each in problem.errors)
+        return
+    yield Check("workspace", "ok", f"{workspace.root}, profile {workspace.profile}, {workspace.enforcement}")
+    yield from _bound(workspace, charter, catalogue)
+    yield from _inline(charter)
+    yield _lock(workspace)
+    yield from _records(workspace)
+    yield from _disk(workspace.state)
+
+
+def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iterator[Check]:
+    """Construct every plugin that the workspace uses, and give all up again."""
+    site = Site.of(workspace)
+    try:
+        with Folder.at(workspace.root) as root:
+            host = ReadingHost(root, site.file_roots, site.hidden, site.secret_values())
+            freeze(charter, catalogue, host, Schemas.load(data_folder("schemas")))
+    except DeedbookError as problem:
+        yield from (Check("binding", "fault", str(each), f"mend it [{each.code}]") for each in problem.errors)
+    else:
+        yield Check("binding", "ok", f"{len(charter.document['plugins'])} plugins load and take their settings")
+
+
+def _inline(charter: Charter) -> Iterator[Check]:
+    """Name what of third parties runs in the kernel's own process: it is trusted as the kernel itself is."""
+    plugins = charter.document["plugins"]
+    for name, hook in sorted(charter.document["hooks"].items()):
+        owner = plugins.get("/".join(hook["plugin"]), {}).get("distribution", "") if hook.get("plugin") else ""
+        if owner and not owner.startswith("deedbook") and hook.get("isolation", "inline") == "inline":
+            yield Check(
+                "isolation", "note", f"hook {name} of {owner} runs in the kernel's process",
+                f"isolation: worker in {hook['place']}, unless you trust it as you trust the kernel",
+            )  # fmt: skip
+
+
+def _lock(workspace: Workspace) -> Check:
+    try:
+        with Folder.at(workspace.root) as root:
+            pins = Lock.read(root)
+    except DeedbookError as problem:
+        return Check("lock", "fault", str(problem), "deedbook lock")
+    pinned = pins is not None and here() in pins.charters
+    changed = bool(pins and [*pins.refuse_sources(workspace.digests, profile=pins.profile, kernel=pins.kernel)])
+    state = "nothing is pinned" if not pinned else "sources changed since" if changed else "pins these sources"
+    wanted = workspace.lock == "required"
+    fault = wanted and (not pinned or changed)
+    said = f"lock: {workspace.lock}; {LOCK} {state}" if pinned else f"lock: {workspace.lock}; {state}"
+    return Check("lock", "fault" if fault else "ok", said, "deedbook lock" if fault else "")
+
+
+def _records(workspace: Workspace) -> Iterator[Check]:
+    schemas = Schemas.load(data_folder("schemas"))
+    reports = [verify_file(place, schemas=schemas) for place in sorted(workspace.state.glob("*/**/.events.jsonl"))]
+    for report in reports:
+        if not report.sound:
+            yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
+    yield from _lost(workspace.state)
+    sound = sum(report.sound for report in reports)
+    yield Check("ledger", "ok", f"{sound} of {len(reports)} ledgers are sound (unwitnessed)")
+
+
+def _lost(state: Path) -> Iterator[Check]:
+    """Say which sessions lack what the workspace ledger recorded of them."""
+    heads: dict[str, list[Head]] = {}
+    try:
+        for head in recorded(state):
+            heads.setdefault(head.session, []).append(head)
+        found = [gap for known in heads.values() for gap in gaps(state, known)]
+    except (DeedbookError, OSError) as problem:
+        yield Check("ledger", "fault", describe(problem), "deedbook verify")
+    else:
+        yield from (Check("ledger", "fault", str(gap), f"deedbook verify {gap.session}") for gap in found)
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+def _disk(state: Path) -> Iterator[Check]:
+    """Try the file system of the state: room, a durable write, and a lock that a second holder cannot have."""
+    place = next(folder for folder in (state, *state.parents) if folder.is_dir())
+    free = shutil.disk_usage(place).free
+    fix = "" if free > _LEAST_SPACE else f"free some space on the disk of {place}"
+    yield Check("disk", "fault" if fix else "ok", f"{free // 2**20} MiB free at {place}", fix)
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"deedbook")
+            file.flush()
+            os.fdatasync(file.fileno())
+            yield Check("disk", "ok", "a durable write succeeds")
+            yield _locks(file.fileno())
+    except OSError as problem:
+        why = f"nothing can be written to {place}: {problem.strerror}"
+        yield Check("disk", "fault", why, f"let {place} be writable, or set state: in .system/deedbook.yaml")
+    kind = _file_system(place)
+    if kind in _NETWORKED:
+        why = f"{place} is on {kind}, where locks and syncs are not what they are on a disk"
+        yield Check("disk", "fault", why, "set state: to a folder on a local disk")
+
+
+def _locks(fd: int) -> Check:
+    other = os.open(f"/dev/fd/{fd}", os.O_RDWR)
+    try:
+        flock(fd, LOCK_EX | LOCK_NB)
+        flock(other, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return Check("locks", "ok", "a file lock holds off a second holder")
+    finally:
+        os.close(other)
+    return Check("locks", "fault", "a file lock holds off nobody", "set state: to a folder on a local disk")
+
+
+def _file_system(place: Path) -> str:
+    """Return the kind of file system that *place* is on, as far as the system tells."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return ""
+    here = place.resolve()
+    kinds = [(len(point), kind) for point, kind in mounts if here.is_relative_to(point)]
+    return max(kinds, default=(0, ""))[1]
+
+
+def _system() -> Iterator[Check]:
+    now = datetime.now(UTC)
+    early = now < _EARLIEST
+    fix = "set the clock" if early else ""
+    yield Check("clock", "fault" if early else "ok", f"{now:%Y-%m-%dT%H:%M:%SZ}", fix)
+    if sys.platform == "linux":
+        yield from _kernel()
+
+
+def _kernel() -> Iterator[Check]:
+    """Say what the system's kernel offers for keeping programs in bounds."""
+    release = platform.release()
+    yield Check("kernel", "ok", f"Linux {release}; orphans of workers are adopted and killed (child subreaper)")
+    limit = Path("/proc/sys/user/max_user_namespaces")
+    allowed = limit.exists() and limit.read_text(encoding="ascii").strip() != "0"
+    said = "user namespaces are allowed" if allowed else "user namespaces are not allowed"
+    yield Check("kernel", "ok" if allowed else "note", said)
+    modules = Path("/sys/kernel/security/lsm")
+    found = "landlock" in modules.read_text(encoding="ascii") if modules.exists() else False
+    yield Check("kernel", "ok" if found else "note", f"Landlock is {'there' if found else 'not seen'}")

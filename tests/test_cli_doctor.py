@@ -1,0 +1,184 @@
+"""``deedbook doctor`` and ``deedbook plugins``: what is there, what is at fault, and how to mend it."""
+
+import os
+
+import pytest
+from commandline import Place, starter
+
+GUARD = """
+    from deedbook import GateSpec, allow, hookimpl
+
+
+    class Plugin:
+        spec = GateSpec(pure=True)
+
+        def __init__(self, settings, host):
+            pass
+
+        @hookimpl
+        def pre_tool_use(self, call):
+            return allow()
+"""
+HOOK = "schema_version: v1\nid: guard\nevent_type: PreToolUse\nhandler: {hook: guard}\nmatch: {}\n"
+
+
+@pytest.fixture
+def place(tmp_path):
+    return starter(tmp_path / "workspace")
+
+
+def checks(place, status=0):
+    found = place.run("doctor", "--json", status=status).fits("output_doctor_v1")
+    assert found["ok"] == (status == 0)
+    return found["checks"]
+
+
+def faults(place):
+    found = [check for check in checks(place, 1) if check["level"] == "fault"]
+    assert all(check["fix"] for check in found)
+    return found
+
+
+def test_sound_workspace_has_no_faults_and_keeps_no_trace(place):
+    before = sorted(place.path.rglob("*"))
+    ran = place.run("doctor", status=0)
+    assert ran.out.splitlines()[-1] == "all is well"
+    assert sorted(place.path.rglob("*")) == before
+    names = {check["name"] for check in checks(place)}
+    assert names >= {"python", "plugins", "workspace", "binding", "lock", "ledger", "disk", "locks", "clock"}
+
+
+def test_without_a_workspace_the_rest_is_checked(tmp_path):
+    found = checks(Place(tmp_path))
+    assert ("workspace", "note", "deedbook init") in {(each["name"], each["level"], each["fix"]) for each in found}
+
+
+def test_every_fault_of_the_sources_is_listed_with_its_place(place):
+    place.system("hooks/one.yaml", "id: [\n")
+    place.system("hooks/two.yaml", HOOK.replace("PreToolUse", "PreToolUze"))
+    found = [check["found"] for check in faults(place)]
+    assert len([each for each in found if ".system/hooks/" in each]) == 2
+
+
+def test_plugin_that_breaks_is_named_with_its_distribution(place):
+    place.offer("hooks", "guard", "raise SystemExit(0)\n")
+    place.system("hooks/guard.yaml", HOOK)
+    (found,) = faults(place)
+    assert "offered_guard 1.0" in found["found"].replace("-", "_")
+
+
+def test_missing_plugin_is_a_fault_with_the_nearest_name(place):
+    place.system("hooks/guard.yaml", HOOK.replace("hook: guard", "hook: alow"))
+    (found,) = faults(place)
+    assert 'did you mean "allow"' in found["found"]
+
+
+def test_secret_that_is_not_set_is_a_fault(place):
+    place.offer("hooks", "guard", GUARD.replace("pass", 'host.secret("token")'))
+    place.system("hooks/guard.yaml", HOOK)
+    place.configure("profile: local\n", "profile: local\nsecrets: {token: {env: DOCTOR_TOKEN}}\n")
+    (found,) = faults(place)
+    assert "token" in found["found"]
+    place.env["DOCTOR_TOKEN"] = "s3cret-value"
+    assert "s3cret-value" not in place.run("doctor", status=0).out
+
+
+def test_inline_hook_of_a_third_party_is_noted(place):
+    place.offer("hooks", "guard", GUARD)
+    place.system("hooks/guard.yaml", HOOK)
+    (found,) = [check for check in checks(place) if check["name"] == "isolation"]
+    assert "guard" in found["found"]
+    assert "isolation: worker" in found["fix"]
+
+
+def test_tampered_ledger_and_lost_session_are_faults(place):
+    for _ in range(2):
+        place.run("call", "echo", "--args", '{"text":"hi"}', status=0)
+    one, two = place.sessions()
+    file = place.ledger(one)
+    file.write_bytes(file.read_bytes().replace(b'"hi"', b'"ho"', 1))
+    place.ledger(two).unlink()
+    found = faults(place)
+    assert {check["name"] for check in found} == {"ledger"}
+    assert any(one in check["found"] for check in found)
+    assert any(two in check["found"] for check in found)
+
+
+def test_required_lock_without_pins_is_a_fault(place):
+    place.configure("lock: auto", "lock: required")
+    (found,) = faults(place)
+    assert (found["name"], found["fix"]) == ("lock", "deedbook lock")
+    place.run("lock", "--editable", status=0)
+    assert checks(place)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_state_that_cannot_be_written_is_a_fault(place):
+    place.path.chmod(0o500)
+    try:
+        assert "disk" in {check["name"] for check in faults(place)}
+    finally:
+        place.path.chmod(0o700)
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+def test_plugins_are_listed_with_who_uses_them_and_none_is_imported(place):
+    place.offer("hooks", "guard", "raise SystemExit(9)\n")
+    place.system("hooks/guard.yaml", HOOK)
+    rows = place.run("plugins", "--json", status=0).fits("output_plugins_v1")["plugins"]
+    by_name = {(row["kind"], row["name"]): row for row in rows}
+    assert by_name["hook", "guard"]["used"] == ["guard"]
+    assert by_name["tool", "echo"]["used"] == ["echo"]
+    assert by_name["policy", "rules"]["used"] == ["baseline"]
+    assert by_name["provider", "rules"]["used"] == ["model/standard"]
+
+
+def test_plugins_of_one_kind(place):
+    ran = place.run("plugins", "--kind", "flow", status=0)
+    assert ran.out.split()[:2] == ["flow", "review"]
+    assert place.run("plugins", "--kind", "flows").status == 2
+
+
+def test_name_that_two_distributions_offer_is_said(place):
+    place.offer("tools", "echo", GUARD)
+    ran = place.run("plugins", status=0)
+    assert "'echo' is offered by" in ran.err
+    assert "'echo' is offered by" in " ".join(check["found"] for check in faults(place))
+
+
+def test_plugins_are_listed_without_a_workspace(tmp_path):
+    assert "tool" in Place(tmp_path).run("plugins", status=0).out
+
+
+# --- completion -------------------------------------------------------------------------------------------------------
+
+
+def complete(place, *words):
+    """Return what bash is offered after these words, the last of which is begun."""
+    line = " ".join(["deedbook", *words])
+    ran = place.run(status=0, _DEEDBOOK_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words)))
+    return {row.partition(",")[2] for row in ran.out.splitlines() if row}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_asks_the_command(place, shell):
+    script = place.run("completion", shell, status=0).out
+    assert "_DEEDBOOK_COMPLETE" in script
+    assert f"{shell}_complete" in script
+
+
+def test_commands_and_names_are_completed(place):
+    place.run("call", "echo", "--args", '{"text":"hi"}', status=0)
+    (session,) = place.sessions()
+    assert complete(place, "rep") == {"replay"}
+    assert complete(place, "call", "ech") == {"echo"}
+    assert complete(place, "replay", session[:5]) == {session}
+    assert complete(place, "tree", "la") == {"last"}
+    assert complete(place, "run", "--profile", "lo") == {"local"}
+
+
+def test_completion_in_a_broken_workspace_offers_nothing_and_says_nothing(place):
+    place.system("deedbook.yaml", "id: [\n")
+    assert complete(place, "call", "ech") == set()

@@ -1,0 +1,105 @@
+"""``deedbook init``: a workspace whole or not at all, which works at once, and whose files editors can check."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+from commandline import ROOT, Place
+from ruamel.yaml import YAML
+
+from deedbook.documents import parse_yaml
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path)
+
+
+def listed(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_minimal_workspace_is_one_file_and_works(place):
+    place.run("init", status=0)
+    yaml = [path for path in listed(place.path) if path.endswith(".yaml")]
+    assert yaml == [".system/deedbook.yaml"]
+    ran = place.run("call", "echo", "--args", '{"text": "hello"}', status=0)
+    assert json.loads(ran.out) == {"text": "hello"}
+    args = {"path": "notes.md", "text": "x", "expected_hash": "", "who": "me", "why": "try"}
+    assert place.run("call", "file-write", "--args", json.dumps(args)).status == 3
+    place.run("call", "file-write", "--args", json.dumps(args | {"path": "reports/notes.md"}), status=0)
+
+
+def test_full_starter_is_the_repository_s_own_workspace_and_runs(place):
+    place.run("init", "--full", status=0)
+    own = {path for path in listed(ROOT / ".system") if path != "deedbook.lock" and not path.startswith("schemas/")}
+    assert own == {path for path in listed(place.path / ".system") if not path.startswith("schemas/")}
+    assert place.run("run", "Say hello to Ada", status=0).out == "Hello, Ada!\n"
+
+
+def test_the_next_command_is_said_and_works_as_it_stands(place):
+    ran = place.run("init", "here", "--full", status=0)
+    (line,) = [line for line in ran.err.splitlines() if line.startswith("try:")]
+    path = f"{Path(place.path / 'x').parent}:{os.environ['PATH']}"
+    command = Path(os.sys.executable).parent
+    ended = subprocess.run(["sh", "-c", line.removeprefix("try:")], cwd=place.path, capture_output=True, check=True,
+                           env=os.environ | {"PATH": f"{command}:{path}"})  # fmt: skip
+    assert ended.stdout == b"Hello, Ada!\n"
+
+
+@pytest.mark.parametrize("how", ["minimal", "full"])
+def test_every_yaml_file_names_a_schema_that_is_there_and_that_it_fits(place, how):
+    place.run("init", *(["--full"] if how == "full" else []), status=0)
+    files = list(place.path.rglob("*.yaml"))
+    assert files
+    for path in files:
+        first, second = path.read_text().splitlines()[:2]
+        reached = first.removeprefix("# yaml-language-server: $schema=")
+        assert second == f"# $schema: {reached}"
+        schema = json.loads((path.parent / reached).read_text())
+        parse_yaml(path.read_bytes(), path.name)
+        assert jsonschema_rs.is_valid(schema, YAML(typ="safe").load(path.read_text())), path
+
+
+def test_state_is_kept_out_of_git_once(place):
+    place.write(".gitignore", "build/")
+    place.run("init", status=0)
+    assert (place.path / ".gitignore").read_text() == "build/\n.deedbook/\n"
+    shutil.rmtree(place.path / ".system")
+    place.run("init", status=0)
+    assert (place.path / ".gitignore").read_text() == "build/\n.deedbook/\n"
+
+
+def test_workspace_that_is_there_is_never_changed(place):
+    place.system("deedbook.yaml", "schema_version: v1\n")
+    before = listed(place.path)
+    ran = place.run("init", "--full", status=2)
+    assert "[USAGE]" in ran.err
+    assert "--schemas" in ran.err
+    assert listed(place.path) == before
+    (place.path / "other").mkdir()
+    (place.path / "other" / ".system").symlink_to(place.path / "nowhere")
+    place.run("init", "other", status=2)
+
+
+def test_folder_that_cannot_be_made_is_one_line(place):
+    place.write("file", "x")
+    assert place.run("init", "file").status == 2
+    ran = place.run("init", "file/below")
+    assert ran.status == 1
+    assert len(ran.err.splitlines()) == 1
+    assert listed(place.path) == ["file"]
+
+
+def test_schemas_are_renewed_where_a_workspace_is(place):
+    assert place.run("init", "--schemas").status == 2
+    place.system("deedbook.yaml", "schema_version: v1\n")
+    place.system("schemas/hook_v1.json", "{}")
+    place.run("init", "--schemas", status=0)
+    assert json.loads((place.path / ".system/schemas/hook_v1.json").read_text())["$id"] == "hook_v1"
+    assert (place.path / ".system/deedbook.yaml").read_text() == "schema_version: v1\n"
+    place.run("init", "--schemas", "--full", status=2)
