@@ -5,11 +5,6 @@ import click
 from .completing import VARIABLE
 
 SHELLS = ("bash", "zsh", "fish")
-_WHERE = {
-    "bash": 'eval "$(deedbook completion bash)"    # in ~/.bashrc',
-    "zsh": 'eval "$(deedbook completion zsh)"    # in ~/.zshrc, after compinit',
-    "fish": "deedbook completion fish > ~/.config/fish/completions/deedbook.fish",
-}
 
 
 @click.command("completion")
@@ -24,5 +19,16 @@ def command(ctx: click.Context, shell: str) -> int:
     made = get_completion_class(shell)
     assert made is not None
     say(made(ctx.find_root().command, {}, "deedbook", VARIABLE).source())
-    message(f"# {_WHERE[shell]}")
+    message(f"# {_where(shell)}")
     return 0
+
+
+def _where(shell: str) -> str:
+    """Say where the script belongs."""
+    match shell:
+        case "bash":
+            return 'eval "$(deedbook completion bash)"    # in ~/.bashrc'
+        case "zsh":
+            return 'eval "$(deedbook completion zsh)"    # in ~/.zshrc, after compinit'
+        case _:
+            return "deedbook completion fish > ~/.config/fish/completions/deedbook.fish"

@@ -12,8 +12,6 @@ from .output import as_json, say
 if TYPE_CHECKING:
     from deedbook.health import Check
 
-_MARKS = {"ok": "ok", "note": "note", "fault": "FAULT"}
-
 
 @click.command("doctor")
 @json_option
@@ -48,7 +46,7 @@ def _tell(checks: "Sequence[Check]") -> None:
     from deedbook.terminal import plain
 
     for check in checks:
-        say(f"{_MARKS[check.level]:5}  {check.name:9}  {plain(check.found)}")
+        say(f"{check.level.upper() if check.level == 'fault' else check.level:5}  {check.name:9}  {plain(check.found)}")
         if check.fix:
             say(f"{'':18}mend: {plain(check.fix)}")
     faults = sum(check.level == "fault" for check in checks)
