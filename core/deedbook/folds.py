@@ -304,7 +304,8 @@ class MetricsFold:
             state.started = event.ts
         elif event.type == "llm.response":
             for member in ("input_tokens", "output_tokens", "cost_usd"):
-                if spent := _spent(event.payload, member):
+                spent = _spent(event.payload, member)
+                if spent or (spent is not None and member == "cost_usd"):  # that it is free is said, too
                     state.usage[member] = state.usage.get(member, 0) + spent
         return state
 
@@ -315,12 +316,12 @@ def _ability(event: Event) -> str:
     return name if isinstance(name, str) else "[sealed]"
 
 
-def _spent(payload: Object, member: str) -> float:
-    """Return what a model's answer says it cost; 0 where it does not, or where it is sealed."""
+def _spent(payload: Object, member: str) -> float | None:
+    """Return what a model's answer says it cost; ``None`` where it does not, or where it is sealed."""
     response = payload.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
     spent = usage.get(member) if isinstance(usage, dict) else None
-    return spent if isinstance(spent, int | float) and not isinstance(spent, bool) else 0
+    return spent if isinstance(spent, int | float) and not isinstance(spent, bool) else None
 
 
 # --- transcript -------------------------------------------------------------------------------------------------------
