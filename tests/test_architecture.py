@@ -119,6 +119,7 @@ FLOORS = (
         "locks": "which charter is in force: kept, compiled anew, or pinned by `deedbook.lock`",
     }),
     ("minutes", {
+        "cases": "tests of policies: cases in YAML, judged without I/O, and the rules that they reach",
         "records": "what the door writes: the entries of one call, from verdicts and outcomes",
         "rederive": "judges recorded calls again, under any charter",
     }),

@@ -64,6 +64,15 @@ def unguarded(document: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def covers(document: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return for every policy of a charter the abilities that it is asked about."""
+    abilities = list(_abilities(document))
+    return {
+        fit.name: [facts.id for facts, entry in abilities if fit.fits(facts, entry["policies"])]
+        for fit in fittings(document, "policies")
+    }
+
+
 def unasked(document: Mapping[str, Any]) -> list[str]:
     """Return the hooks of calls, and the policies, that fit no ability: nobody will ever ask them."""
     abilities = list(_abilities(document))

@@ -12,6 +12,8 @@ from .files import Folder, Found
 
 SYSTEM: Final = ".system"
 """The folder that makes a folder a workspace."""
+TESTS: Final = ".test.yaml"
+"""How the names of files end that hold tests of the hooks or policies beside them; they are no sources."""
 
 _OTHER_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     ".yaml": (".yml", ".yaml", ".json"),

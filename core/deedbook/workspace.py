@@ -35,7 +35,7 @@ from .lifecycle import ALIASES
 from .personas import CARD, Personas
 from .plugins import Catalogue
 from .schema import Schemas, data_folder, suggest
-from .sources import SYSTEM, entries, load_yaml, read
+from .sources import SYSTEM, TESTS, entries, load_yaml, read
 from .trees import Reading, Tree
 
 __all__ = [
@@ -196,6 +196,8 @@ class _Loader:
     def _files(self, section: str) -> Iterator[tuple[str, dict[str, Any], Origin]]:
         for tree, folder in ((tree, tree.path(folder)) for tree in self.trees for folder in _FOLDERS[section]):
             for path in self.reading.listed(tree, folder, ".yaml"):
+                if section != "abilities" and path.endswith(TESTS):
+                    continue
                 document = self.reading.checked(tree, path, _SCHEMAS[section])
                 if document:
                     said: Any = document.value

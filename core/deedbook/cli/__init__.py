@@ -41,6 +41,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "export": "Write a session in another form.",
         "explain": "Say step by step what would decide about a call, and where that is written.",
         "whatif": "Say what another charter would have decided about recorded calls.",
+        "policy": "List the policies, and test them: `policy list`, `policy test`.",
         "lock": "Compile the charter, show what changed, and pin it.",
         "plugins": "List what is installed, and what of it the workspace uses.",
         "doctor": "Check everything that Deedbook stands on; one line to mend each fault.",

@@ -23,7 +23,9 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
     from deedbook.kernel import VERSION, read_workspace
     from deedbook.locks import LOCK, lock
     from deedbook.plugins import discover
+    from deedbook.rulebook import idle
     from deedbook.store import Store
+    from deedbook.terminal import plain
 
     source = read_workspace(asked.workspace, profile)
     with Folder.at(source.root) as root, Folder.at(source.state, create=True) as state:
@@ -45,6 +47,8 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
         )
         return 0
     _tell(opened, free, silent, first=first)
+    for each in idle(opened.charter.document):
+        say(f"{plain(each.place)}: rule {each.index + 1} of policy {plain(each.policy)} {each.why}")
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0
 

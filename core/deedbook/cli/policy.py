@@ -1,0 +1,161 @@
+"""``deedbook policy``: the policies of the workspace, and tests of them. Nothing is called and nothing is written."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .common import Asked, Suggesting, json_option, profile_option
+from .output import as_json, message, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deedbook.cases import Finding, Part
+    from deedbook.rulebook import Idle
+
+
+@click.group("policy", cls=Suggesting)
+def command() -> None:
+    """List the policies of the workspace, and test them."""
+
+
+@command.command("list")
+@profile_option
+@json_option
+@click.pass_obj
+def listing(asked: Asked, profile: str | None) -> int:
+    """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
+    from deedbook.fitting import covers
+    from deedbook.kernel import bound_for_judging, read_workspace
+    from deedbook.rulebook import idle
+
+    with bound_for_judging(read_workspace(asked.workspace, profile)) as bindings:
+        document = bindings.charter.document
+        never, fits = idle(document), covers(document)
+    policies = sorted(document["policies"].items())
+    if asked.json:
+        as_json({"schema_version": "v1", "policies": [_policy(name, entry, fits[name]) for name, entry in policies],
+                 "idle": [_idle(each) for each in never]})  # fmt: skip
+        return 0
+    if not policies:
+        say("no policies are declared; add one in .system/policies/")
+    table(
+        (name, entry["plugin"][1], _counted(entry["rules"], "rule"), _counted(fits[name], "ability"), entry["place"])
+        for name, entry in policies
+    )
+    for each in never:
+        message(f"{each.place}: rule {each.index + 1} of {each.policy} {each.why}")
+    return 0
+
+
+def _policy(name: str, entry: "Mapping[str, Any]", fits: "Sequence[str]") -> dict[str, Any]:
+    rules = entry["settings"].get("rules", []) if entry["rules"] else []
+    told = [{"place": place, "then": rule["then"], "reason": rule.get("reason", ""), "when": rule.get("when")}
+            for place, rule in zip(entry["rules"], rules, strict=False)]  # fmt: skip
+    return {"id": name, "kind": entry["plugin"][1], "place": entry["place"], "abilities": list(fits),
+            "reads": entry["reads"], "rules": told if entry["plugin"] == ["policy", "rules"] else []}  # fmt: skip
+
+
+def _idle(each: "Idle") -> dict[str, Any]:
+    return {"policy": each.policy, "rule": each.index + 1, "place": each.place, "why": each.why}
+
+
+def _counted(things: "Sequence[Any]", noun: str) -> str:
+    several = f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{len(things)} {noun if len(things) == 1 else several}"
+
+
+# --- tests ------------------------------------------------------------------------------------------------------------
+
+
+@command.command("test")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option(
+    "--coverage", metavar="N", type=click.IntRange(0, 100), help="Fail if fewer than N % of the rules decide."
+)
+@click.option("--hooks", is_flag=True, help="Ask hooks, too, those that are pure.")
+@profile_option
+@json_option
+@click.pass_obj
+def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: str | None, *, hooks: bool) -> int:
+    """Judge the cases in FILE, or in all `*.test.yaml` beside the policies, and say which rules decided none.
+
+    A rule is covered if it decided what its policy answered in at least one case. Exit status 1 if a case fails.
+    """
+    from deedbook import cases
+    from deedbook.kernel import bound_for_judging, read_workspace
+
+    source = read_workspace(asked.workspace, profile)
+    found = _cases(source.root, files)
+    with bound_for_judging(source) as bindings:
+        findings = [cases.run(bindings, case, hooks=hooks) for case in found]
+        parts = cases.coverage(bindings, findings)
+    failed = [finding for finding in findings if finding.problem]
+    percent = 100.0 if not parts else 100 * sum(part.covered for part in parts) / len(parts)
+    enough = coverage is None or percent >= coverage
+    if asked.json:
+        as_json(_as_json(findings, parts, percent, ok=not failed and enough))
+    else:
+        _tell(findings, parts, percent)
+        if not enough:
+            message(f"the rules are covered to {percent:.0f} %; {coverage} % are wanted")
+    return 0 if not failed and enough else 1
+
+
+def _cases(root: Path, paths: tuple[str, ...]) -> "list[Any]":
+    from deedbook import cases
+    from deedbook.errors import SourceError, raise_all
+    from deedbook.files import Folder
+    from deedbook.schema import Schemas, data_folder
+
+    schemas, faults, found = Schemas.load(data_folder("schemas")), [], []
+    with Folder.at(root) as folder:
+        for path in [_below(root, path) for path in paths] or cases.find(folder):
+            try:
+                found += cases.read(folder, path, schemas)
+            except SourceError as problem:
+                faults += problem.errors
+    raise_all(SourceError, faults)
+    if not found:
+        raise click.UsageError(f"there are no tests; write some in {cases.FOLDER}/NAME.test.yaml")
+    return found
+
+
+def _below(root: Path, path: str) -> str:
+    """Return *path*, given relative to the present folder, as a path within the workspace."""
+    whole = Path(path).absolute()
+    if not whole.is_relative_to(root):
+        raise click.UsageError(f"{path} is outside the workspace {root}")
+    return str(whole.relative_to(root))
+
+
+def _as_json(findings: "list[Finding]", parts: "list[Part]", percent: float, *, ok: bool) -> dict[str, Any]:
+    rules = [{"policy": part.policy, "rule": None if part.rule is None else part.rule + 1, "place": part.place,
+              "covered": part.covered} for part in parts]  # fmt: skip
+    return {"schema_version": "v1", "ok": ok, "cases": [finding.as_json() for finding in findings],
+            "coverage": {"percent": round(percent, 1), "rules": rules}}  # fmt: skip
+
+
+def _tell(findings: "list[Finding]", parts: "list[Part]", percent: float) -> None:
+    from deedbook.terminal import plain
+
+    failed = [finding for finding in findings if finding.problem]
+    for finding in failed:
+        say(plain(f"FAILED {finding.case.name} ({finding.case.place}): {finding.problem}"))
+        if finding.got:
+            say(plain(f"       decided by {_by(finding.who)}{f': {finding.reason}' if finding.reason else ''}"))
+    for part in parts:
+        if not part.covered:
+            what = "the default" if part.rule is None else f"rule {part.rule + 1}"
+            say(plain(f"never decided: {what} of {part.policy} ({part.place})"))
+    covered = sum(part.covered for part in parts)
+    say(f"{len(findings) - len(failed)} of {_counted(findings, 'case')} passed; "
+        f"{covered} of {_counted(parts, 'rule')} and defaults decided ({percent:.0f} %)")  # fmt: skip
+
+
+def _by(who: "Mapping[str, Any]") -> str:
+    kind = next((name for name in ("policy", "hook") if name in who), None)
+    name = f"{kind} {who[kind]}" if kind else "nobody: no policy was asked" if not who else "the kernel"
+    place = who.get("rule") or who.get("place")
+    return f"{name} ({place})" if place else name
