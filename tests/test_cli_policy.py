@@ -1,5 +1,8 @@
 """`deedbook policy`: tests of policies, which rules they reach, and rules that nobody reaches."""
 
+import re
+from pathlib import Path
+
 import pytest
 from commandline import Place
 
@@ -287,3 +290,18 @@ def test_misspelt_conditions_are_refused_at_their_column(place: Place):
     err = place.here("call", "echo", "--args", '{"text":"hi"}', status=1).err
     assert ".system/policies/baseline.yaml:9:14: $.rules[0].when: no ability that this rule can be about has " in err
     assert 'the argument txt; did you mean "text"?' in err
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_page_on_policies_hold(place: Place):
+    page = (Path(__file__).parents[1] / "docs/policies.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```yaml\n# \.system/(.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert [path for path, _ in shown] == [
+        "policies/baseline.yaml", "policies/spending.yaml", "policies/baseline.test.yaml",
+    ]  # fmt: skip
+    for path, text in shown:
+        place.system(path, f"# .system/{path}\n{text}")
+    ran = place.here("policy", "test", status=0)
+    assert ran.out in page
