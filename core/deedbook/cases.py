@@ -157,7 +157,12 @@ def _narrowed(bound: Bound, case: Case, *, hooks: bool) -> Bound:
 def _judged(bindings: Bindings, case: Case) -> Verdict:
     caller = _caller(bindings, case)
     raw = canonical.admit(dict(case.args))
-    start = {"session.calls": {}, "session.usage": {}, "session.started": case.now, "context.state": None}
+    start: dict[str, Any] = {
+        "session.calls": {},
+        "session.usage": {},
+        "session.started": case.now,
+        "context.state": None,
+    }
     when = Circumstances(case.now, SESSION, {**start, **case.facts})
     judging = judge(bindings, caller, case.ability, canonical.decode(raw), raw, when, lambda: 0.0)
     try:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deedbook.cases import Finding, Part
+    from deedbook.errors import DomainError
     from deedbook.rulebook import Idle
 
 
@@ -109,7 +110,9 @@ def _cases(root: Path, paths: tuple[str, ...]) -> "list[Any]":
     from deedbook.files import Folder
     from deedbook.schema import Schemas, data_folder
 
-    schemas, faults, found = Schemas.load(data_folder("schemas")), [], []
+    schemas = Schemas.load(data_folder("schemas"))
+    faults: list[DomainError] = []
+    found: list[Any] = []
     with Folder.at(root) as folder:
         for path in [_below(root, path) for path in paths] or cases.find(folder):
             try:
