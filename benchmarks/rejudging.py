@@ -36,7 +36,9 @@ def run() -> Iterator[Line]:
             works = {"reading": lambda: _read(file), "parsing": lambda: _parse(file), "again": again}
             times = once_each(works, clock=CPU, rounds=_ROUNDS)
             yield Note(f"whatif: {_CALLS} calls, {file.stat().st_size >> 20} MiB")
-            yield Measure("whatif: calls a second", "at least", _WANTED, _CALLS / times.best("again"), unit="/s")
+            yield Measure(
+                "whatif: calls a second", "at least", _WANTED, 1e6 * _CALLS / times.micros("again"), unit="/s"
+            )
             yield Measure("whatif: to orjson.loads of each line", "at most", 3.5, times.ratio("again", "parsing"))
             yield Measure("whatif: to reading line by line", "at most", 20, times.ratio("again", "reading"))
 
