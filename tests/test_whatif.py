@@ -47,6 +47,7 @@ def test_whatif_names_what_is_newly_denied_and_by_which_rule(worked: Place, othe
     assert line.startswith(
         "tighter file-write for local: allow → deny (policy baseline, .system/policies/baseline.yaml:2"
     )
+    assert "charter looser: policy baseline: rule " in ran.err
     assert ran.out.endswith("10 calls of 4 sessions judged again: 0 looser, 1 tighter\n")
     assert worked.here("whatif", "--all", "--system", str(other.path), "--exit-zero", status=0).out == ran.out
 

@@ -1,17 +1,19 @@
 """``deedbook whatif``: what another charter would have decided about recorded calls."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from . import completing
-from .common import Asked, json_option, profile_option
+from .common import Asked, announce, json_option, profile_option
 from .output import as_json, message, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deedbook.charter import Charter
     from deedbook.declarations import Workspace
     from deedbook.whatif import Changed, WhatIf
 
@@ -51,12 +53,13 @@ def command(
     with bound_for_judging(_other(system, profile)) as bindings:
         for place in places:
             found.take(rejudge(place, bindings))
-        digest = bindings.charter.digest
+        charter = bindings.charter
     if asked.json:
-        as_json({"schema_version": "v1", "charter": digest, "sessions": len(places), **found.as_json()})
+        as_json({"schema_version": "v1", "charter": charter.digest, "sessions": len(places), **found.as_json()})
     else:
+        _announce(asked.workspace, charter)
         _tell(found, len(places))
-        message(f"charter {digest} of {system}; nothing was called and nothing is changed")
+        message(f"charter {charter.digest} of {system}; nothing was called and nothing is changed")
     return CHANGED if found.changed and not exit_zero else 0
 
 
@@ -84,6 +87,23 @@ def _other(system: str, profile: str | None) -> "Workspace":
     if not (root / ".system").is_dir():
         raise click.BadParameter(f"{system} holds no .system", param_hint="--system")
     return read_workspace(root, profile)
+
+
+def _announce(workspace: str, charter: "Charter") -> None:
+    """Say what is looser or tighter in the other charter than in the one that was last in force here, if it is kept."""
+    from deedbook.changes import difference
+    from deedbook.errors import DeedbookError
+    from deedbook.files import Folder
+    from deedbook.kernel import read_workspace
+    from deedbook.locks import Opened
+    from deedbook.store import Store
+
+    with suppress(DeedbookError, OSError), Folder.at(read_workspace(workspace).state) as state:
+        store = Store(state)
+        digest = store.current()
+        kept = store.find(digest) if digest else None
+        if kept and kept.digest != charter.digest:
+            announce(Opened(charter, digest, difference(kept.document, charter.document)))
 
 
 def _tell(found: "WhatIf", sessions: int) -> None:
