@@ -1,16 +1,21 @@
 """Ledgers as docs/ledger-format.md describes them, written with hashlib and json alone: an oracle for the real writer.
 
-Nothing here imports the kernel. `Book` writes one ledger; `run`, `call` and `workspace` are whole honest ones; `forge`
-makes hashes and chain right again after somebody changed lines.
+Nothing here imports the kernel. `Book` writes one ledger; `run`, `call`, `workspace`, `approved` and `queue` are whole
+honest ones; `forge` makes hashes and chain right again after somebody changed lines.
 """
 
 import json
 import re
+from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 HASH = "0123456789abcdef" * 4
+SEED = bytes(range(32))
+OWN = "ws-" + "0d" * 16
 ENDING = re.compile(rb'"payload_hash":"([0-9a-f]{64})","prev_envelope_hash":"([0-9a-f]{64})"$')
 
 
@@ -235,4 +240,83 @@ def workspace() -> Book:
         "ledger.charter", {"digest": HASH, "previous": None, "looser": [], "tighter": ["echo: a policy"]}, parent=root
     )
     book.add("ledger.session", {"session_id": "5e" * 16, "events": 3, "head": HASH, "state": "ended"}, parent=root)
+    return book
+
+
+# --- approvals --------------------------------------------------------------------------------------------------------
+
+
+def verifier_key(name: str = "ada", seed: bytes = SEED) -> str:
+    public = b"\x01" + Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    return f"{name}+{digest(name.encode() + b'' + bytes([10]) + public)[:8]}+{b64encode(public).decode()}"
+
+
+def signed(text: str, name: str = "ada", seed: bytes = SEED) -> str:
+    """Return a C2SP signed note."""
+    identity = bytes.fromhex(verifier_key(name, seed).split("+")[1])
+    line = b64encode(identity + Ed25519PrivateKey.from_private_bytes(seed).sign(text.encode())).decode()
+    return f"{text}\n\u2014 {name} {line}\n"
+
+
+def request(identity: str = "a9" * 16, **changed: Any) -> dict[str, Any]:
+    """Return what a person is asked: an honest payload of ``approval.requested``."""
+    args = {"text": "hi"}
+    call = b'{"ability":"echo","args":' + canonical(args) + b',"principal":"local"}'
+    asked = {
+        "approval": identity, "session": "5e" * 16, "span": "0" * 15 + "2", "kind": "tool", "name": "echo",
+        "args": args, "given": {"text": "HI"}, "effects": "none", "tags": ["slow"],
+        "principal": {"id": "local", "via": "cli", "roles": ["owner"], "on_behalf_of": None}, "actor": "user",
+        "role": None, "skill": None, "scope": {"why": "everything", "names": None, "models": ["model/a"]},
+        "reason": "a person looks first", "by": {"policy": "careful", "rule": "p.yaml:3", "place": "p.yaml:1"},
+        "call": digest(call), "charter": HASH, "profile": "local",
+        "requested": "2026-11-21T22:00:00.000Z", "expires": "2026-11-21T23:00:00.000Z", **changed,
+    }  # fmt: skip
+    return {**asked, "shown": digest(canonical(asked))}
+
+
+def answer(asked: dict[str, Any], word: str = "approve", **changed: Any) -> dict[str, Any]:
+    """Return an honest payload of ``approval.answered``, by ada."""
+    about = {name: asked[name] for name in ("approval", "call", "charter", "shown", "expires")}
+    more = {"answer": word, "approver": "ada", "ledger": OWN, "at": "2026-11-21T22:30:00.000Z"}
+    statement = {**about, **more, "nonce": "0e" * 16, "note": "", **changed}
+    text = f"deedbook approval v1\n{canonical(statement).decode()}\n"
+    return {"approval": asked["approval"], "answer": word, "approver": "ada", "signed": signed(text)}
+
+
+def taken(asked: dict[str, Any], word: str = "approve") -> dict[str, Any]:
+    """Return what a session says of an answer."""
+    said = answer(asked, word)
+    where = {"key": verifier_key(), "ledger": OWN, "seq": 3, "hash": HASH}
+    return {"approval": said["approval"], "approver": "ada", **where, "signed": said["signed"]}
+
+
+def approved() -> Book:
+    """Write a session in which a call of another one is performed, and others are refused, expired and withdrawn."""
+    book = Book("ab" * 16)
+    root = start(book, "call")
+    resumed = {"approval": "a9" * 16, "session": "5e" * 16, "span": "0" * 15 + "2", "by": "local"}
+    span = book.add("approval.resumed", resumed, parent=root, principal="local")
+    span = book.add("approval.requested", request(), parent=span, actor="policy", principal="local")
+    span = book.add("approval.granted", taken(request()), parent=span, principal="local")
+    asked = book.add("tool.call", {"args": {"text": "hi"}, "tool_name": "echo"}, parent=span, principal="local")
+    book.add("tool.result", {"result": {"text": "hi"}, "tool_name": "echo"}, parent=asked, actor="tool")
+    ends = {
+        "b1" * 16: ("refused", taken(request("b1" * 16), "deny")),
+        "b2" * 16: ("expired", {"approval": "b2" * 16, "expires": "2026-11-21T23:00:00.000Z"}),
+        "b3" * 16: ("withdrawn", {"approval": "b3" * 16, "reason": "nobody waits"}),
+    }
+    for identity, (end, payload) in ends.items():
+        span = book.add("approval.requested", request(identity), parent=root, actor="policy", principal="local")
+        book.add(f"approval.{end}", payload, parent=span, principal="local")
+    book.add("session.end", {"ok": True, "reason": "COMPLETED"}, parent=root)
+    return book
+
+
+def queue() -> Book:
+    """Write a workspace ledger with a request, its answer, and its use."""
+    book = Book(OWN, genesis="workspace")
+    root = book.add("ledger.created", {"format": "1.1", "kernel": "0.1.0", "workspace": "w"})
+    span = book.add("approval.requested", request(), parent=root, actor="policy", principal="local")
+    span = book.add("approval.answered", answer(request()), parent=span, actor="user", principal="ada")
+    book.add("approval.used", {"approval": "a9" * 16, "session": "ab" * 16}, parent=span, principal="local")
     return book

@@ -36,15 +36,18 @@ FLOORS = (
         "lint": "what a schema from outside may hold: every keyword known, every budget kept",
         "migrations": "what sources of older forms said, and how it is said now",
         "programs": "one program in a process of its own: pipes, limits, its supervisor's word",
+        "notes": "signed notes and their keys in C2SP's form: Ed25519, strict, pure",
         "report": "what a verification found, for people and as JSON",
         "routing": "which skill a prompt asks for: deterministic, without a model",
         "syntax": "the syntax tree of a condition in CEL, as its engine checked it",
     }),
     ("forms", {
+        "approvals": "what an approval binds: the request that is shown, the statement that is signed; pure",
         "context": "RunContext: a run's typed state, a fold of its `context.*` events",
         "documents": "text to plain values, strictly, each with its place: YAML and front matter",
         "expressions": "conditions in CEL: compiled when bound, asked about calls",
         "gates": "asking a hook or a policy safely, merging the answers, writing down who was asked",
+        "keys": "private keys of people: one file each, which nobody else may read",
         "journal": "one append-only file: whole writes, shared syncs, locks, a torn tail set aside",
         "lines": "the complete lines of a file of any size",
         "match": "the one match grammar of hooks and policies",
@@ -87,6 +90,7 @@ FLOORS = (
         "starter": "beginning a workspace: one file, or the whole starter",
         "site": "where a workspace is, and what of its settings all records and files are under",
         "trees": "the files of `.system` or of a pack: listed, read, checked, every fault collected",
+        "waiting": "what waits for a person: the queue of the workspace ledger, a fold",
         "verify": "the independent reader: bytes and structure; knows the format and not the writer",
     }),
     ("entries", {
@@ -120,8 +124,12 @@ FLOORS = (
     }),
     ("minutes", {
         "cases": "tests of policies: cases in YAML, judged without I/O, and the rules that they reach",
+        "parking": "parking a call for a person: the request, the answer taken over, the mark that it was used",
         "records": "what the door writes: the entries of one call, from verdicts and outcomes",
         "rederive": "judges recorded calls again, under any charter",
+    }),
+    ("hearings", {
+        "hearing": "a parked call, heard: waiting for the answer, taking it over, going on or giving up",
     }),
     ("door", {
         "door": "the one door, in nine steps: start reading here",
@@ -136,6 +144,9 @@ FLOORS = (
     }),
     ("kernel", {
         "kernel": "a workspace, opened: charter, bindings, state; nothing is global",
+    }),
+    ("persons", {
+        "answering": "the approver's side: answering a request, and performing what was approved",
     }),
     ("command line", {
         "cli": "the command `deedbook`: one small file per command",

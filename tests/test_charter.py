@@ -113,8 +113,12 @@ def test_hooks_and_policies_say_when_they_are_asked_and_how_they_judge(shop):
     assert (base["inline"], own["inline"], base["pure"]) == (False, True, True)
 
 
+KEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+
+
 def test_settings_roles_principals_and_plugins_are_in_it(shop):
     shop.write("agents/lead.md", "Lead.\n")
+    shop.write("ada.pub", f"{KEY}\n")
     shop.settings(
         "enforcement: observe\nlock: required\nprincipals: {ada: {roles: [b, a], key: ada.pub}}\n"
         "secrets: {gh: {env: TOKEN}}\nseal: [user.message/text]\nfiles: {roots: [src]}\n"
@@ -122,14 +126,14 @@ def test_settings_roles_principals_and_plugins_are_in_it(shop):
     shop.ability("echo")
     document = shop.compile().document
     assert (document["enforcement"], document["lock"], document["kernel"]) == ("observe", "required", workshop.KERNEL)
-    assert document["principals"]["ada"] == {"roles": ["a", "b"], "via": None, "key": "ada.pub", "on_behalf_of": None}
+    assert document["principals"]["ada"] == {"roles": ["a", "b"], "via": None, "key": KEY, "on_behalf_of": None}
     assert (document["secrets"], document["seal"], document["file_roots"]) == (
         {"gh": "TOKEN"}, ["user.message/text"], ["src"],
     )  # fmt: skip
     assert document["instructions"] == {"lead": "Lead.\n"}
     plugin = document["plugins"]["tool/echo"]
     assert (plugin["distribution"], plugin["version"], len(plugin["digest"])) == ("offered", "1.0", 64)
-    assert set(document["sources"]) == {CONFIG, f"{LOW}/echo.yaml", ".system/agents/lead.md"}
+    assert set(document["sources"]) == {CONFIG, f"{LOW}/echo.yaml", ".system/agents/lead.md", ".system/ada.pub"}
 
 
 def test_a_plugin_that_nothing_names_is_not_imported(shop):

@@ -218,7 +218,7 @@ def test_gate_that_answers_late_denies(lab, calls):
 
 
 @pytest.mark.parametrize("way", ["hook", "policy", "rewriter", "tag"])
-def test_ask_ends_a_call_as_needs_human_and_parks_nothing(lab, calls, way):
+def test_ask_ends_a_call_as_needs_human_and_opens_nothing(lab, calls, way):
     if way == "policy":
         lab.policy("p", lambda call: ask("look at this"))
     elif way == "tag":

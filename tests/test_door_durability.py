@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from deedbook import Err, Ok
+from deedbook import Err, Ok, deny
 
 
 class Disk:
@@ -80,11 +80,20 @@ def test_intent_of_a_call_with_effects_is_durable_before_the_handler_runs(lab, d
 
 
 def test_denied_call_with_effects_syncs_nothing(lab, disk):
-    lab.tool("act", lambda args, ctx: None, effects="write", tags=["approval-gate"])
+    lab.tool("act", lambda args, ctx: None, effects="write")
+    lab.hook("no", "PreToolUse", lambda call: deny("no"))
     session = lab.session(fdatasync=disk)
     disk.mine = 0
     session.call("act", {})
     assert disk.mine == 0
+
+
+def test_call_that_a_person_has_to_decide_is_durable_before_it_is_denied(lab, disk):
+    lab.tool("act", lambda args, ctx: None, tags=["approval-gate"])
+    session = lab.session(fdatasync=disk)
+    disk.mine = 0
+    session.call("act", {})
+    assert disk.mine == 1
 
 
 def test_effects_raised_in_yaml_make_the_intent_durable(lab, disk):

@@ -8,8 +8,10 @@ import sys
 
 import attrs
 import pytest
+from persons import approving
 
 import deedbook
+from deedbook.answering import answer, perform_once
 from deedbook.door import Door
 from deedbook.handlers import Outcome
 from deedbook.kernel import Kernel
@@ -19,8 +21,8 @@ from deedbook.session import Session
 # --- what the public names can do -------------------------------------------------------------------------------------
 
 EFFECTS = {
-    Session: {"call", "acall", "run"},
-    Door: {"call", "acall", "before", "abefore", "perform", "aperform", "after"},
+    Session: {"call", "acall", "run", "resume"},
+    Door: {"call", "acall", "before", "abefore", "perform", "aperform", "after", "resume"},
     CallCtx: {"call", "acall"},
     FlowRun: {"call", "acall"},
     RoleAgent: {"use", "complete"},
@@ -30,6 +32,7 @@ NO_EFFECT = {
     Kernel: {
         "session": "begins a session",
         "principal": "reads the charter",
+        "parking": "is where calls wait for a person",
         "close": "lets go of the workspace",
     },
     Session: {
@@ -204,7 +207,21 @@ async def aperformed(at, caller, root):
     await at.aperform(opened.value)
 
 
+def resumed(lab):
+    """Park a call, approve it, and perform it in a session of its own."""
+    approving(lab)
+    lab.settings(abilities={"probe": {"tags": ["approval-gate"]}})
+    with lab.session() as session:
+        session.call("probe", {})
+    identity = lab.payload("approval.requested")["approval"]
+    answer(lab.path, identity, approve=True, catalogue=lab.catalogue())
+    with lab.kernel() as kernel:
+        assert isinstance(perform_once(kernel, identity), deedbook.Ok)
+
+
 WAYS = {
+    "Session.resume": (resumed, 1),
+    "Door.resume, which Session.resume uses": (resumed, 1),
     "Session.call": (with_session(lambda session: session.call("probe", {})), 1),
     "Session.call of a coroutine": (with_session(lambda session: session.call("aprobe", {})), 1),
     "Session.acall": (with_session(lambda session: asyncio.run(session.acall("aprobe", {}))), 1),

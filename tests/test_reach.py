@@ -54,10 +54,10 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert called_of("self", "_handler") == {"completions"}
     assert called("perform") | called("aperform") == {"door", "runs"}
     users = {module for module, tree in MODULES.items() if "handlers" in _siblings(tree)}
-    assert users == {"door", "records", "runs", "session"}
+    assert users == {"door", "hearing", "records", "runs", "session"}
     assert _taken("door", "handlers") >= {"perform", "aperform"}
     for module in users - {"door"}:
-        assert _taken(module, "handlers") <= {"Outcome", "Ticket"}
+        assert _taken(module, "handlers") <= {"Outcome", "Ticket", "off_loop"}
 
 
 def _siblings(tree):
@@ -128,4 +128,4 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         and function.attr == "append"
         and ast.unparse(function.value).rpartition(".")[2] in ("ledger", "_ledger")
     }
-    assert appending == {"door", "hooks", "kernel", "recovery", "runs", "session"}
+    assert appending == {"answering", "door", "hearing", "hooks", "kernel", "recovery", "runs", "session"}

@@ -166,8 +166,13 @@ def test_a_section_says_the_same_as_the_files(workspace):
     assert inline.policies["baseline"].rule_place(1) == ".system/deedbook.yaml:9"
 
 
+KEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+
+
 def test_settings_are_read(workspace, tmp_path):
     (tmp_path / "skills").mkdir()
+    (tmp_path / ".system").mkdir(exist_ok=True)
+    (tmp_path / ".system" / "ada.pub").write_text(f"{KEY}\n")
     found = workspace(
         HEAD + "enforcement: observe\nlock: required\nprofile: prod\nprofiles:\n"
         "  prod:\n    durability: always\n    flow: review\n"
@@ -183,7 +188,7 @@ def test_settings_are_read(workspace, tmp_path):
     model = profile.models["large"]
     assert (model.provider, model.model, model.settings, model.timeout_ms) == ("openai", "gpt", {"temperature": 0}, 9)
     ada, bot = found.principals["ada"], found.principals["bot"]
-    assert (ada.roles, ada.key, ada.via, ada.on_behalf_of) == ({"approver"}, "ada.pub", None, None)
+    assert (ada.roles, ada.key, ada.via, ada.on_behalf_of) == ({"approver"}, KEY, None, None)
     assert (bot.roles, bot.via, bot.on_behalf_of) == (frozenset(), "stdio", "ada")
     assert (found.secrets, found.seal) == ({"gh": "GITHUB_TOKEN"}, ("user.message/text", {"detect": "card"}))
     assert (found.skill_roots, found.file_roots) == (("skills",), ("src", "docs"))

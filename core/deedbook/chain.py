@@ -84,7 +84,16 @@ class Chain:
         """Where the file is."""
         return self._journal.place
 
+    @property
+    def end(self) -> int:
+        """How many bytes of the file this writer knows; a line ends there."""
+        return self._chain[2]
+
     # --- writing ------------------------------------------------------------------------------------------------------
+
+    def scrubbed(self, payload: bytes) -> bytes:
+        """Return *payload* as it would be recorded if nothing were sealed: without the values of secrets."""
+        return self._sealer.scrubbed(payload)
 
     def append(self, entries: Sequence[Entry], *, ts: str | None = None, durable: bool = False) -> int:
         """Write *entries* whole, in order, with one `ts` (default `now`), and return the seq of the last.

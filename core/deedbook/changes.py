@@ -59,6 +59,9 @@ def _changes(old: Entry, new: Entry) -> Iterator[Change]:
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
     yield from _section(old, new, "plugins", "plugin", ("other", "other"), _plugin)
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
+    was, now = (document.get("approvals", {}).get("expires_s", 3600) for document in (old, new))
+    if was != now:
+        yield "looser" if now > was else "tighter", f"approvals: expires_s: {now}, was {was}"
     yield from _sets("file root", old["file_roots"], new["file_roots"], "looser", "tighter")
     yield from _sets("seal", _texts(old["seal"]), _texts(new["seal"]), "tighter", "looser")
     for name in _PLAIN:

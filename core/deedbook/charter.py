@@ -110,6 +110,7 @@ class _Compiler:
                 name: {"roles": sorted(p.roles), "via": p.via, "key": p.key, "on_behalf_of": p.on_behalf_of}
                 for name, p in workspace.principals.items()
             },
+            "approvals": {"expires_s": workspace.expires_s},
             "secrets": dict(workspace.secrets),
             "seal": list(workspace.seal),
             "file_roots": list(workspace.file_roots),

@@ -176,7 +176,7 @@ class PackSource(Source):
 
 @attrs.frozen(kw_only=True)
 class PrincipalSource(Source):
-    """A person or a client: its *roles*, how it comes in, the file of its public key, and for whom it acts."""
+    """A person or a client: its *roles*, how it comes in, its public *key* (a verifier key), and for whom it acts."""
 
     roles: frozenset[str] = frozenset()
     via: str | None = None
@@ -209,9 +209,9 @@ class Workspace:
     """Everything that the YAML and Markdown of a workspace say.
 
     *root* holds *system* (``.system``); *state* is absolute. *secrets* maps names to environment variables.
-    *cards* are the agents that have one, *packs* the activated ones by id, *loaders* read the skills.
-    *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold sources, with
-    what is below them. *digests* has the SHA-256 of every file
+    *cards* are the agents that have one, *packs* the activated ones by id, *loaders* read the skills. *expires_s* is
+    how long a request to a person stands, in seconds. *skill_roots* are folders besides ``.system/skills``, relative
+    to *root*; *folders* are all that hold sources, with what is below them. *digests* has the SHA-256 of every file
     that was read, by its path relative to *root*.
     """
 
@@ -231,6 +231,7 @@ class Workspace:
     cards: Mapping[str, CardSource] = attrs.field(factory=_object)
     packs: Mapping[str, PackSource] = attrs.field(factory=_object)
     loaders: tuple[LoaderSource, ...] = (LoaderSource(loader="markdown"),)
+    expires_s: int = 3600
     skill_roots: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     file_roots: tuple[str, ...] = (".",)

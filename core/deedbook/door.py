@@ -4,7 +4,8 @@ Every effect asked of the kernel goes through `Door.call` or `Door.acall`, or, w
 through `Door.before` and `Door.after`. The nine steps:
 
 1. find the ability, 2. check the caller's scope, 3. validate the arguments, 4. ask rewriters, hooks and policies
-   (these four are `judge.judge`; a refusal is recorded as ``tool.denied`` and ends here),
+   (these four are `judge.judge`; a refusal is recorded as ``tool.denied`` and ends here; what a person is to decide is
+   parked, which is `hearing`),
 5. append the intent, durable first when there are effects,
 6. invoke the handler, within its limit,
 7. append the outcome,
@@ -24,12 +25,25 @@ from . import canonical
 from .bindings import Bindings, Bound, Caller
 from .bound import DURABLE
 from .contracts import ALLOW, Call, Decision, Json, Object
-from .errors import BindingError, DeedbookError, DomainError, Err, IntakeError, LedgerError, Ok, Result, fault
+from .errors import (
+    ApprovalError,
+    BindingError,
+    DeedbookError,
+    DomainError,
+    Err,
+    IntakeError,
+    LedgerError,
+    Ok,
+    Result,
+    fault,
+)
 from .events import Entry
 from .gates import Asked, BoundGate, Clock, answer, merge, refusal
 from .handlers import Interrupted, Outcome, Ticket, aperform, off_loop, perform
+from .hearing import Hearing, Opened
 from .judge import Circumstances, Verdict, judge, make_call
 from .ledger import Ledger
+from .parking import Grant, Parked, Parking
 from .reader import read
 from .records import Scribe
 
@@ -42,7 +56,7 @@ class Door:
 
     *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts the seconds.
     *open* holds the tickets that have no outcome yet, by span. After an interrupt in the midst of recording there is
-    *doubt* whether they are all: then only the ledger knows.
+    *doubt* whether they are all: then only the ledger knows. What a person is to decide is left with *parking*.
     """
 
     def __init__(
@@ -53,6 +67,7 @@ class Door:
         facts: Facts,
         contexts: Mapping[str, Callable[[Ticket], Any]],
         clock: Clock,
+        parking: Parking,
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
@@ -67,6 +82,8 @@ class Door:
         self._always = bindings.charter.document["durability"] == "always" or bindings.waits
         self._facts = facts
         self._contexts = contexts
+        self.hearing = Hearing(parking, ledger, self.scribe, clock, again=self._again)
+        self._parking = parking
 
     # --- the whole way ------------------------------------------------------------------------------------------------
 
@@ -88,6 +105,10 @@ class Door:
 
     def before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
+        opened = self._begin(caller, ability, args, cause)
+        return self.hearing.wait(opened) if isinstance(opened, Parked) else opened
+
+    def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> Opened:
         try:
             return self._decide(caller, ability, args, cause)
         except (IntakeError, BindingError) as problem:
@@ -96,23 +117,46 @@ class Door:
             return Err(problem.error)
 
     async def abefore(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
-        """Do what `before` does; a durable commit, and a hook elsewhere, is awaited beside the event loop.
+        """Do what `before` does; durable commits, hooks elsewhere and a person's answer are awaited beside the loop.
 
         Who is cancelled meanwhile gets no ticket, so what was opened for them is closed as ``cancelled``.
         """
         declared = self.bindings.declared(ability)
-        if not self._always and (declared is None or declared["effects"] not in DURABLE):
-            return self.before(caller, ability, args, cause)
-        opened: list[Result[Ticket]] = []
+        opened: list[Any] = []
         try:
-            await off_loop(lambda: opened.append(self.before(caller, ability, args, cause)))
+            if self._always or (declared is not None and declared["effects"] in DURABLE):
+                await off_loop(lambda: opened.append(self._begin(caller, ability, args, cause)))
+            else:
+                opened.append(self._begin(caller, ability, args, cause))
+            if isinstance(opened[0], Parked):
+                await self.hearing.await_answer(opened.pop(), opened)
         except asyncio.CancelledError:
-            for ticket in opened:
-                if isinstance(ticket, Ok):
-                    why = fault("CANCELLED", f"{ability} was cancelled before it began")
-                    self.after(ticket.value, Outcome("cancelled", error=why))
+            self._cancel(opened)
             raise
-        return opened[0]
+        made: Result[Ticket] = opened[0]
+        return made
+
+    def _cancel(self, opened: list[Any]) -> None:
+        """Close what was opened for somebody who was cancelled meanwhile."""
+        for each in opened:
+            if isinstance(each, Parked):
+                self.hearing.withdraw(each)
+            elif isinstance(each, Ok):
+                why = fault("CANCELLED", f"{each.value.bound.id} was cancelled before it began")
+                self.after(each.value, Outcome("cancelled", error=why))
+
+    def resume(self, caller: Caller, ability: str, args: Json, cause: str, grant: Grant) -> Result[Json]:
+        """Do what `call` does with a call that a person has approved, and use the approval up.
+
+        *cause* is the request's span in this session; what still needs a person is denied.
+        """
+        try:
+            opened = self._decide(caller, ability, args, self.hearing.granted(caller, cause, grant), grant)
+        except DeedbookError as problem:
+            return Err(problem.error)
+        if isinstance(opened, Parked):
+            return self.hearing.unheard(opened, self.ledger.now())
+        return opened if isinstance(opened, Err) else self.perform(opened.value)
 
     def refuse(self, caller: Caller, ability: str, error: DomainError, cause: str) -> Err:
         """Record a refusal that came before any judging, and return it; where it cannot be recorded, that."""
@@ -124,23 +168,39 @@ class Door:
             return Err(problem.error)
         return Err(error)
 
-    def _in_turn(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
+    def _in_turn(self, caller: Caller, ability: str, args: Json, cause: str, grant: Grant | None = None) -> Opened:
         """Let facts hold until the intent is recorded that rests on them."""
         with self._turn:
-            return self._before(caller, ability, args, cause)
+            return self._before(caller, ability, args, cause, grant)
 
-    def _before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
+    def _before(self, caller: Caller, ability: str, args: Json, cause: str, grant: Grant | None = None) -> Opened:
         bound = self.bindings.find(ability)
         raw = canonical.admit(canonical.without_big_integers(args) if bound and bound.big_integers else args)
         now = self.ledger.now()
         facts = self._facts(bound.reads) if bound and bound.reads else {}
-        verdict = self._judge(caller, ability, raw, Circumstances(now, self.ledger.session_id, facts))
+        when = Circumstances(now, self.ledger.session_id, facts, grant.approved if grant else None)
+        verdict = self._judge(caller, ability, raw, when)
         entries = self.scribe.judged(verdict, caller, facts, cause)
+        if verdict.bound is not None and verdict.outcome == "ask":
+            return self.hearing.park(verdict, verdict.bound, caller, raw, cause, entries)
+        if grant and not verdict.code:
+            self._use(grant, verdict, now)
         if verdict.bound is None or verdict.code:
             entries.append(self.scribe.denied(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
             return Err(fault(verdict.code, verdict.reason))
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now))
+
+    def _again(self, parked: Parked, cause: str, grant: Grant) -> Opened:
+        """Judge a parked call again, as it came; facts and gates may have moved since."""
+        return self._decide(parked.caller, parked.bound.id, canonical.decode(parked.given), cause, grant)
+
+    def _use(self, grant: Grant, verdict: Verdict, now: str) -> None:
+        """Use the approval up, durably; the call is denied if somebody else was first."""
+        try:
+            self._parking.use(grant, self.ledger.session_id, now)
+        except ApprovalError as problem:
+            verdict.deny(problem.error.code, problem.error.message)
 
     def _judge(self, caller: Caller, ability: str, raw: bytes, when: Circumstances) -> Verdict:
         """Drive `judge`: gates that it does not ask itself are run here."""
@@ -279,7 +339,7 @@ class Door:
 
     def close(self) -> None:
         """Open no more tickets, and record every one that is still open as ``unknown``; nothing retries it."""
-        self.closed = True
+        self.closed = self.hearing.closed = True
         while self._opening:  # another thread is recording an intent; what it waits for is the disk
             time.sleep(0.001)
         for ticket in reversed(list(self.open.values())):  # a nested call before the one that it serves

@@ -9,7 +9,9 @@ An exception means that the kernel cannot do what it was asked to do at all, and
     ├── SchemaError            an unknown schema id, or a schema that the lint refuses
     ├── SourceError            a workspace file that is missing or wrong; has file, line, column
     ├── BindingError           a plugin, hook, policy or ability that cannot be frozen
-    └── LedgerError            the record cannot be written, or is not what it should be
+    ├── LedgerError            the record cannot be written, or is not what it should be
+    ├── SignatureError         a key or a signed note that is not what it should be
+    └── ApprovalError          a request that cannot be answered or performed, and what to do
 
 Every code stands in `CODES`, with its kind and the exit status of the command line.
 """
@@ -83,6 +85,25 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "LEDGER_UNSOUND": Code("ledger", 4, "the ledger is not what was written"),
         "SESSION_NOT_FOUND": Code("ledger", 2, "no session has that id"),
         "SESSION_ENDED": Code("ledger", 1, "the session has ended"),
+        # approvals: what waits for a person, and the keys that people sign with
+        "KEY_INVALID": Code("approval", 1, "a key is not in the form that keys have"),
+        "KEY_REFUSED": Code("approval", 1, "a private key's file is missing, is there already, or is not kept safely"),
+        "NOTE_INVALID": Code("approval", 1, "a signed note is not in the form that notes have"),
+        "APPROVAL_NOT_FOUND": Code("approval", 2, "no request has that id"),
+        "APPROVAL_NO_APPROVER": Code("approval", 3, "who answers is no principal with the role approver and a key"),
+        "APPROVAL_WRONG_KEY": Code("approval", 3, "the key is not the one that the charter declares for the approver"),
+        "APPROVAL_OWN_REQUEST": Code("approval", 3, "nobody answers a request of their own"),
+        "APPROVAL_EXPIRED": Code("approval", 3, "the request was not answered, or not performed, in time"),
+        "APPROVAL_ANSWERED": Code("approval", 1, "the request was answered already"),
+        "APPROVAL_WITHDRAWN": Code("approval", 1, "who asked has withdrawn the request"),
+        "APPROVAL_USED": Code("approval", 1, "the approved call was performed, or begun, already"),
+        "APPROVAL_NOT_GRANTED": Code("approval", 3, "the request is not approved"),
+        "APPROVAL_REFUSED": Code("approval", 3, "a person refused the call"),
+        "APPROVAL_CHARTER_CHANGED": Code("approval", 1, "another charter is in force than when the request was made"),
+        "APPROVAL_INCOMPLETE": Code(
+            "approval", 1, "the record lacks what the call needs: a secret, or an erased value"
+        ),
+        "APPROVAL_FORGED": Code("approval", 4, "an answer is not what its approver signed for this request"),
         # usage and accidents
         "USAGE": Code("usage", 2, "the command was called wrongly"),
         "PLATFORM_REFUSED": Code("usage", 1, "this platform cannot keep the promises"),
@@ -165,6 +186,14 @@ class BindingError(DeedbookError):
 
 class LedgerError(DeedbookError):
     """A record that cannot be written or is damaged."""
+
+
+class SignatureError(DeedbookError):
+    """A key or a signed note that is not in its form."""
+
+
+class ApprovalError(DeedbookError):
+    """A request that cannot be answered or performed."""
 
 
 def raise_all(error: type[DeedbookError], faults: Iterable[DomainError]) -> None:

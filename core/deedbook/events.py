@@ -71,6 +71,8 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "context.noted",
             "ledger.created", "ledger.charter", "ledger.session", "ledger.recovered",
             "system.clock_regressed",
+            "approval.requested", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn",
+            "approval.resumed", "approval.answered", "approval.used",
         )
     }
 )  # fmt: skip

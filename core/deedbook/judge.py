@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import attrs
 
 from . import canonical
+from .approvals import Approved, call_digest
 from .bindings import Bindings, Bound, Caller
 from .contracts import Call, Decision, Json, Object
 from .errors import describe, recordable
@@ -24,11 +25,15 @@ Judging: TypeAlias = "Generator[Question, Decision, Verdict]"
 
 
 class Circumstances(NamedTuple):
-    """What a decision may depend on beside the call: the recorded time, the session, and the facts that gates read."""
+    """What a decision may depend on beside the call: the recorded time, the session, and the facts that gates read.
+
+    *approved* is what a person has approved, where one was asked: an ask that is just that becomes an allow.
+    """
 
     now: str
     session: str
     facts: Mapping[str, Any]
+    approved: Approved | None = None
 
 
 @attrs.define(eq=False)
@@ -102,7 +107,7 @@ def judge(
                     seen = _informed(call, gate, when) if gate.reads else call
                     decision = answer(gate, clock, seen) if gate.pure else heard(gate, (yield gate, seen))
                     asked.append((gate, decision))
-    _conclude(verdict, bound, binding=bindings.enforcement == "enforce")
+    _conclude(verdict, bound, bindings, caller, when)
     return verdict
 
 
@@ -163,15 +168,26 @@ def _replace(verdict: Verdict, decision: Decision) -> Decision:
     return decision
 
 
-def _conclude(verdict: Verdict, bound: Bound, *, binding: bool) -> None:
+def _conclude(verdict: Verdict, bound: Bound, bindings: Bindings, caller: Caller, when: Circumstances) -> None:
     """Merge all answers (policies bind only where the charter enforces), and see to it that nobody changed the call."""
     if verdict.hooks or verdict.policies or verdict.rewrites:
-        worst = merge(verdict.rewrites, verdict.hooks, verdict.policies if binding else ())
+        binding = verdict.policies if bindings.enforcement == "enforce" else ()
+        worst = merge(verdict.rewrites, verdict.hooks, binding)
         if worst is not None:
             _refuse(verdict, *worst)
         _check_untouched(verdict)
     if verdict.outcome == "allow" and "approval-gate" in bound.tags:
         verdict.ask("its tag approval-gate wants a person to decide", {"rule": "approval-gate"})
+    if when.approved is not None and verdict.outcome == "ask":
+        _approve(verdict, bound, bindings, caller, when.approved)
+
+
+def _approve(verdict: Verdict, bound: Bound, bindings: Bindings, caller: Caller, approved: Approved) -> None:
+    """Let an ask go on that is the one which a person approved: the same call, charter, asking gate and reason."""
+    call = call_digest(bound.id, verdict.raw, caller.principal.id)
+    by = None if verdict.by is None else dict(verdict.by)
+    if approved == Approved(call, bindings.charter.digest, recordable(verdict.reason), by):
+        verdict.outcome, verdict.code, verdict.reason, verdict.by = "allow", "", "", None
 
 
 def _check_untouched(verdict: Verdict) -> None:

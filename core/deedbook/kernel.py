@@ -23,6 +23,7 @@ from .host import ReadingHost, WorkspaceHost
 from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
 from .locks import Opened, enforce, kept_charter, open_charter
+from .parking import Parking
 from .personas import read_persona
 from .plugins import Catalogue, discover
 from .reader import is_empty, read
@@ -62,13 +63,16 @@ class Kernel:
         *,
         principal: Principal = LOCAL,
         show: Callable[[Json], None] | None = None,
+        wait: float = 0.0,
+        resumes: Object | None = None,
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
     ) -> Result[Session]:
         """Begin a session of *principal* with a ledger of its own; an `Err` if a hook refuses it.
 
-        *show* is called with what handlers want their caller to see meanwhile; *clock* gives the time that is recorded,
-        in seconds since the epoch, and *fdatasync* makes it durable. Raises `LedgerError`.
+        *show* is called with what handlers want their caller to see meanwhile. A call that a person has to decide waits
+        for the answer for *wait* seconds; *resumes* is for one that another session parked. *clock* gives the time that
+        is recorded, in seconds since the epoch, and *fdatasync* makes it durable. Raises `LedgerError`.
         """
         label("session.start", "user", principal.id)  # a name that no header can hold begins nothing
         identity = new_id()
@@ -81,13 +85,20 @@ class Kernel:
             )
             undo.callback(ledger.close)
             _refuse_removed(folder)
-            session = Session(self.bindings, ledger, principal, self.schemas, show=show or _unseen, closed=self._head)
-            begun = session.start(purpose)
+            session = Session(
+                self.bindings, ledger, principal, self.schemas,
+                show=show or _unseen, closed=self._head, parking=self.parking(wait),
+            )  # fmt: skip
+            begun = session.start(purpose, resumes=resumes)
             if isinstance(begun, Err):
                 return begun
             self._head(session)
             undo.pop_all()
         return Ok(session)
+
+    def parking(self, wait: float = 0.0) -> Parking:
+        """Return where calls are left that a person has to decide; who asks waits for *wait* seconds."""
+        return Parking(self.ledger, self.opened.charter, wait)
 
     def principal(self, name: str) -> Principal:
         """Return a declared principal; raises `BindingError`."""
@@ -241,12 +252,21 @@ def close_session(workspace: Workspace, identity: str) -> int:
             unknown = close_interrupted(ledger, read(workspace.state / "sessions" / identity))
         finally:
             ledger.close()
+    with own_ledger(workspace) as own:
+        write_head(own, ledger, "interrupted")
+    return unknown
+
+
+@contextmanager
+def own_ledger(workspace: Workspace) -> Iterator[WorkspaceLedger]:
+    """Open the workspace's own ledger for writing, and nothing else; raises `DeedbookError`."""
+    site = Site.of(workspace)
+    with Folder.at(workspace.state, create=True) as state:
         own = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=site.sealer())
         try:
-            write_head(own, ledger, "interrupted")
+            yield own
         finally:
             own.close()
-    return unknown
 
 
 def discard_session(workspace: Workspace, identity: str) -> bool:

@@ -146,16 +146,26 @@ class WorkspaceLedger(Chain):
             raise
         return ledger
 
-    def append(self, entries: Sequence[Entry], *, ts: str | None = None, durable: bool = False) -> int:
+    def append(
+        self,
+        entries: Sequence[Entry],
+        *,
+        ts: str | None = None,
+        durable: bool = False,
+        check: Callable[[], None] | None = None,
+    ) -> int:
         """Do what `Chain.append` does, after taking over what other processes have added; listeners hear of that, too.
 
-        Raises `LedgerError`: also ``LEDGER_LOCKED`` when it is not this writer's turn for `TURN_SECONDS`.
+        *check* is called when nobody else can write any more, and may raise: then nothing is recorded. Raises
+        `LedgerError`: also ``LEDGER_LOCKED`` when it is not this writer's turn for `TURN_SECONDS`.
         """
         stamp = ts or self.now()
         journal = self._journal
         journal.check()
         with journal.lock, explained(journal.place), _turn(journal.fd, journal.place):
             self._catch_up()
+            if check:
+                check()
             last = self._extend(entries, stamp)
             end = journal.end
         journal.settle(end, durable)

@@ -19,7 +19,7 @@ from .lockfile import LOCK, Lock, here
 from .plugins import Catalogue
 from .store import Start, Store
 
-__all__ = ["LOCK", "Opened", "Store", "enforce", "here", "kept_charter", "lock", "open_charter"]
+__all__ = ["LOCK", "Opened", "Store", "enforce", "here", "in_force", "kept_charter", "lock", "open_charter"]
 
 
 @attrs.frozen
@@ -89,6 +89,20 @@ def kept_charter(store: Store, start: Start, root: Folder, catalogue: Catalogue,
     except BindingError:
         return None
     return charter if stands else None
+
+
+def in_force(
+    digest: str, workspace: Workspace, catalogue: Catalogue, root: Folder, store: Store, kernel: str
+) -> Charter | None:
+    """Return the charter kept under *digest* if *workspace* still comes to it; constructs no plugin.
+
+    Raises `DeedbookError` where the sources do not compile, or what is kept are other bytes.
+    """
+    kept = store.find(digest)
+    if kept is None or _is_fresh(kept, workspace, catalogue, root, kernel):
+        return kept
+    now = compile_charter(workspace, catalogue, kernel=kernel)
+    return kept if now.digest == digest else None
 
 
 def lock(

@@ -14,7 +14,7 @@ import attrs
 from .canonical import MAX_BYTES, decode
 from .contracts import Event
 from .errors import DeedbookError, LedgerError, fault
-from .events import ALIASES, SESSION_ID, is_ended, split_line
+from .events import ALIASES, SESSION_ID, Line, is_ended, split_line
 from .files import Folder
 from .journal import NAME, find_tail, lines_from_end
 
@@ -56,6 +56,35 @@ def read(source: str | Path | Folder) -> Iterator[Event]:
     path = path / NAME if path.is_dir() else path
     with Folder.at(path.parent) as folder:
         yield from _events(folder.open(path.name), str(path))
+
+
+class Follower:
+    """Reads the lines of a ledger's *file* as they are added, from the byte *start* on, where a line begins.
+
+    Each line's hashes are checked, and that it goes on from the line before. To ask whether there is more costs one
+    `fstat`. The file is the follower's, and closed with it.
+    """
+
+    def __init__(self, file: BinaryIO, *, start: int = 0, place: str = "") -> None:
+        self._file, self._end, self._place = file, start, place
+        self._head: str | None = None
+
+    def __call__(self) -> Iterator[Line]:
+        """Yield what was added since; raises `LedgerError` (``LEDGER_UNSOUND``) for a line that was not written so."""
+        if os.fstat(self._file.fileno()).st_size <= self._end:
+            return
+        self._file.seek(self._end)
+        for raw in _lines(self._file, self._place):
+            line = split_line(raw, place=self._place)
+            if not line.sound or self._head not in (None, line.prev_envelope_hash):
+                why = f"event {line.seq} is not what was written; verify it"
+                raise LedgerError(fault("LEDGER_UNSOUND", why, place=self._place))
+            self._end, self._head = self._end + len(raw), line.envelope_hash
+            yield line
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
 
 
 def _events(file: BinaryIO, name: str) -> Iterator[Event]:

@@ -57,6 +57,11 @@ class Scribe:
             payload = b'{"args":%b,%b' % (verdict.raw, payload[1:])
         return self._entry("tool.denied", "policy", caller.principal.id, cause, payload)
 
+    def noted(self, event: str, actor: str, caller: Caller, cause: str, payload: Object, span: str = "") -> Entry:
+        """Return an event about a call that waits for a person, or has waited."""
+        who = label(event, actor, caller.principal.id)
+        return Entry(who, span or self._ledger.span(), cause, canonical.encode_payload(dict(payload)))
+
     def refused(self, kind: str, ability: str, error: DomainError, caller: Caller, cause: str) -> Entry:
         """Return the refusal of a call whose arguments cannot be recorded."""
         payload = {"code": error.code, "kind": kind, "name": text(ability), "reason": text(str(error))}

@@ -10,6 +10,7 @@ from typing import Any, Self
 import attrs
 
 from . import canonical
+from .approvals import principal_json
 from .bindings import EVERYTHING, Bindings, Caller
 from .context import LIVE, ContextFold, Recorder
 from .contracts import Event, Json, Object, Principal, Skill
@@ -20,6 +21,7 @@ from .folds import MetricsFold
 from .handlers import Ticket
 from .hooks import Fired, HookRunner
 from .ledger import Ledger
+from .parking import Grant, Parking, caller_of
 from .reader import read
 from .recovery import close_lost
 from .routing import Choice, choose
@@ -64,7 +66,8 @@ class Facts:
 class Session:
     """One session, from ``session.start`` to ``session.end``; use it as a context manager.
 
-    *closed* is told the session's end state, so that the kernel can write its head down.
+    *closed* is told the session's end state, so that the kernel can write its head down. Calls that a person has to
+    decide are left with *parking*.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Session:
         *,
         show: Show,
         closed: Callable[["Session"], None],
+        parking: Parking,
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
@@ -88,10 +92,14 @@ class Session:
         self._facts = Facts(ledger, bindings.reads)
         self._hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run}
-        self.door = Door(bindings, ledger, facts=self._facts, contexts=contexts, clock=time.perf_counter)
+        self.door = Door(
+            bindings, ledger,
+            facts=self._facts, contexts=contexts, clock=time.perf_counter, parking=parking,
+        )  # fmt: skip
         self._root = ""
         self._ending = Lock()
         self._context: Recorder | None = None
+        self._resumed = ""
 
     @property
     def id(self) -> str:
@@ -100,8 +108,11 @@ class Session:
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
-    def start(self, purpose: str) -> Result[None]:
-        """Write ``session.start`` and ask the hooks; a refusal ends the session."""
+    def start(self, purpose: str, *, resumes: Object | None = None) -> Result[None]:
+        """Write ``session.start`` and ask the hooks; a refusal ends the session.
+
+        *resumes* is the payload of ``approval.resumed``, where the session performs a call that another one parked.
+        """
         document = self.bindings.charter.document
         who = self.principal
         payload = {
@@ -110,12 +121,12 @@ class Session:
             "charter": self.bindings.charter.digest,
             "profile": document["profile"],
             "durability": document["durability"],
-            "principal": {
-                "id": who.id, "via": who.via, "roles": sorted(who.roles), "on_behalf_of": who.on_behalf_of,
-            },
+            "principal": principal_json(who),
             "purpose": purpose,
-        }  # fmt: skip
+        }
         self._root = self._write("session.start", "runtime", payload, None, principal=None)
+        if resumes is not None:
+            self._resumed = self._write("approval.resumed", "runtime", resumes, self._root)
         fired = self._hooks.session_start(who, self._root)
         if fired.refusal is None:
             return Ok(None)
@@ -165,6 +176,14 @@ class Session:
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         return self.door.call(self.caller, ability, args, self._root)
+
+    def resume(self, request: Object, grant: Grant) -> Result[Json]:
+        """Perform the call that another session parked and a person has approved, once, as who asked for it."""
+        if self.ended:
+            return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
+        asked = self._write("approval.requested", "policy", request, self._resumed)
+        args = request.get("given", request["args"])
+        return self.door.resume(caller_of(request), request["name"], args, asked, grant)
 
     async def acall(self, ability: str, args: Json) -> Result[Json]:
         """Do what `call` does, from a coroutine."""

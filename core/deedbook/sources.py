@@ -6,9 +6,11 @@ from typing import Final
 
 import attrs
 
+from .canonical import digest
 from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
-from .errors import DomainError, FileRefused, SourceError, fault
+from .errors import DeedbookError, DomainError, FileRefused, SignatureError, SourceError, fault
 from .files import Folder, Found
+from .notes import VerifierKey
 
 SYSTEM: Final = ".system"
 """The folder that makes a folder a workspace."""
@@ -48,6 +50,20 @@ def front_matter(folder: Folder, path: str) -> tuple[Document, str]:
     The front matter is YAML between a first line ``---`` and the next line ``---``. Raises `SourceError`.
     """
     return parse_front_matter(read(folder, path), path)
+
+
+def public_key(folder: Folder, path: str) -> tuple[str, str]:
+    """Read the file of a principal's public key, one line; return the key and the file's SHA-256.
+
+    Raises `SourceError` (``KEY_INVALID``) for whatever else is there.
+    """
+    try:
+        raw = read(folder, path)
+        return str(VerifierKey.parse(raw.decode().removesuffix("\n"))), digest(raw)
+    except (UnicodeDecodeError, SignatureError, SourceError) as problem:
+        why = problem.error.message if isinstance(problem, DeedbookError) else "not a key: it is no UTF-8"
+        hint = f"`deedbook keys show NAME --out {path}` writes one"
+        raise SourceError(fault("KEY_INVALID", f'the public key in "{path}": {why}. {hint}', place=path)) from None
 
 
 def read(folder: Folder, path: str) -> bytes:

@@ -121,6 +121,22 @@ def _violated(payload: Object) -> str:
     return f"{show(payload.get('subject'))} of {show(payload.get('name'))}: {'; '.join(faults)}"
 
 
+def _requested(payload: Object) -> str:
+    return f"{show(payload.get('name'))}: {show(payload.get('reason'))} ({show(payload.get('approval'))[:8]})"
+
+
+def _granted(word: str) -> Callable[[Object], str]:
+    return lambda payload: f"{show(payload.get('approval'))[:8]} {word} by {show(payload.get('approver'))}"
+
+
+def _ruled_on(payload: Object) -> str:
+    return _granted("approved" if payload.get("answer") == "approve" else "denied")(payload)
+
+
+def _request(member: str, words: str) -> Callable[[Object], str]:
+    return lambda payload: f"{show(payload.get('approval'))[:8]} {words} {show(payload.get(member))}"
+
+
 def _objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects of a list; a sealed list has none that can be shown."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
@@ -168,5 +184,13 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "schema.violation": _violated,
         "skill.invoke": _text("skill"),
         "skill.complete": _completed,
+        "approval.requested": _requested,
+        "approval.granted": _granted("approved"),
+        "approval.refused": _granted("refused"),
+        "approval.expired": _request("expires", "expired at"),
+        "approval.withdrawn": _request("reason", "withdrawn:"),
+        "approval.resumed": _request("session", "of session"),
+        "approval.answered": _ruled_on,
+        "approval.used": _request("session", "used by session"),
     }
 )

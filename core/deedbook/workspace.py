@@ -35,7 +35,7 @@ from .lifecycle import ALIASES
 from .personas import CARD, Personas
 from .plugins import Catalogue
 from .schema import Schemas, data_folder, suggest
-from .sources import SYSTEM, TESTS, entries, load_yaml, read
+from .sources import SYSTEM, TESTS, entries, load_yaml, public_key, read
 from .trees import Reading, Tree
 
 __all__ = [
@@ -172,6 +172,7 @@ class _Loader:
             folders=(SYSTEM, *skill_roots, *agent_roots),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
             seal=tuple(said.get("seal", ())),
+            **said.get("approvals", {}),
             **plain,
         )
 
@@ -235,8 +236,18 @@ class _Loader:
             if name.startswith("agent:"):
                 why = f'"{name}": ids that begin with agent: are the roles of a run; choose another'
                 self._refuse("SOURCE_INVALID", why, origin.place(key=True))
-            made[name] = self._structure(_placed(name, said[name], origin), PrincipalSource)
+            key = {"key": self._key(said[name]["key"], origin)} if "key" in said[name] else {}
+            made[name] = self._structure(_placed(name, {**said[name], **key}, origin), PrincipalSource)
         return made
+
+    def _key(self, said: str, origin: Origin) -> str | None:
+        """Return the public key in a file of ``.system``, which is a source."""
+        path, key = f"{SYSTEM}/{said}", None
+        try:
+            key, self.reading.digests[path] = public_key(self.own.folder, path)
+        except SourceError as problem:
+            self._refuse("KEY_INVALID", problem.error.message, origin.place("/key"))
+        return key
 
     # --- Markdown -----------------------------------------------------------------------------------------------------
 

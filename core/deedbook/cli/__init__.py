@@ -42,6 +42,8 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "explain": "Say step by step what would decide about a call, and where that is written.",
         "whatif": "Say what another charter would have decided about recorded calls.",
         "policy": "List the policies, and test them: `policy list`, `policy test`.",
+        "approvals": "Show what waits for a person; approve, deny, or run it.",
+        "keys": "Make and show the keys that approvers sign with.",
         "lock": "Compile the charter, show what changed, and pin it.",
         "plugins": "List what is installed, and what of it the workspace uses.",
         "doctor": "Check everything that Deedbook stands on; one line to mend each fault.",

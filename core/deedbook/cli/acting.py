@@ -1,5 +1,6 @@
 """Doing something in a session of its own, and saying what came of it: what ``run`` and ``call`` have in common."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -7,14 +8,14 @@ from typing import Any, Final
 import attrs
 
 from deedbook.bindings import Bindings
-from deedbook.contracts import Event, Object
-from deedbook.errors import CODES, DeedbookError, DomainError, Err
+from deedbook.contracts import Event, Json, Object
+from deedbook.errors import CODES, DeedbookError, DomainError, Err, Result
 from deedbook.kernel import LOCAL, Kernel, open_kernel
 from deedbook.session import Session
 from deedbook.story import show
 
 from .common import Asked, announce, shown
-from .output import answer, as_json, complain, message, worded
+from .output import answer, as_json, complain, message, spelled, worded
 from .progress import moving, tell
 
 FINE: Final = "COMPLETED"
@@ -63,11 +64,16 @@ class Denials:
     def __init__(self, bindings: Bindings) -> None:
         self.found: list[dict[str, Any]] = []
         self._bindings = bindings
+        self._parked: dict[str | None, Any] = {}
 
     def __call__(self, event: Event) -> None:
         """Take *event* in."""
-        if event.type == "tool.denied":
-            self._add({name: value for name, value in event.payload.items() if name != "args"})
+        if event.type == "approval.requested":
+            self._parked[event.parent] = event.payload["approval"]
+        elif event.type == "tool.denied":
+            denial = {name: value for name, value in event.payload.items() if name != "args"}
+            parked = self._parked.pop(event.parent, None)
+            self._add({**denial, "approval": parked} if parked and denial["code"] == "NEEDS_HUMAN" else denial)
         elif event.type == "hook.fired" and event.payload["event"] in _REFUSING:
             self._refused(event.payload)
 
@@ -85,10 +91,14 @@ class Denials:
 
     def lines(self) -> list[str]:
         """Return each denial in a line: what, why, by whom and where."""
-        return [
-            f"denied: {show(denial['name'])}: {show(denial['reason'])}{_by(denial)} [{show(denial['code'])}]"
-            for denial in self.found
-        ]
+        said = []
+        for denial in self.found:
+            said.append(
+                f"denied: {show(denial['name'])}: {show(denial['reason'])}{_by(denial)} [{show(denial['code'])}]"
+            )
+            if "approval" in denial:
+                said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")
+        return said
 
     def explain(self, error: DomainError) -> bool:
         """Say whether *error* is one of the denials."""
@@ -120,16 +130,34 @@ def _by(denial: Object) -> str:
     return f" (by {maker}{f', {show(place)}' if place and isinstance(place, str) else ''})"
 
 
+def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Kernel], Session]:
+    """Return how a session begins: for a declared *principal*, with calls that wait so many seconds for a person."""
+
+    def begin(kernel: Kernel) -> Session:
+        begun = kernel.session(purpose, principal=kernel.principal(principal) if principal else LOCAL, wait=wait)
+        if isinstance(begun, Err):
+            raise DeedbookError(begun.error)
+        return begun.value
+
+    return begin
+
+
+def given(result: Result[Json]) -> Ending:
+    """Return the ending of a call: its result as JSON, or why there is none."""
+    if isinstance(result, Err):
+        return Ending.failed(result.error)
+    said = spelled(json.dumps(result.value, ensure_ascii=False, indent=2))
+    return Ending(FINE, said, members={"result": result.value})
+
+
 def act(
-    asked: Asked, purpose: str, work: Callable[[Session], Ending], *, profile: str | None, principal: str | None
+    asked: Asked, begin: Callable[[Kernel], Session], work: Callable[[Session], Ending], *, profile: str | None
 ) -> int:
     """Do *work* in a new session, end it, say what came of it, and return the exit status."""
     with open_kernel(asked.workspace, profile=profile) as kernel:
         announce(kernel.opened)
-        begun = kernel.session(purpose, principal=kernel.principal(principal) if principal else LOCAL)
-        if isinstance(begun, Err):
-            raise DeedbookError(begun.error)
-        session, denials, signals = begun.value, Denials(begun.value.bindings), Signals()
+        session = begin(kernel)
+        denials, signals = Denials(session.bindings), Signals()
         session.ledger.subscribe(denials)
         session.ledger.subscribe(signals)
         if moving():

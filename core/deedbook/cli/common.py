@@ -67,6 +67,11 @@ principal_option = click.option(
     shell_complete=completing.principals,
 )
 
+wait_option = click.option(
+    "--wait", type=click.FloatRange(0, 86400), default=0.0, metavar="SECONDS",
+    help="Wait so long for a person where one has to decide.",
+)  # fmt: skip
+
 
 def announce(opened: "Opened") -> None:
     """Say what changed in the charter since it was last in force."""

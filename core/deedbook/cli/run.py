@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .common import Asked, json_option, principal_option, profile_option
+from .common import Asked, json_option, principal_option, profile_option, wait_option
 
 if TYPE_CHECKING:
     from deedbook.session import Session
@@ -19,14 +19,15 @@ MAX_BYTES = 1024 * 1024
 @click.argument("prompt", nargs=-1, required=True)
 @profile_option
 @principal_option
+@wait_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, prompt: tuple[str, ...], profile: str | None, principal: str | None) -> int:
+def command(asked: Asked, prompt: tuple[str, ...], profile: str | None, principal: str | None, wait: float) -> int:
     """Take a request through hooks, skill and roles to an answer; PROMPT may be `-` for standard input."""
-    from .acting import act
+    from .acting import act, beginning
 
     text = _text(prompt)
-    return act(asked, "run", lambda session: _run(session, text), profile=profile, principal=principal)
+    return act(asked, beginning("run", principal, wait), lambda session: _run(session, text), profile=profile)
 
 
 def _run(session: "Session", text: str) -> "Ending":

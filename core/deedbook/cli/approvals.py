@@ -1,0 +1,212 @@
+"""``deedbook approvals``: what waits for a person, and a person's answers."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .common import Asked, Suggesting, json_option, principal_option
+from .output import as_json, message, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deedbook.contracts import Object
+    from deedbook.session import Session
+    from deedbook.waiting import Pending, Waiting
+
+    from .acting import Ending
+
+note_option = click.option("--note", default="", metavar="TEXT", help="Say why; it is signed with the answer.")
+approver_option = click.option("--as", "principal", metavar="NAME", help="Answer as this approver, with their key.")
+
+
+@click.group("approvals", cls=Suggesting)
+def command() -> None:
+    """Show what waits for a person; approve, deny, or run it."""
+
+
+@command.command("list")
+@click.option("--all", "every", is_flag=True, help="Also what is answered, expired, used or withdrawn.")
+@json_option
+@click.pass_obj
+def listed(asked: Asked, *, every: bool) -> int:
+    """List the requests that wait for an answer, or are approved and not performed yet."""
+    from deedbook.errors import ApprovalError
+
+    rows: list[dict[str, Any]] = []
+    try:
+        with _queue(asked) as waiting:
+            rows = [_row(each, waiting) for each in waiting]
+    except ApprovalError:
+        rows = []
+    rows = [row for row in rows if every or row["state"] in ("waiting", "approved")]
+    if asked.json:
+        as_json({"schema_version": "v1", "approvals": rows})
+    elif rows:
+        table((r["approval"], r["state"], r["expires"], r["name"], r["principal"], r["reason"]) for r in rows)
+    else:
+        say("nothing waits for a person" if not every else "nothing was ever asked for")
+    return 0
+
+
+@command.command("show")
+@click.argument("request")
+@json_option
+@click.pass_obj
+def show(asked: Asked, request: str) -> int:
+    """Show exactly what will happen if REQUEST is approved; what is shown is what is signed."""
+    with _queue(asked) as waiting:
+        pending = waiting.find(request)
+        document = waiting.request(pending)
+        state = pending.state(_now())
+        answer = _answer(pending, waiting)
+    if asked.json:
+        as_json({"schema_version": "v1", "state": state, "request": document, **({"answer": answer} if answer else {})})
+        return 0
+    for name, text in _lines(document, state, answer):
+        say(f"{name:13}{text}")
+    return 0
+
+
+@command.command("approve")
+@click.argument("request")
+@approver_option
+@note_option
+@json_option
+@click.pass_obj
+def approve(asked: Asked, request: str, principal: str | None, note: str) -> int:
+    """Approve REQUEST: sign what was shown with your private key. It can be performed once."""
+    return _answered(asked, request, principal, note, approve=True)
+
+
+@command.command("deny")
+@click.argument("request")
+@approver_option
+@note_option
+@json_option
+@click.pass_obj
+def deny(asked: Asked, request: str, principal: str | None, note: str) -> int:
+    """Deny REQUEST: sign that it must not be performed."""
+    return _answered(asked, request, principal, note, approve=False)
+
+
+@command.command("run")
+@click.argument("request")
+@principal_option
+@json_option
+@click.pass_obj
+def run(asked: Asked, request: str, principal: str | None) -> int:
+    """Perform the approved REQUEST once, as who asked for it, in a session of its own."""
+    from deedbook.answering import begin
+    from deedbook.kernel import LOCAL
+
+    from .acting import act
+
+    with _queue(asked) as waiting:
+        pending = waiting.find(request)
+        profile = waiting.request(pending)["profile"]
+        ready: list[Any] = []
+
+        def start(kernel: Any) -> "Session":
+            by = kernel.principal(principal) if principal else LOCAL
+            ready[:] = begin(kernel, waiting, pending, by.id)
+            return ready[0]  # type: ignore[no-any-return]
+
+        return act(asked, start, lambda session: _resume(session, ready), profile=profile)
+
+
+def _resume(session: "Session", ready: list[Any]) -> "Ending":
+    from .acting import given
+
+    _, grant, request = ready
+    return given(session.resume(request, grant))
+
+
+def _answered(asked: Asked, request: str, approver: str | None, note: str, *, approve: bool) -> int:
+    from deedbook.answering import answer
+
+    pending = answer(asked.workspace, request, approve=approve, approver=approver, note=note)
+    word = "approved" if approve else "denied"
+    if asked.json:
+        as_json({"schema_version": "v1", "approval": pending.id, "answer": "approve" if approve else "deny"})
+    else:
+        message(f"{word} {pending.id}")
+        if approve:
+            message(f"who waits for it goes on; if nobody does: deedbook approvals run {pending.id}")
+    return 0
+
+
+def _queue(asked: Asked) -> Any:
+    from deedbook.answering import queue
+    from deedbook.kernel import read_workspace
+
+    return queue(read_workspace(asked.workspace).state)
+
+
+def _now() -> str:
+    from deedbook.events import timestamp
+
+    return timestamp(time.time())
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def _row(pending: "Pending", waiting: "Waiting") -> dict[str, Any]:
+    from deedbook.story import show
+
+    asked = pending.asked.payload
+    said = {name: show(asked[name]) for name in ("name", "reason", "session", "requested", "expires")}
+    principal = asked["principal"]
+    who = show(principal["id"]) if isinstance(principal, dict) and "id" in principal else show(principal)
+    return {"approval": pending.id, "state": pending.state(_now()), "principal": who, **said}
+
+
+def _answer(pending: "Pending", waiting: "Waiting") -> dict[str, Any] | None:
+    from deedbook.approvals import read_statement
+
+    if pending.answer is None:
+        return None
+    said = waiting.opened(pending.answer)
+    statement = read_statement(said["signed"])
+    return {"answer": said["answer"], "approver": said["approver"], "at": statement["at"], "note": statement["note"]}
+
+
+def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[tuple[str, str]]":
+    """Yield all that a person has to know, in words, each with its name; safe to print."""
+    from deedbook.terminal import plain
+
+    def of(name: str) -> str:
+        return plain(str(request[name]))
+
+    who, by = request["principal"], request.get("by", {})
+    yield "request", of("approval")
+    yield "state", state
+    yield "will call", f"{of('kind')} {of('name')}"
+    yield from (("with" if not n else "", line) for n, line in enumerate(_indented(request["args"])))
+    yield "effects", of("effects") + (f", tagged {plain(', '.join(request['tags']))}" if request["tags"] else "")
+    behalf = f" on behalf of {who['on_behalf_of']}" if who["on_behalf_of"] else ""
+    yield "asked by", plain(f"{who['id']}{behalf}, via {who['via']}{_roles(who)}")
+    yield from ((name, of(name)) for name in ("role", "skill") if request[name])
+    yield "scope", plain(request["scope"]["why"])
+    yield "because", of("reason")
+    if by:
+        yield "decided by", plain(", ".join(f"{key} {value}" for key, value in by.items()))
+    for name in ("session", "charter", "profile", "call", "requested", "expires", "shown"):
+        yield name, of(name)
+    if answer:
+        note = f": {answer['note']}" if answer["note"] else ""
+        yield "answered", plain(f"{answer['answer']} by {answer['approver']} at {answer['at']}{note}")
+
+
+def _roles(who: "Object") -> str:
+    return f", roles {', '.join(who['roles'])}" if who["roles"] else ""
+
+
+def _indented(args: Any) -> "Iterator[str]":
+    import json
+
+    from .output import spelled
+
+    yield from spelled(json.dumps(args, ensure_ascii=False, indent=2)).split("\n")

@@ -1,0 +1,81 @@
+"""``deedbook keys``: the keys that approvers sign with."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .common import Asked, Suggesting, json_option, shown
+from .output import as_json, message, say
+
+if TYPE_CHECKING:
+    from deedbook.notes import VerifierKey
+
+out_option = click.option("--out", metavar="FILE", help="Write the public key into FILE, such as .system/ada.pub.")
+
+
+@click.group("keys", cls=Suggesting)
+def command() -> None:
+    """Make and show the keys that approvers sign with."""
+
+
+@command.command("new")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Replace the key of that name; what it signed stays signed.")
+@out_option
+@json_option
+@click.pass_obj
+def new(asked: Asked, name: str, out: str | None, *, force: bool) -> int:
+    """Make a key NAME (Ed25519), keep its private half for you alone, and print its public half."""
+    from deedbook.keys import KeyRing
+
+    ring = KeyRing.of(os.environ)
+    public = ring.create(name, force=force).public
+    _tell(asked, [public], out)
+    message(f"the private key is in {shown(ring.place / name)}; whoever can read it can approve in your name")
+    if not asked.json:
+        _how(name, out)
+    return 0
+
+
+@command.command("show")
+@click.argument("name", required=False)
+@out_option
+@json_option
+@click.pass_obj
+def show(asked: Asked, name: str | None, out: str | None) -> int:
+    """Print the public half of the key NAME, or of all that are here."""
+    from deedbook.keys import KeyRing
+
+    if out and not name:
+        raise click.UsageError("--out needs the NAME of one key")
+    ring = KeyRing.of(os.environ)
+    found = [ring.load(each).public for each in ([name] if name else ring.names())]
+    if not found and not asked.json:
+        message(f"no keys in {shown(ring.place)}; make one with: deedbook keys new NAME")
+    _tell(asked, found, out)
+    return 0
+
+
+def _tell(asked: Asked, keys: "list[VerifierKey]", out: str | None) -> None:
+    if out:
+        from deedbook.files import Folder
+
+        with Folder.at(Path(out).parent) as folder:
+            folder.replace(Path(out).name, f"{keys[0]}\n".encode(), mode=0o644)
+        message(f"the public key is in {out}")
+    if asked.json:
+        listed = [{"name": key.name, "id": key.id, "key": str(key)} for key in keys]
+        as_json({"schema_version": "v1", "keys": listed})
+    else:
+        for key in keys:
+            say(str(key))
+
+
+def _how(name: str, out: str | None) -> None:
+    """Say how a principal is declared that signs with the key."""
+    file = Path(out).name if out else f"{name}.pub"
+    message(f"declare it in .system/deedbook.yaml: principals: {{{name}: {{key: {file}, roles: [approver]}}}}")
+    if not out:
+        message(f"and write the line above into .system/{file}: deedbook keys show {name} --out .system/{file}")
