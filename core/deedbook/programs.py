@@ -22,8 +22,11 @@ BASE: Final[Mapping[str, str]] = MappingProxyType(
     {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
 )
 """The environment of every program, beside what its caller gives."""
-GRACE: Final = 5.0
-"""Seconds that a supervisor has to kill its program, and the forker to kill what a supervisor left."""
+SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
+"""What the forker executes."""
+GRACE: Final = 15.0
+"""Seconds that a supervisor has to kill its program, and the forker to kill what a supervisor left: far more than they
+need, unless thousands of processes are in their way."""
 LONGEST: Final = 3600.0
 """The most seconds to wait in one go: the system's waits have an end, a caller's patience may have none."""
 
@@ -38,7 +41,10 @@ _WORD: Final = 0.2
 class Program:
     """One program that was begun: the kernel's ends of its pipes, and the word of its supervisor."""
 
-    def __init__(self, control: socket.socket, fds: tuple[int, int, int], name: str, limit: int) -> None:
+    def __init__(
+        self, forker: "Forker", control: socket.socket, fds: tuple[int, int, int], name: str, limit: int
+    ) -> None:
+        self.forker = forker
         self.out, self.err = bytearray(), bytearray()
         self.pid: int | None = None
         self.status: int | None = None
@@ -230,7 +236,7 @@ class Forker:
         self._channel, far = socket.socketpair()
         self._channel.settimeout(GRACE)
         with far:
-            program = [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))]
+            program = [sys.executable, "-I", "-S", str(SUPERVISOR)]
             kept = {name: value for name, value in os.environ.items() if name in _LIBRARIES}
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and file
@@ -267,16 +273,19 @@ class Forker:
             ready.register(answer, select.POLLIN)
             return bool(ready.poll(GRACE * 1000)) and answer.read(1) != b""
 
+    def kill(self) -> None:
+        """End it at once; supervisors that it forked go on by themselves."""
+        if self._owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+
     def close(self) -> None:
         """End it, and with it whatever still runs."""
         self._channel.close()
-        if self._owner != os.getpid():
-            return
-        try:
-            self._process.wait(2 * GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._owner == os.getpid():
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(2 * GRACE)
+            self.kill()
 
 
 def request_of(argv: Sequence[str], env: Mapping[str, str] | None) -> bytes:

@@ -32,10 +32,7 @@ SWEEP: Final = b"?"
 LENGTH: Final = struct.Struct("!I")
 """How many bytes follow: the number of arguments, arguments and ``NAME=VALUE``, separated by NUL."""
 
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_DUMPABLE: Final = 4
-_PR_SET_CHILD_SUBREAPER: Final = 36
-_PR_SET_NO_NEW_PRIVS: Final = 38
+_PDEATHSIG, _DUMPABLE, _CHILD_SUBREAPER, _NO_NEW_PRIVS = 1, 4, 36, 38  # each is PR_SET_…
 _LANDLOCK_CREATE_RULESET: Final = 444  # system calls have these numbers on every machine but Alpha
 _LANDLOCK_RESTRICT_SELF: Final = 446
 _LANDLOCK_VERSION: Final = 1
@@ -43,7 +40,7 @@ _LANDLOCK_SCOPES: Final = 6
 _SCOPE_SIGNAL: Final = struct.Struct("@QQQ").pack(0, 0, 2)
 _DESCRIPTORS: Final = 4096
 """More than this process, which inherits none and soon closes those it is sent, ever has open."""
-_PATIENCE: Final = 5.0
+_PATIENCE: Final = 10.0
 """Seconds that supervisors have to end by themselves when the forker has to."""
 
 
@@ -62,19 +59,19 @@ class System:
 
     def adopts(self) -> bool:
         """Become the parent of whatever descendants leave behind."""
-        return self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        return self._prctl(_CHILD_SUBREAPER, 1)
 
     def hides(self) -> bool:
         """Let no process of the same user read this one's memory and environment; programs it executes are not."""
-        return self._prctl(_PR_SET_DUMPABLE, 0)
+        return self._prctl(_DUMPABLE, 0)
 
     def follows(self) -> bool:
         """Die when the parent does."""
-        return self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        return self._prctl(_PDEATHSIG, signal.SIGKILL)
 
     def renounces(self) -> bool:
         """Gain no rights from set-user-id programs, which might become somebody whom nobody here can kill."""
-        return self._prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        return self._prctl(_NO_NEW_PRIVS, 1)
 
     def scopes(self) -> bool:
         """Say whether `confines` is possible."""
@@ -231,6 +228,8 @@ class Supervisor:
         request = _received(self._control, size)
         watch = Watch(self._control, self._owner)
         adopts = self._system.adopts()
+        if watch.wait(0):
+            return  # the caller has given up meanwhile
         try:
             leader = os.fork()
         except OSError as problem:

@@ -127,11 +127,11 @@ class Workers:
     def stop(self, running: Program) -> None:
         """Kill a program and all that it started, and return when it is done."""
         running.cut()
-        if not running.over(time.monotonic() + GRACE) and (running.lost or running.pid is None):
-            with self._lock:
-                swept = self._forker is not None and self._forker.sweep()
-            if not swept:
+        if not running.over(time.monotonic() + GRACE):
+            if running.lost and not running.forker.sweep():
                 running.kill()
+            elif running.pid is None:
+                running.forker.kill()  # it never got to its work; the next program gets another
         self.forget(running)
 
     def forget(self, running: Program) -> None:
@@ -157,20 +157,21 @@ class Workers:
             fds = [far.fileno(), given, told, said]
             if cwd is not None:
                 fds.append(cwd if isinstance(cwd, int) else folder_of(cwd, theirs))
-            self._send(fds)
-            running = Program(control, (stdin, out, err), name, limit)
+            forker = self._sent(fds)
+            running = Program(forker, control, (stdin, out, err), name, limit)
             ours.pop_all()
         return running
 
-    def _send(self, fds: Sequence[int]) -> None:
-        """Send the forker what a program needs; one that was killed meanwhile is replaced, once."""
+    def _sent(self, fds: Sequence[int]) -> Forker:
+        """Return the forker that took what a program needs; one that was killed meanwhile is replaced, once."""
+        forker = self._serving()
         try:
-            self._serving().send(START, fds)
+            forker.send(START, fds)
         except OSError:
-            if self._forker is not None:
-                self._forker.close()
-                self._forker = None
-            self._serving().send(START, fds)
+            forker.kill()
+            forker = self._serving()
+            forker.send(START, fds)
+        return forker
 
     def _serving(self) -> Forker:
         """Return the forker, made at the first need and anew if it died or another process began it."""
