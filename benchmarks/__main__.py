@@ -8,7 +8,9 @@ from typing import Final
 
 from benchmarks.measures import Line, Measure, table
 
-NAMES: Final = ("hashing", "calls", "dispatch", "durable", "verifying", "rejudging", "starting", "abilities", "peers")
+NAMES: Final = (
+    "hashing", "calls", "dispatch", "durable", "verifying", "rejudging", "starting", "abilities", "workers", "peers",
+)  # fmt: skip
 
 
 def main() -> int:

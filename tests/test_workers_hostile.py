@@ -367,7 +367,15 @@ def test_nothing_is_left_when_the_kernel_dies(token, number):
         watchers = below(kernel.pid)
         kernel.send_signal(number)
     wait_for(lambda: not processes(token))
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in watchers))
+    wait_for(lambda: not any(runs(pid) for pid in watchers))
+
+
+def runs(pid: int) -> bool:
+    """Say whether a process is more than a zombie."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
 
 
 def below(parent: int) -> list[int]:

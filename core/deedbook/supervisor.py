@@ -33,11 +33,13 @@ LENGTH: Final = struct.Struct("!I")
 """How many bytes follow: the number of arguments, arguments and ``NAME=VALUE``, separated by NUL."""
 
 _PDEATHSIG, _DUMPABLE, _CHILD_SUBREAPER, _NO_NEW_PRIVS = 1, 4, 36, 38  # each is PR_SET_…
-_LANDLOCK_CREATE_RULESET: Final = 444  # system calls have these numbers on every machine but Alpha
-_LANDLOCK_RESTRICT_SELF: Final = 446
-_LANDLOCK_VERSION: Final = 1
+_CREATE_RULESET, _RESTRICT_SELF, _VERSION = 444, 446, 1  # Landlock's; the same on every machine but Alpha
 _LANDLOCK_SCOPES: Final = 6
 _SCOPE_SIGNAL: Final = struct.Struct("@QQQ").pack(0, 0, 2)
+_DEAF: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that these processes ignore: the kernel decides when they end, and its death is noticed."""
+_CHANGED: Final = (*_DEAF, signal.SIGCHLD)
+"""What a program has to get back as it usually is."""
 _DESCRIPTORS: Final = 4096
 """More than this process, which inherits none and soon closes those it is sent, ever has open."""
 _PATIENCE: Final = 10.0
@@ -75,14 +77,14 @@ class System:
 
     def scopes(self) -> bool:
         """Say whether `confines` is possible."""
-        return self._landlock(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION) >= _LANDLOCK_SCOPES
+        return self._landlock(_CREATE_RULESET, None, 0, _VERSION) >= _LANDLOCK_SCOPES
 
     def confines(self) -> bool:
         """Neither signal nor inspect any process but those that this one will start."""
         if not self.scopes():
             return False
-        rules = self._landlock(_LANDLOCK_CREATE_RULESET, _SCOPE_SIGNAL, len(_SCOPE_SIGNAL), 0)
-        return rules >= 0 and self._landlock(_LANDLOCK_RESTRICT_SELF, rules, 0) == 0
+        rules = self._landlock(_CREATE_RULESET, _SCOPE_SIGNAL, len(_SCOPE_SIGNAL), 0)
+        return rules >= 0 and self._landlock(_RESTRICT_SELF, rules, 0) == 0
 
     def _prctl(self, option: int, value: int) -> bool:
         """Call prctl, whose arguments are all as long as a pointer."""
@@ -147,7 +149,7 @@ class Forker:
         self._channel.close()
         until = time.monotonic() + _PATIENCE
         while self._supervisors and time.monotonic() < until:
-            self._watch.wait(0.1)
+            time.sleep(0.005)
             self._reap()
         self._supervisors.clear()
         self._sweep()
@@ -339,10 +341,8 @@ def _become(request: bytes, control: socket.socket, fds: Sequence[int], system: 
             os._exit(1)
         system.renounces()
         system.confines()
-        for number in range(1, signal.NSIG):
-            with suppress(OSError, ValueError):
-                signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        for number in _CHANGED:
+            signal.signal(number, signal.SIG_DFL)
         control.set_inheritable(False)
         os.closerange(3, control.fileno())
         os.closerange(control.fileno() + 1, _DESCRIPTORS)
@@ -382,8 +382,9 @@ def _opened(owner: int) -> int | None:
 def main() -> None:
     """Serve the kernel whose process id and socket are given as arguments."""
     owner, channel = int(sys.argv[1]), int(sys.argv[2])
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)  # the kernel decides, and its death is noticed
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN if number in _DEAF else signal.SIG_DFL)
     limit = min(1, resource.getrlimit(resource.RLIMIT_CORE)[1] % 2**63)
     resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))  # 1 and not 0: a core that is piped knows no other "off"
     os.chdir("/")

@@ -1,0 +1,43 @@
+"""What programs cost: asked while kept alive, run once, and beside starting them without anybody watching."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+from benchmarks.measures import Line, Measure, Note
+from benchmarks.rounds import WALL, take_turns
+from deedbook.programs import BASE, SUPERVISOR
+from deedbook.workers import Workers
+
+_CAT: Final = ["cat"]
+_PYTHON: Final = [sys.executable, "-I", "-S", "-c", "for line in open(0): print(line, end='', flush=True)"]
+_SUPERVISOR: Final = [sys.executable, "-I", "-S", str(SUPERVISOR), "1", "0"]
+"""Ends at once, for it is no child of process 1, but not before all is imported."""
+
+
+def run() -> Iterator[Line]:
+    """Let a kept program, one that is run once, and one that is merely started take turns; elapsed time counts."""
+    with Workers() as workers:
+        for name, program in (("cat", _CAT), ("Python", _PYTHON)):
+            kept = workers.keep(program)
+            times = take_turns(
+                {
+                    "asked": lambda kept=kept: kept.ask(b"hello", 60),
+                    "run": lambda program=program: workers.run(program, stdin=b"hello\n", seconds=60),
+                    "started": lambda program=program: _start(program),
+                },
+                clock=WALL,
+            )
+            yield Measure(f"asking a kept {name}: to starting it", "at most", 0.05, times.ratio("asked", "started"))
+            yield Note(f"running {name} once, watched: {times.ratio('run', 'started'):.1f} times starting it unwatched")
+        times = take_turns(
+            {"forked": lambda: workers.run(["true"], seconds=60), "own": lambda: _start(_SUPERVISOR)}, clock=WALL
+        )
+        yield Measure(
+            "running `true` once: to starting an interpreter for it", "at most", 0.5, times.ratio("forked", "own")
+        )
+
+
+def _start(program: list[str]) -> None:
+    subprocess.run(program, input=b"hello\n", env=dict(BASE), capture_output=True, check=False)
