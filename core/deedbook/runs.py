@@ -218,8 +218,10 @@ class RoleAgent:
         """Perform one of the last response's tool calls, once, as its child."""
         door, caller = self._work.door, self._work.agent(self._role)
         wanted = {name: tool_call.get(name) for name in ("id", "name", "args")}
-        if wanted not in self._offered:
-            why = f"{wanted['name']!r} is not a call that the last response asked for, or it was made"
+        model = str(wanted["name"]).startswith("model/")
+        if model or wanted not in self._offered:
+            asked = "is not a call that the last response asked for, or it was made"
+            why = f"{wanted['name']!r} {'is no tool: models are for roles' if model else asked}"
             error = fault("TOOL_NOT_ALLOWED", why)
             raise failure(door.refuse(caller, str(wanted["name"]), error, self._answer))
         offered = self._offered.pop(self._offered.index(wanted))
