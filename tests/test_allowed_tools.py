@@ -213,7 +213,12 @@ def test_a_flow_in_the_list_does_not_run_inside_another_flow(lab, run):
 def test_a_model_that_asks_for_its_own_model_as_a_tool_is_refused(lab, run):
     def flow(run):
         agent = run.agent("worker")
-        request = {"messages": [{"role": "user", "content": "[]"}], "model": "x", "role": "lead", "schema_version": "v2"}
+        request = {
+            "messages": [{"role": "user", "content": "[]"}],
+            "model": "x",
+            "role": "lead",
+            "schema_version": "v2",
+        }
         return code(agent.use, asked(agent, {"id": "t1", "name": "model/standard", "args": request})[0])
 
     refused(lab, run(flow))
@@ -306,8 +311,8 @@ def test_an_empty_list_and_no_list_allow_nothing(lab, run, line):
 @pytest.mark.parametrize(
     "tools",
     [
-        "'*'", "'**'", "[echo, '*']", "'echo, remove'", "'rem?ve'", "Echo", "'\uff45cho'", "'\u0435cho'", "offered-echo",
-        "model/standard",
+        "'*'", "'**'", "[echo, '*']", "'echo, remove'", "'rem?ve'", "Echo", "'\uff45cho'", "'\u0435cho'",
+        "offered-echo", "model/standard",
         "'Bash(git:*)'", "null", "7", "{echo: true}", "[[echo]]", "[echo, null]", "'echo\u200b'", "nothing-there",
     ],
 )  # fmt: skip
