@@ -1,0 +1,1 @@
+"""The house rules of Acme: data in a package that nobody imports."""
