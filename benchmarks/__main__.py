@@ -9,7 +9,8 @@ from typing import Final
 from benchmarks.measures import Line, Measure, table
 
 NAMES: Final = (
-    "hashing", "calls", "dispatch", "durable", "verifying", "rejudging", "starting", "abilities", "workers", "peers",
+    "hashing", "calls", "dispatch", "policies", "durable", "verifying", "rejudging", "starting", "abilities", "workers",
+    "peers",
 )  # fmt: skip
 
 

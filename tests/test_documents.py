@@ -311,3 +311,22 @@ def test_every_workspace_file_of_the_repository_is_read():
     found = sorted((Path(__file__).parent.parent / ".system").rglob("*.yaml"))
     assert found
     assert all(isinstance(parse_yaml(path.read_bytes(), path.name).value, dict) for path in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a:\n  when: args.x == args.yy\n", "2:23"),
+        ("a:\n  when: 'args.x == args.yy'\n", "2:24"),
+        ('a: {when: "args.x == \\"\\" && args.yy"}\n', "1:32"),
+        ("a:\n  when: |\n    args.x ==\n    args.yy\n", "4:10"),
+        ("a:\n  when: >-\n    args.x\n    == args.yy\n", "4:13"),
+        ("# args.yy\na:\n  yy: args.yy\n  when: args.yy\n", "4:14"),
+        ('a: {when: "args.\\x79y"}\n', "1:11"),
+    ],
+)
+def test_a_word_inside_a_text_has_a_place_however_the_text_is_written(text, place):
+    document = parse_yaml(text.encode(), "x.yaml")
+    value = document.value["a"]["when"]
+    assert document.within("/a/when", value.index("yy")) == f"x.yaml:{place}"
+    assert document.within("/a/when", len(value)) == document.place("/a/when")

@@ -188,6 +188,19 @@ def test_one_sight_serves_all_expressions_of_a_language():
     assert [condition.holds(sight) for condition in conditions] == [True, True, True, False, False]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["args.n == 1", "args['n'] == 1", "'n' in args && args.n == 1", "args == {'n': 1, 'm': 2}", "size(args) == 2",
+     "args.exists(k, k == 'm')", "args[role] == 1", "has(args.n) && !has(args.x)"],
+)  # fmt: skip
+def test_what_an_expression_does_not_name_changes_nothing(text):
+    assert ask(text, {"n": 1, "m": 2}, role="n")
+    language = Language()
+    both = [language.compile("args.m == 2"), language.compile(text)]
+    sight = language.sight(call({"n": 1, "m": 2}, role="n"))
+    assert all(each.holds(sight) for each in both)
+
+
 def test_facts_are_seen_by_group():
     assert nested({"session.calls": {"a": 1}, "session.started": "x"}) == {
         "session": {"calls": {"a": 1}, "started": "x"}

@@ -1,5 +1,7 @@
 """The policy kind ``rules``: the first rule decides, what is not said is denied, and bad rules never bind."""
 
+import subprocess
+import sys
 import threading
 from importlib.metadata import entry_points
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from deedbook import schema
 from deedbook.contracts import Call, Decision, Principal
 from deedbook.errors import BindingError
+from deedbook.gates import BoundGate, merge
 from deedbook.match import AbilityFacts, Match
 from deedbook.rules import SETTINGS, Rules
 
@@ -205,6 +208,125 @@ def test_rules_may_be_asked_by_many_threads():
     assert wrong == []
 
 
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+
+def when(text, then, **match):
+    return {"match": match, "when": text, "then": then}
+
+
+def test_a_condition_is_asked_where_the_match_holds():
+    policy = rules(when("args.n > 3", "ask", abilities="a"), {"match": {}, "then": "allow"})
+    assert policy(call("a", args={"n": 4})).outcome == "ask"
+    assert policy(call("a", args={"n": 3})).outcome == "allow"
+    assert policy(call("b", args={"n": 4})).outcome == "allow"
+
+
+@pytest.mark.parametrize("then", ["allow", "ask", "deny"])
+@pytest.mark.parametrize("text", ["args.n > 3", "args.flag", "args.flag > 1"])
+def test_an_unclear_condition_denies_and_names_its_rule_whatever_stands_there(then, text):
+    policy = rules({"match": {"abilities": "x"}, "then": "allow"}, when(text, then), default="allow")
+    decision = policy(call(args={"flag": "yes"}))
+    assert decision.outcome == "deny"
+    assert decision.reason.startswith("rule 2: when cannot be decided: ")
+    assert decision.signals == {"rule": 1, "unclear": True}
+
+
+def test_a_rule_before_an_unclear_one_decides():
+    policy = rules({"match": {"args": {"/n": 1}}, "then": "ask"}, when("args.missing", "allow"))
+    assert policy(call(args={"n": 1})).outcome == "ask"
+    assert policy(call(args={"n": 2})).outcome == "deny"
+
+
+def test_a_condition_sees_facts_as_they_are_given():
+    policy = rules(when("facts.session.calls['a'] < 2", "allow"), reads=["session.calls"])
+    asked = attrs.evolve(call("a"), facts={"session.calls": {"a": 1}})
+    assert policy(asked).outcome == "allow"
+    assert policy(attrs.evolve(asked, facts={"session.calls": {"a": 2}})).outcome == "deny"
+    assert policy(call("a")).signals == {"rule": 0, "unclear": True}
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["allow", "ask", "deny"])), max_size=5), st.integers(0, 3))
+def test_a_condition_and_a_match_that_say_the_same_decide_the_same(said, asked):
+    said = list({number: (number, then) for number, then in said}.values())
+    by_match = rules(*({"match": {"args": {"/n": number}}, "then": then} for number, then in said))
+    by_when = rules(*(when(f"args.n == {number}", then) for number, then in said))
+    one = call(args={"n": asked})
+    assert (by_match(one).outcome, by_match(one).signals) == (by_when(one).outcome, by_when(one).signals)
+
+
+def test_without_the_engine_only_rules_with_conditions_are_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cel_expr_python.cel", None)
+    assert rules({"match": {}, "then": "allow"})(call()).outcome == "allow"
+    [error] = refused({"rules": [when("args.n > 1", "allow")]})
+    assert error.code == "NOT_AVAILABLE"
+    assert "pip install 'deedbook[cel]'" in error.message
+
+
+def test_the_engine_is_imported_where_a_condition_is_written():
+    code = (
+        "import sys; from deedbook.rules import Rules; Rules({'rules': [{'match': {}, 'then': 'allow'}]}, None);"
+        "print('cel_expr_python' in sys.modules);"
+        "Rules({'rules': [{'match': {}, 'when': 'true', 'then': 'allow'}]}, None);"
+        "print('cel_expr_python' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True"]
+
+
+# --- policies that contradict each other ------------------------------------------------------------------------------
+
+
+def bound(name, policy):
+    return BoundGate(
+        id=name, kind="policy", digest="0" * 64, ask=policy, may=frozenset({"allow", "ask", "deny"}), limit=9
+    )
+
+
+@given(st.lists(st.tuples(RULES, st.sampled_from(["allow", "ask", "deny"])), min_size=1, max_size=4), CALLS, st.data())
+def test_of_contradicting_policies_the_most_cautious_decides_in_any_order(bodies, asked, data):
+    policies = [bound(f"p{index}", rules(*body, default=default)) for index, (body, default) in enumerate(bodies)]
+    answers = [(gate, gate.ask(asked)) for gate in policies]
+    outcomes = {decision.outcome for _, decision in answers}
+    expected = next(word for word in ("deny", "ask", "allow") if word in outcomes)
+    for order in (answers, data.draw(st.permutations(answers)), answers * 2):
+        worst = merge(order)
+        assert (worst[1].outcome if worst else "allow") == expected
+    more = merge([*answers, (bound("more", None), Decision("deny", "no"))])
+    assert more is not None
+    assert more[1].outcome == "deny"
+
+
+# --- rules about the same calls ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "doubled"),
+    [
+        ("allow", "allow", True),
+        ("deny", "deny", True),
+        ("deny", "ask", True),
+        ("ask", "allow", True),
+        ("allow", "deny", False),
+    ],
+)
+def test_a_rule_that_can_never_decide_after_another_is_refused(first, second, doubled):
+    """A match that allows wants all paths to fit: the same match that guards still holds where one does."""
+    match = {"paths": "src/**"}
+    body = {"rules": [{"match": match, "then": first}, {"match": dict(match), "then": second}]}
+    if not doubled:
+        policy = Rules(body, None)
+        assert policy(call(args={"paths": ["src/a", "b"]})).signals == {"rule": 1}
+        return
+    [error] = refused(body)
+    assert error.message == "$.rules[1]: is about the same calls as rule 1; leave one of them out"
+
+
+def test_rules_with_other_conditions_are_about_other_calls():
+    rules(when("args.n > 1", "deny"), when("args.n > 2", "deny"), {"match": {}, "then": "deny"})
+    assert refused({"rules": [when("args.n > 1", "deny"), when("args.n > 1", "deny")]})
+
+
 # --- what does not bind -----------------------------------------------------------------------------------------------
 
 
@@ -225,6 +347,12 @@ def test_rules_may_be_asked_by_many_threads():
         ({"rules": [{"match": {"kinds": "tool"}, "then": "allow"}]}, 'match.kinds: unknown key; did you mean "kind"?'),
         ({"rules": [{"match": {"paths": "/etc/*"}, "then": "allow"}]}, "$.rules[0].match.paths: "),
         ({"rules": [], "default": "advisory"}, "$.default: "),
+        ({"rules": [], "reads": "session.calls"}, "$.reads: "),
+        ({"rules": [], "reads": ["a", "a"]}, "$.reads: "),
+        ({"rules": [{"match": {}, "when": 1, "then": "deny"}]}, "$.rules[0].when: "),
+        ({"rules": [{"match": {}, "when": "", "then": "deny"}]}, "$.rules[0].when: "),
+        ({"rules": [{"match": {}, "when": " " * 2001, "then": "deny"}]}, "$.rules[0].when: "),
+        ({"rules": [{"match": {}, "when": "arg.n > 1", "then": "deny"}]}, "$.rules[0].when: arg is not known"),
         ({"rules": [], "defualt": "allow"}, 'did you mean "default"?'),
         (None, "$: "),
         ([], "$: "),

@@ -135,11 +135,16 @@ def impossible(condition: Mapping[str, Any]) -> Iterator[str]:
         yield "the globs are too large together; write fewer or shorter ones"
 
 
-def _equal_test(values: Sequence[Any]) -> ValueTest:
-    """Equality as in JSON: numbers by value, but true is not 1."""
+def accepted_by_type(values: Sequence[Any]) -> Mapping[type, frozenset[Any]]:
+    """Return scalars by the type of what may equal them, as in JSON: numbers by value, but true is not 1."""
     accepted: dict[type, frozenset[Any]] = {}
     for kinds in ((str,), (bool,), (type(None),), (int, float)):
         accepted.update(dict.fromkeys(kinds, frozenset(value for value in values if type(value) in kinds)))
+    return accepted
+
+
+def _equal_test(values: Sequence[Any]) -> ValueTest:
+    accepted = accepted_by_type(values)
     # the empty tuple, since what is no scalar may have no hash
     return lambda value: value in accepted.get(type(value), ())
 

@@ -93,6 +93,7 @@ class Language:
         objects = kind.Map(kind.STRING, kind.DYN)
         self._env = self._cel.NewEnv(variables={name: objects if name in _OBJECTS else kind.DYN for name in VARIABLES})
         self._used: frozenset[str] = frozenset()
+        self._arguments: frozenset[str] | None = frozenset()
 
     def compile(self, text: str) -> Expression:
         """Compile *text*; raises `Invalid`."""
@@ -110,11 +111,15 @@ class Language:
         if deep is not None:
             raise Invalid(Flaw(f"all, exists, map and filter are nested more than {MAX_FOLDS} deep", deep.at))
         self._used |= {node.name for node in tree.walk() if node.kind == "name"}
+        arguments = _arguments(tree)
+        self._arguments = None if self._arguments is None or arguments is None else self._arguments | arguments
         return Expression(text, tree, made == self._cel.Type.BOOL, checked.eval, self._cel.Type.ERROR)
 
     def sight(self, call: Call) -> Any:
         """Return *call* as the expressions see it, as much of it as they use; raises `Unclear`."""
         seen = {name: _SEEN[name](call) for name in self._used & _SEEN.keys()}
+        if self._arguments is not None and "args" in seen:  # a large argument that nobody asks about costs nothing
+            seen["args"] = {name: call.args[name] for name in self._arguments if name in call.args}
         try:
             return self._env.Activation(seen)
         except Exception as problem:  # noqa: BLE001 - as in `Expression.holds`
@@ -155,6 +160,19 @@ _SEEN: Final[Mapping[str, Any]] = {
     "skill": lambda call: call.skill,
     "facts": lambda call: nested(call.facts),
 }
+
+
+def _arguments(tree: Node) -> frozenset[str] | None:
+    """Return the names of the arguments that an expression looks at; ``None``: it looks at all of them together."""
+    whole = sum(node.kind == "name" and node.name == "args" for node in tree.walk())
+    taken = [node.name for node in tree.walk() if node.kind == "member" and _is_args(node)]
+    taken += [str(node.parts[1].value) for node in tree.walk() if node.name == "_[_]" and _is_args(node)
+              and isinstance(node.parts[1].value, str)]  # fmt: skip
+    return frozenset(taken) if len(taken) == whole else None
+
+
+def _is_args(node: Node) -> bool:
+    return node.parts[0].kind == "name" and node.parts[0].name == "args"
 
 
 def _too_deep(node: Node, folds: int) -> Node | None:

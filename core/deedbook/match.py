@@ -8,7 +8,7 @@ All keys must hold, a list means any of it, an argument that is not there holds 
 two ways, a match that *allows* wants all of it to fit; every other match guards, and holds as soon as something fits.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +22,7 @@ from .conditions import (
     POINTER,
     Lookup,
     ValueTest,
+    accepted_by_type,
     condition_tests,
     conjunction,
     glob_test,
@@ -163,7 +164,7 @@ def _tests(body: Object, paths: Iterable[str], *, allows: bool) -> Iterator[Test
     if "paths" in body:
         yield _path_test(glob_test(listed(body["paths"])), tuple(map(lookup, paths)), all if allows else any)
     for pointer, condition in body.get("args", {}).items():
-        yield _argument_test(lookup(pointer), condition, allows=allows)
+        yield _argument_test(pointer, condition, allows=allows)
 
 
 def _principal_test(fits: ValueTest) -> Test:
@@ -186,13 +187,26 @@ def _paths_in(value: Any) -> Sequence[Any]:
     return () if value is ABSENT else listed(value)
 
 
-def _argument_test(find: Lookup, condition: Any, *, allows: bool) -> Test:
+def _argument_test(pointer: str, condition: Any, *, allows: bool) -> Test:
+    find = lookup(pointer)
+    if not isinstance(condition, dict) and not set("/~") & set(pointer[1:]):
+        return _equal_argument(pointer[1:], accepted_by_type(listed(condition)))
     if condition == {"present": False}:
         return lambda call: find(call.args) is ABSENT
     test = conjunction(tuple(condition_tests(condition, allows=allows)))
     if test is None:
         return lambda call: find(call.args) is not ABSENT
     return lambda call: test(find(call.args))
+
+
+def _equal_argument(name: str, accepted: Mapping[type, frozenset[Any]]) -> Test:
+    """Return the commonest test as one function: a top-level argument that equals a value."""
+
+    def test(call: Call) -> bool:
+        value = call.args.get(name, ABSENT)
+        return value in accepted.get(type(value), ())
+
+    return test
 
 
 # --- what is wrong with a match ---------------------------------------------------------------------------------------

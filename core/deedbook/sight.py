@@ -5,13 +5,14 @@ nobody can tell. A member is missing if no schema of the view has room for it: a
 room for these, and for others where ``additionalProperties`` or ``patternProperties`` say so.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import jsonschema_rs
+
 from .contracts import Object
 from .expressions import Expression, Flaw, nested
-from .lint import suggest
+from .lint import pattern_options, suggest
 from .match import EFFECTS, KINDS
 from .syntax import Node, place_of_member
 
@@ -47,7 +48,6 @@ _PRINCIPAL: Final = {
     "properties": {"id": _TEXT, "via": _TEXT, "roles": _TEXTS, "on_behalf_of": _TEXT_OR_NULL},
 }
 
-_DEEPEST: Final = 32
 _TOGETHER: Final = "$together"  # no keyword of JSON Schema: documents that all apply, each with its own references
 _EQUAL: Final = frozenset({"_==_", "_!=_"})
 _ORDERED: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
@@ -125,8 +125,10 @@ class _Reader:
         elif node.name == "@in":
             self._choice(node, parts[0])
         elif node.name in _OF_TEXT and parts and not _shared(parts[0], {"string"}):
-            self._found.append(Flaw(f"{_path(node.parts[0])} is {_worded(_types(parts[0]))}, which has no {node.name}",
-                                    node.parts[0].at))  # fmt: skip
+            target = node.parts[0]
+            at = place_of_member(self._text, target) if target.kind == "member" else target.at
+            why = f"{_path(target)} is {_worded(_types(parts[0]))}, which has no {node.name}"
+            self._found.append(Flaw(why, at))
         return _view({"type": "integer"}) if node.name == "size" else None
 
     def _index(self, node: Node, view: View) -> View:
@@ -177,13 +179,15 @@ class _Reader:
 # --- what a schema has room for ---------------------------------------------------------------------------------------
 
 
-def _pieces(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[Part]:
-    """Yield the plain schemas that together make *schema*: what it refers to, and all of its alternatives."""
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
+def _pieces(schema: Any, root: Mapping[str, Any], seen: set[int] | None = None) -> Iterator[Part]:
+    """Yield the plain schemas that together make *schema*: what it refers to, and its alternatives, each once."""
+    seen = set() if seen is None else seen
+    if not isinstance(schema, Mapping) or id(schema) in seen:
         return
+    seen.add(id(schema))
     if _TOGETHER in schema:
         for each in schema[_TOGETHER]:
-            yield from _pieces(each, each, depth + 1)
+            yield from _pieces(each, each, seen)
         return
     inner = [part for key in ("allOf", "anyOf", "oneOf") for part in schema.get(key, ())]
     inner += [schema[key] for key in ("then", "else") if key in schema]
@@ -193,7 +197,7 @@ def _pieces(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[Pa
     if schema.keys() - {"allOf", "anyOf", "oneOf", "$ref", "$defs"} or not inner:
         yield schema, root
     for part in inner:
-        yield from _pieces(part, root, depth + 1)
+        yield from _pieces(part, root, seen)
 
 
 def _target(reference: Any, root: Any) -> Any:
@@ -222,23 +226,28 @@ def _members(view: View, name: str) -> tuple[View, set[str] | None]:
 
 def _members_of(schema: Any, root: Mapping[str, Any], name: str) -> tuple[list[Part], set[str] | None]:
     pieces = list(_pieces(schema, root))
-    found: list[Any] = []
+    found: list[tuple[Any, Mapping[str, Any]]] = []
     known: set[str] = set()
     lists = False
-    for piece, _ in pieces:
+    for piece, own in pieces:
         properties = piece.get("properties", {})
         known |= properties.keys()
         lists = lists or any(key in piece for key in ("properties", "additionalProperties"))
-        found += [properties[name]] if name in properties else []
-        found += [part for text, part in piece.get("patternProperties", {}).items() if re.search(text, name)]
+        found += [(properties[name], own)] if name in properties else []
+        found += [(part, own) for text, part in piece.get("patternProperties", {}).items() if _fits(text, name)]
     if not found:
-        found = [piece["additionalProperties"] for piece, _ in pieces if piece.get("additionalProperties")]
-    if any(not isinstance(part, Mapping) for part in found):
+        found = [(piece["additionalProperties"], own) for piece, own in pieces if piece.get("additionalProperties")]
+    if any(not isinstance(part, Mapping) for part, _ in found):
         return [], None
     kinds = _types(((schema, root),))
     if not found and not lists and (kinds is None or "object" in kinds):
         return [], None
-    return [(part, root) for part in found], known
+    return found, known
+
+
+def _fits(pattern: str, name: str) -> bool:
+    # the engine of all patterns: linear, whoever wrote them
+    return jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=pattern_options()).is_valid(name)
 
 
 def _items(view: View) -> View:
@@ -257,16 +266,18 @@ def _types(view: View) -> set[str] | None:
         return None
     made: set[str] = set()
     for schema, root in view:
-        kinds = _types_of(schema, root, 0)
+        kinds = _types_of(schema, root, set())
         if kinds is None:
             return None
         made |= kinds
     return {"number" if kind == "integer" else kind for kind in made}
 
 
-def _types_of(schema: Any, root: Mapping[str, Any], depth: int) -> set[str] | None:
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
+def _types_of(schema: Any, root: Mapping[str, Any], seen: set[int]) -> set[str] | None:
+    """Return the types that *schema* allows; what was *seen* on the way, as in a circle, allows nobody knows what."""
+    if not isinstance(schema, Mapping) or id(schema) in seen:
         return None
+    seen.add(id(schema))
     if _TOGETHER in schema:
         return {"object"}
     if "type" in schema:
@@ -275,10 +286,10 @@ def _types_of(schema: Any, root: Mapping[str, Any], depth: int) -> set[str] | No
         return {_type_name(value) for value in schema.get("enum", [schema.get("const")])}
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            options = [_types_of(part, root, depth + 1) for part in schema[key]]
+            options = [_types_of(part, root, seen) for part in schema[key]]
             return None if None in options else set().union(*(kinds for kinds in options if kinds))
     both = [*schema.get("allOf", ()), _target(schema.get("$ref"), root)]
-    return next((kinds for part in both if (kinds := _types_of(part, root, depth + 1))), None)
+    return next((kinds for part in both if (kinds := _types_of(part, root, seen))), None)
 
 
 def _type_name(value: Any) -> str:
