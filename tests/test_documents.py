@@ -316,9 +316,9 @@ def test_every_workspace_file_of_the_repository_is_read():
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("a:\n  when: args.x == args.yy\n", "2:23"),
-        ("a:\n  when: 'args.x == args.yy'\n", "2:24"),
-        ('a: {when: "args.x == \\"\\" && args.yy"}\n', "1:32"),
+        ("a:\n  when: args.x == args.yy\n", "2:24"),
+        ("a:\n  when: 'args.x == args.yy'\n", "2:25"),
+        ('a: {when: "args.x == \\"\\" && args.yy"}\n', "1:35"),
         ("a:\n  when: |\n    args.x ==\n    args.yy\n", "4:10"),
         ("a:\n  when: >-\n    args.x\n    == args.yy\n", "4:13"),
         ("# args.yy\na:\n  yy: args.yy\n  when: args.yy\n", "4:14"),
