@@ -160,6 +160,14 @@ def test_secret_is_in_no_error(operation, fails, server, lab, secret):
     assert SECRET not in error.message + lab.ledger().read_text()
 
 
+def test_secret_that_comes_back_in_another_spelling_is_marked_too(operation, ask, server, lab, secret):
+    operation(auth={"basic": {"user": "ada", "password": {"secret": "key"}}}, output="text")
+    server.answer = lambda request: said(request, kind="text/plain")
+    told = ask()["body"]
+    assert "Basic [secret:key]" in told
+    assert "YWRhOnMzY3IzdC0wMTIzNDU2Nzg5" not in told + lab.ledger().read_text()
+
+
 def test_environment_has_no_say(operation, ask, server, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")

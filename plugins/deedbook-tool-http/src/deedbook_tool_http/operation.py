@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from deedbook.contracts import Failed, Json, Object
+from deedbook.contracts import Failed, Json, Object, Secret
 from deedbook_tool_standard.templates import Placeholder, Template, misfits, parse, text_of
 
 from .hosts import Site, site
@@ -134,9 +134,16 @@ def header(name: str, value: str, args: Object) -> str | None:
     return text
 
 
-def basic(user: str, password: str) -> str:
-    """Return the value of ``Authorization`` (RFC 7617)."""
-    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+class Credentials:
+    """A user and a password as ``Authorization`` has them (RFC 7617): a `Secret` itself, since it holds one."""
+
+    def __init__(self, user: str, password: Secret) -> None:
+        self._user = user
+        self._password = password
+
+    def reveal(self) -> str:
+        """Return the two in base64."""
+        return base64.b64encode(f"{self._user}:{self._password.reveal()}".encode()).decode()
 
 
 def body(said: Mapping[str, Any] | None, args: Object) -> tuple[str, bytes] | None:

@@ -9,7 +9,7 @@ from deedbook_tool_standard.shapes import ANYTHING, SECRET, strict
 
 from .exchange import REDIRECTS, SAFE, Answer, Limits, Request, exchange
 from .hosts import Site, site
-from .operation import Address, address, basic, body, faults, header, query
+from .operation import Address, Credentials, address, body, faults, header, query
 
 SECONDS = 30.0
 BYTES = 1024 * 1024
@@ -117,7 +117,8 @@ class Http:
             raise ValueError("the url leads to no host that is listed")
         self._private = self._where.place in {site(text, self._where.scheme) for text in settings.get("private", ())}
         self._secrets: dict[str, Secret] = {name: host.secret(name) for name in sorted(_secrets(settings))}
-        self._mask = Mask(list(self._secrets.items()))
+        self._basic = self._credentials(settings.get("auth", {}).get("basic"))
+        self._mask = Mask([*self._secrets.items(), *self._basic])
         limits = settings.get("limits", {})
         self._seconds, self._bytes = limits.get("seconds", SECONDS), limits.get("bytes", BYTES)
         self._statuses = frozenset(settings.get("statuses", range(200, 300)))
@@ -175,10 +176,16 @@ class Http:
         auth = self._settings.get("auth", {})
         if "bearer" in auth:
             made["authorization"] = f"Bearer {self._secrets[auth['bearer']['secret']].reveal()}"
-        elif "basic" in auth:
-            password = self._secrets[auth["basic"]["password"]["secret"]].reveal()
-            made["authorization"] = basic(auth["basic"]["user"], password)
+        for _, credentials in self._basic:
+            made["authorization"] = f"Basic {credentials.reveal()}"
         return made
+
+    def _credentials(self, said: Object | None) -> list[tuple[str, Secret]]:
+        """Return user and password as one secret, under the password's name; nothing where there are none."""
+        if said is None:
+            return []
+        name = said["password"]["secret"]
+        return [(name, Credentials(said["user"], self._secrets[name]))]
 
     def _result(self, answer: Answer) -> Json:
         place, raw = self._where.place.shown, self._mask(answer.body)

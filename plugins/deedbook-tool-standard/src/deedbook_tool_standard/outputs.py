@@ -1,9 +1,11 @@
 """What a program or a server said, as a value: text, JSON or lines, with secrets marked and nothing cut short."""
 
+import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
+from urllib.parse import quote, quote_plus
 
 from deedbook.contracts import Failed, Json, Secret
 
@@ -17,11 +19,27 @@ class Mask:
         self._secrets = tuple(secrets)
 
     def __call__(self, raw: bytes) -> bytes:
-        """Return *raw* without the values, the longest first."""
-        pairs = [(secret.reveal().encode(), f"[secret:{name}]".encode()) for name, secret in self._secrets]
+        """Return *raw* without the values, the longest spelling first: one may hold another."""
+        pairs = [
+            (spelling, f"[secret:{name}]".encode())
+            for name, secret in self._secrets
+            for spelling in _spellings(secret.reveal())
+        ]
         for value, mark in sorted(pairs, key=lambda pair: -len(pair[0])):
             raw = raw.replace(value, mark)
         return raw
+
+
+def _spellings(value: str) -> set[bytes]:
+    """Return how a value may come back: as it is, in JSON, in a URL, in base64."""
+    raw = value.encode()
+    told = {
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        quote(value, safe=""),
+        quote_plus(value),
+    }
+    return {raw, base64.b64encode(raw), base64.urlsafe_b64encode(raw), *(text.encode() for text in told)} - {b""}
 
 
 def text(raw: bytes, what: str) -> str:
