@@ -225,11 +225,6 @@ REFUSED = {
         lambda shop: (shop.hook("h"), shop.ability("a", "hooks: {pre_create: [h]}\n")),
         "BINDING_INVALID", f"{A}:5:22", "asked at PreToolUse; hooks.pre_create needs one for PreAbilityCreate",
     ),
-    "isolation: worker": (a_hook("isolation: worker\n"), "NOT_AVAILABLE", f"{H}:5:1", "use inline"),
-    "a script hook": (
-        lambda shop: shop.write("hooks/h.yaml", f"{workshop.HEAD}id: h\nevent_type: Stop\nhandler: {{script: x.sh}}\n"),
-        "NOT_AVAILABLE", f"{H}:4:1", "script hooks come with a later release",
-    ),
     **{
         f"the event {event}": (a_hook("", event=event), "PLUGIN_BROKEN", f"{H}:3:1", f"has 0 answers to {event}")
         for event in ("PreAbilityCreate", "PreCompact", "WorkflowStart", "PhaseAdvance", "WorkflowComplete")
@@ -352,9 +347,9 @@ def test_all_faults_of_all_files_are_reported_together(shop):
     shop.write("workflows/x.md", "")
     places = [place.split(":")[0] for _, place, _ in shop.faults()]
     assert places.count(f"{LOW}/a.yaml") == 5
-    assert places.count(".system/hooks/c.yaml") == 4
+    assert places.count(".system/hooks/c.yaml") == 3
     assert {f"{LOW}/b.yaml", ".system/policies/d.yaml", ".system/workflows"} <= set(places)
-    assert len(places) == 12
+    assert len(places) == 11
 
 
 def test_a_missing_plugin_is_reported_wherever_it_is_named_and_a_broken_one_once(shop):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from . import canonical
 from .contracts import ALLOW, Decision
 from .gates import Unanswered
 from .lifecycle import EVENTS
@@ -21,6 +22,16 @@ def is_elsewhere(entry: Mapping[str, Any]) -> bool:
 def placed(ask: Callable[..., Any], entry: Mapping[str, Any]) -> Callable[..., Any]:
     """Return *ask* as it is called where the charter's *entry* says that the hook stands."""
     return Threads(ask, entry["timeout_ms"] / 1000) if is_elsewhere(entry) else ask
+
+
+def identity(entry: Mapping[str, Any], plugins: Mapping[str, Any]) -> str:
+    """Return what identifies a gate of the charter: what it is told to do, and the code that does it."""
+    keys = ("plugin", "settings", "match", "isolation", "script")
+    told = {key: entry[key] for key in keys if key in entry}
+    if "plugin" in entry:
+        plugin = plugins["/".join(entry["plugin"])]
+        told |= {"code": plugin["digest"], "version": plugin["version"]}
+    return canonical.digest(canonical.encode(told))
 
 
 def asked(event: str, method: Callable[..., Any]) -> Callable[..., Any]:

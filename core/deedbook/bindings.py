@@ -5,13 +5,15 @@ hooks and policies that cannot match are left out, event names are rendered. Wha
 """
 
 from collections.abc import Callable, Mapping
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import attrs
 
 from . import canonical
-from .asking import asked, is_elsewhere, placed
+from .apart import apart, is_apart
+from .asking import asked, identity, is_elsewhere, placed
 from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Persona, Scope, Words, no_persona, words
 from .charter import Charter
 from .completions import Completion, CompletionSchema
@@ -189,9 +191,12 @@ class _Freezer:
 
     def _hook(self, fitting: Fitting) -> None:
         entry, event = fitting.entry, fitting.entry["event"]
+        may = EVENTS[event].may | (EVENTS[event].rewriter if entry["rewrites"] else frozenset())
+        if is_apart(entry):  # its process is killed at its limit, and needs none here
+            self._keep(event, fitting, apart(entry, self.document["plugins"], self.host), may, inf)
+            return
         linked, made = self._make(entry)
         method = implementations(linked.offer, made, event, entry["place"])
-        may = EVENTS[event].may | (EVENTS[event].rewriter if entry["rewrites"] else frozenset())
         self._keep(event, fitting, placed(asked(event, method), entry), may, entry["timeout_ms"] / 1000)
 
     def _policy(self, fitting: Fitting) -> None:
@@ -204,7 +209,7 @@ class _Freezer:
         gate = BoundGate(
             id=fitting.name,
             kind="policy" if at == "policy" else "hook",
-            digest=self._gate_digest(entry),
+            digest=identity(entry, self.document["plugins"]),
             ask=ask,
             may=may,
             limit=limit,
@@ -218,12 +223,6 @@ class _Freezer:
         )
         holds = match.holds if match else None
         self.ready[at].append(_Ready(fitting, gate, attrs.evolve(gate, holds=holds)))
-
-    def _gate_digest(self, entry: Mapping[str, Any]) -> str:
-        """Return what identifies a gate: what it is told to do, and the code that does it."""
-        plugin = self.document["plugins"]["/".join(entry["plugin"])]
-        told = {key: entry[key] for key in ("plugin", "settings", "match", "isolation") if key in entry}
-        return canonical.digest(canonical.encode({**told, "code": plugin["digest"], "version": plugin["version"]}))
 
     def _session_hooks(self, event: str) -> tuple[BoundGate, ...]:
         return tuple(in_order((ready.fitting.entry["priority"], ready.always) for ready in self.ready[event]))

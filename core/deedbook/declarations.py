@@ -100,15 +100,23 @@ class AbilitySource(Source):
 
 @attrs.frozen(kw_only=True)
 class HookSource(Source):
-    """A hook as defined. *event_type* is the event's own name, never an alias; *timeout_ms* is in milliseconds."""
+    """A hook as defined. *event_type* is the event's own name, never an alias; *timeout_ms* is in milliseconds.
+
+    *protocol*, *env*, *reads* and *rewrites* are of scripts; *files* the digests of those that the workspace holds.
+    """
 
     event_type: str
-    handler: Mapping[str, str]
+    handler: Mapping[str, Any]
     settings: Object = attrs.field(factory=_object)
     match: Object | None = None
     priority: int = 0
     timeout_ms: int = 1000
     isolation: Literal["inline", "thread", "worker"] = "inline"
+    protocol: Literal["once", "lines"] = "once"
+    env: Mapping[str, Any] = attrs.field(factory=_object)
+    reads: frozenset[str] = frozenset()
+    rewrites: bool = False
+    files: Mapping[str, str] = attrs.field(factory=_object)
 
 
 @attrs.frozen(kw_only=True)

@@ -23,43 +23,49 @@ class Guards:
 
     def hook(self, source: HookSource) -> dict[str, Any] | None:
         """Return what the charter says of a hook; ``None`` where its plugin is missing, which is a fault."""
-        where, event, name = at(source), source.event_type, source.handler.get("hook")
-        self._check_available(source)
+        where, life = at(source), EVENTS[source.event_type]
         self._check_match(source)
-        life = EVENTS[event]
         if source.match is not None and not life.call:
-            self._linker.refuse("BINDING_INVALID", f"{event} has no call to match; leave match out", where("/match"))
-        linked = self._linker.link("hook", name, source.place) if name else None
-        if linked is None:
+            why = f"{life.name} has no call to match; leave match out"
+            self._linker.refuse("BINDING_INVALID", why, where("/match"))
+        told = self._script(source) if "script" in source.handler else self._plugged(source)
+        if told is None:
             return None
-        who = f"hook {linked.offer.name!r}"
-        of = declared(linked, "settings")
-        self._linker.check(source.settings, linked.spec.settings, who, at(source, "/with"), declared=of)
-        if not life.facts and linked.spec.reads:
-            why = f"{who} reads {', '.join(sorted(linked.spec.reads))}; no facts are given at {event}"
+        code, spec = told
+        if not life.facts and spec.reads:
+            why = f"{_who(source)} reads {', '.join(sorted(spec.reads))}; no facts are given at {life.name}"
             self._linker.refuse("BINDING_INVALID", why, where("/event_type"))
-        with self._linker.collecting():
-            implementations(linked.offer, linked.made, event, where("/event_type"))
         return {
-            "event": event,
-            "plugin": ["hook", linked.offer.name],
+            "event": life.name,
+            **code,
             "settings": dict(source.settings),
             "match": source.match,
             "priority": source.priority,
             "timeout_ms": source.timeout_ms,
             "place": source.place,
-            **({} if source.isolation == "inline" else {"isolation": source.isolation}),
-            **self._gate(linked.spec, source.place),
+            **self._gate(spec, source.place),
         }
 
-    def _check_available(self, source: HookSource) -> None:
-        later = "comes with a later release"
-        if source.isolation == "worker":
-            self._linker.refuse("NOT_AVAILABLE", f"isolation worker {later}; use inline or thread",
-                               at(source)("/isolation"))  # fmt: skip
-        if "hook" not in source.handler:
-            why = "script hooks come with a later release; name a plugin with handler: {hook: …}"
-            self._linker.refuse("NOT_AVAILABLE", why, at(source)("/handler"))
+    def _plugged(self, source: HookSource) -> tuple[dict[str, Any], GateSpec] | None:
+        """Return what a plugin adds; that it answers the event is found out here, without constructing it."""
+        linked = self._linker.link("hook", source.handler["hook"], source.place)
+        if linked is None:
+            return None
+        of = declared(linked, "settings")
+        self._linker.check(source.settings, linked.spec.settings, _who(source), at(source, "/with"), declared=of)
+        with self._linker.collecting():
+            implementations(linked.offer, linked.made, source.event_type, at(source)("/event_type"))
+        stands = {} if source.isolation == "inline" else {"isolation": source.isolation}
+        return {"plugin": ["hook", linked.offer.name], **stands}, linked.spec
+
+    def _script(self, source: HookSource) -> tuple[dict[str, Any], GateSpec]:
+        script = {
+            "argv": list(source.handler["script"]),
+            "protocol": source.protocol,
+            "env": dict(source.env),
+            "files": dict(source.files),
+        }
+        return {"script": script, "isolation": "worker"}, GateSpec(reads=source.reads, rewrites=source.rewrites)
 
     def policy(self, source: PolicySource) -> dict[str, Any] | None:
         """Return what the charter says of a policy; ``None`` where its kind is missing, which is a fault."""
@@ -103,3 +109,7 @@ class Guards:
             why = f"reads {name!r}, which is no fact{suggest(name, FACTS)}; facts: {', '.join(sorted(FACTS))}"
             self._linker.refuse("BINDING_INVALID", why, place)
         return {"reads": sorted(spec.reads), "pure": spec.pure, "rewrites": spec.rewrites}
+
+
+def _who(source: HookSource) -> str:
+    return f"hook {source.handler['hook']!r}" if "hook" in source.handler else f"the script of {source.id!r}"

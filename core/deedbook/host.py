@@ -65,6 +65,27 @@ class WorkspaceHost:
         self.asked: set[str] = set()
         self._workers = workers
 
+    @property
+    def folder(self) -> Folder:
+        """The workspace's folder."""
+        return self._folder
+
+    @property
+    def workers(self) -> Workers | None:
+        """What runs programs, unless the charter is still being compiled."""
+        return self._workers
+
+    def terms(self, named: set[str]) -> dict[str, Any]:
+        """Return, as JSON, what makes a host of less in another process: of the secrets those *named* that are set."""
+        given = {name: value for name, value in self._secrets.items() if name in named and value}
+        self.asked |= given.keys()
+        return {
+            "root": str(self._folder.path),
+            "roots": list(self._roots),
+            "hidden": list(self._hidden),
+            "secrets": given,
+        }
+
     def secret(self, name: str) -> HeldSecret:
         """Return a declared secret; raises `BindingError`."""
         if name not in self._secrets:

@@ -14,6 +14,7 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
+from . import scripts
 from .activation import Activation
 from .declarations import (
     AbilitySource,
@@ -220,7 +221,13 @@ class _Loader:
         if origin.packed and "script" in body["handler"]:
             why = "a pack is data: its hooks name plugins, and run no program; a workspace's hook may"
             self._refuse("SOURCE_INVALID", why, origin.place("/handler/script", key=True))
-        return self._structure(_placed(name, body | {"event_type": ALIASES.get(event, event)}, origin), HookSource)
+        wrong = list(scripts.problems(body, self.own.folder))
+        for at, why in wrong:
+            self._refuse("SOURCE_INVALID", why, origin.place(at, key=True))
+        told = [] if wrong or origin.packed else scripts.files(body["handler"].get("script", ()), self.own.folder)
+        files = {path: self.reading.digest(self.own, path) for path in told}
+        body |= {"event_type": ALIASES.get(event, event), "files": files}
+        return self._structure(_placed(name, body, origin), HookSource)
 
     def _policy(self, name: str, body: dict[str, Any], origin: Origin) -> PolicySource:
         kind, match = body.pop("kind"), body.pop("match", None)
