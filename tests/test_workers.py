@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from deedbook.contracts import Failed, Ran
+from deedbook.contracts import Failed, HandlerSpec, Ran
+from deedbook.errors import Ok
 from deedbook.workers import Workers
 
 LONG = 60.0
 """Seconds that nothing here takes, however busy the machine is."""
+ANYTHING = {"type": "object"}
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
@@ -369,3 +371,64 @@ def test_run_says_when_no_descriptor_is_left(workers):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert workers.run(["echo"], seconds=LONG).out == b"\n"
+
+
+def test_copy_of_the_process_begins_workers_of_its_own(workers):
+    """It must neither speak for its original nor end what that one runs."""
+    worker = workers.keep(python(ECHO))
+    assert worker.ask(b"1", LONG) == b"got 1"
+    copy = os.fork()
+    if not copy:
+        good = False
+        try:
+            good = workers.run(["echo", "hi"], seconds=LONG).out == b"hi\n"
+        finally:
+            os._exit(0 if good else 1)
+    assert os.waitpid(copy, 0)[1] == 0
+    assert worker.ask(b"2", LONG) == b"got 2"
+
+
+# --- through the kernel -----------------------------------------------------------------------------------------------
+
+
+class Program:
+    """A tool that runs what it is told to."""
+
+    spec = HandlerSpec(effects="read", takes=ANYTHING, gives=ANYTHING)
+
+    def __init__(self, settings, host):
+        self.run = host.run
+
+    def __call__(self, args, ctx):
+        ran = self.run(
+            args["argv"], env=args.get("env", {}), cwd=args.get("cwd", ""), seconds=args.get("seconds", LONG)
+        )
+        return {"status": ran.status, "out": ran.out.decode()}
+
+
+@pytest.fixture(name="session")
+def make_session(lab):
+    lab.offer("tool", "program", Program)
+    lab.settings(abilities={"run": {"summary": "Runs.", "handler": {"tool": "program"}}})
+    return lab.session()
+
+
+def test_plugin_runs_a_program_in_the_workspace_through_the_door(lab, session):
+    made = session.call("run", {"argv": ["sh", "-c", "pwd; exit 3"]})
+    assert made == Ok({"status": 3, "out": f"{lab.path.resolve()}\n"})
+
+
+def test_plugin_that_does_not_catch_the_failure_has_it_recorded(lab, session):
+    made = session.call("run", {"argv": ["sleep", "1000"], "seconds": 0.2})
+    assert (made.error.code, lab.payload("tool.error")["code"]) == ("TOOL_TIMEOUT", "TOOL_TIMEOUT")
+    assert session.call("run", {"argv": ["no-such-program-at-all"]}).error.code == "NOT_STARTED"
+    assert session.call("run", {"argv": ["pwd"], "cwd": "../.."}).error.code == "PATH_REFUSED"
+
+
+def test_kernel_that_closes_leaves_no_program(lab):
+    kernel = lab.kernel()
+    worker = kernel.workers.keep(["sh", "-c", "sleep 1000 & echo $!; cat"])
+    child = int(worker.ask(b"hi", LONG))
+    assert alive(child)
+    kernel.close()
+    assert not alive(child)
