@@ -237,7 +237,7 @@ class _Freezer:
     # --- abilities ----------------------------------------------------------------------------------------------------
 
     def _bound(self, name: str, entry: Mapping[str, Any]) -> Bound:
-        handler = self._handler(entry)
+        handler = self._actor(entry)
         takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
         if entry["kind"] == "model":
             handler = Completion(handler)
@@ -298,7 +298,7 @@ class _Freezer:
         required = sorted({*plugin.get("required", ()), *narrowed.get("required", ())})
         return {**plugin, **narrowed, **merged, **({"required": required} if required else {})}
 
-    def _handler(self, entry: Mapping[str, Any]) -> Handler:
+    def _actor(self, entry: Mapping[str, Any]) -> Handler:
         handler: Handler = self._make(entry)[1]
         return handler
 
@@ -348,7 +348,7 @@ class _Judging(_Freezer):
         else:
             self._keep("policy", fitting, _unasked, _CALL, _POLICY_LIMIT)
 
-    def _handler(self, entry: Mapping[str, Any]) -> Handler:  # noqa: ARG002 - nobody's
+    def _actor(self, entry: Mapping[str, Any]) -> Handler:  # noqa: ARG002 - nobody's
         return _unasked
 
 

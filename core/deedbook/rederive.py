@@ -12,13 +12,14 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import attrs
 
 from .bindings import EVERYTHING, Bindings, Caller, Scope
-from .callers import OVER, as_role, under_call, under_flow, with_skill
+from .callers import OVER, as_role, skill_scope, under_call, under_flow, with_skill
+from .calls import read_calls
 from .contracts import ALLOW, Call, Decision, Object, Principal
 from .errors import DeedbookError
 from .files import Folder
 from .gates import BoundGate
 from .judge import Circumstances, Verdict, judge
-from .recorded import NOBODY, Recorded, read_calls
+from .recorded import NOBODY, Recorded
 from .standings import Standing
 
 Change: TypeAlias = Literal["same", "allowed", "denied", "missing", "asks", "rewritten", "undetermined"]
@@ -136,7 +137,9 @@ class Rejudge:
 
     def _standing(self, call: Recorded, standing: Standing) -> Caller:
         if standing.above is None:
-            return Caller(principal=self._principal(call), actor="user", scope=EVERYTHING)
+            return Caller(principal=self._principal(call, call.told.principal), actor="user", scope=EVERYTHING)
+        if standing.said is not None:
+            return self._requester(call, standing.said)
         if standing.way == "role" and standing.above.above is not None:
             return as_role(self._standing(call, standing.above.above), standing.name, self.bindings)
         above = self._standing(call, standing.above)
@@ -147,9 +150,23 @@ class Rejudge:
         bound = self.bindings.abilities.get(standing.name)
         return under_call(above, bound.uses if bound else _gone(standing.name))
 
-    def _principal(self, call: Recorded) -> Principal:
-        """Return the session's principal: with the roles that this charter gives them, if it is another one."""
-        told = call.told.principal
+    def _requester(self, call: Recorded, said: Object) -> Caller:
+        """Return who asked for a call that another session parked."""
+        of, scope = said["principal"], said["scope"]
+        who = Principal(of["id"], of["via"], frozenset(of["roles"]), of["on_behalf_of"])
+        names, models = (None if part is None else frozenset(part) for part in (scope["names"], scope["models"]))
+        bound = Scope(scope["why"], names, models)
+        before = skill_scope(self.bindings.skills.get(said["skill"] or ""), self.bindings, said["role"])
+        return Caller(
+            principal=self._principal(call, who),
+            actor=said["actor"],
+            scope=before if before.why == bound.why else bound,
+            role=said["role"],
+            skill=said["skill"],
+        )
+
+    def _principal(self, call: Recorded, told: Principal) -> Principal:
+        """Return a principal: with the roles that this charter gives them, if it is another one."""
         declared = self.bindings.charter.document.get("principals", {}).get(told.id)
         if declared is None or call.told.charter == self.bindings.charter.digest:
             return told

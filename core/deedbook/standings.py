@@ -4,11 +4,12 @@ Memory holds what is open, and one object for each place that somebody can stand
 shares it.
 """
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
-Way: TypeAlias = Literal["session", "skill", "call", "flow", "role"]
+Way: TypeAlias = Literal["session", "skill", "call", "flow", "role", "request"]
 
 
 @attrs.frozen(eq=False)
@@ -16,12 +17,13 @@ class Standing:
     """Where in a run somebody stands who asks: *way* says how they got there from *above*, *name* in what.
 
     The session's principal, a ``skill`` that was invoked, a ``call`` of an ability that calls again, a ``flow``, a
-    ``role`` in it.
+    ``role`` in it; in a session that performs what another one parked, the ``request``, whose payload is *said*.
     """
 
     way: Way
     name: str = ""
     above: "Standing | None" = None
+    said: Mapping[str, Any] | None = None
 
 
 class Standings:
@@ -35,6 +37,7 @@ class Standings:
         self._asking: dict[bytes, bytes] = {}
         self._answers: dict[bytes, bytes] = {}
         self._handed: dict[bytes, list[bytes]] = {}
+        self._resumed = b""
 
     def at(self, span: bytes) -> Standing | None:
         """Return who asks where *span* is the cause: an open call stands for itself as soon as it calls again."""
@@ -56,6 +59,20 @@ class Standings:
             self._spans[span] = self._standing(above, way, name)
         if way == "role":
             self._handed.setdefault(cause, []).append(span)
+
+    def resume(self, span: bytes) -> None:
+        """Take in that the session performs a call that another one parked; its request comes next."""
+        self._resumed = span
+
+    def request(self, span: bytes, cause: bytes, said: Mapping[str, Any]) -> None:
+        """Take in that a call waits for a person: who asked, asks on from there."""
+        above = Standing("request", "", self._root, said) if cause == self._resumed else self.at(cause)
+        self.follow(span, above)
+
+    def follow(self, span: bytes, standing: Standing | None) -> None:
+        """Let *span* be where somebody stands who stood elsewhere before."""
+        if standing is not None:
+            self._spans[span] = standing
 
     def leave(self, span: bytes) -> None:
         """Take in that a skill is complete."""

@@ -172,10 +172,10 @@ def _status(found: "Explanation") -> int:
 
 
 def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
+    from deedbook.calls import read_calls
     from deedbook.explanation import explain
     from deedbook.files import Folder
     from deedbook.judge import Circumstances
-    from deedbook.recorded import read_calls
     from deedbook.rederive import Asking, Rejudge, recorded_answer
 
     from .ledgers import session_file
