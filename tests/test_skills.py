@@ -3,7 +3,7 @@
 import pytest
 import workshop
 
-from deedbook.contracts import Failed, GateSpec, Skill
+from deedbook.contracts import Failed, GateSpec, HandlerSpec, Skill
 
 SETTINGS = {"type": "object", "properties": {"folder": {"type": "string"}}, "additionalProperties": False}
 
@@ -126,3 +126,45 @@ def test_a_failure_is_a_fault_and_no_skill_is_passed_over(shop):
     shop.offer("skill", "more", loader(lambda settings, host: [Failed("SOURCE_INVALID", "x.txt:3:1: no")]))
     shop.settings("skills: {loaders: [more]}\n")
     assert [(code, why) for code, _, why in shop.faults()] == [("SOURCE_INVALID", "x.txt:3:1: no")]
+
+
+# --- what a provider says of a skill ----------------------------------------------------------------------------------
+
+RULES = """\
+---
+name: greet
+description: Greets.
+metadata:
+  deedbook:
+    rules:
+      - pattern: hello
+        steps:
+          - {ability: echo, args: {text: '${nobody}'}}
+        answer: done
+      - pattern: '(?=x)'
+        steps: [{ability: echo}]
+        answer: done
+      - patern: x
+---
+"""
+
+
+def test_rules_that_the_provider_cannot_work_with_are_refused_at_the_lock_with_their_place(place):
+    place.system("skills/greet/SKILL.md", RULES)
+    refused = place.here("lock", status=1).err
+    where = "error: .system/skills/greet/SKILL.md"
+    assert f"{where}:9:13: provider 'rules': rule 1: step s1: ${{nobody}} is no group of the pattern" in refused
+    assert f"{where}:11:9: provider 'rules': rule 2: pattern is not RE2" in refused
+    assert f"{where}:14:9: provider 'rules': rule 3: 'patern' is not known" in refused
+
+
+def test_a_provider_that_fails_while_it_looks_at_a_skill_is_refused(shop):
+    def broken(skill):
+        raise SystemExit(3)
+
+    shop.offer("provider", "p", type("P", (workshop.Chat,), {"spec": HandlerSpec(effects="read", check_skill=broken)}))
+    shop.offer("skill", "more", loader(lambda settings, host: [Skill("a", "d", "", source="offered.py")]))
+    shop.settings("skills: {loaders: [more]}\nprofiles: {local: {models: {standard: {provider: p}}}}\n")
+    ((code, place, why),) = shop.faults()
+    assert (code, place) == ("PLUGIN_BROKEN", "offered.py")
+    assert "cannot check skill 'a': SystemExit" in why

@@ -17,7 +17,7 @@ from .declarations import Profile, Workspace
 from .errors import BindingError, DomainError, fault, raise_all
 from .files import Folder
 from .guards import Guards
-from .linker import Admit, Linker, admit_all, in_profile
+from .linker import Admit, Linked, Linker, admit_all, in_profile
 from .plugins import Catalogue
 from .rulebook import unsound
 from .skills import Skills
@@ -114,7 +114,7 @@ class _Compiler:
             "secrets": dict(workspace.secrets),
             "seal": list(workspace.seal),
             "file_roots": list(workspace.file_roots),
-            "skills": Skills(workspace, self.linker).entries(),
+            "skills": Skills(workspace, self.linker).entries(self._providers()),
             "instructions": {name: role.body for name, role in workspace.roles.items()},
             "agents": self._agents(),
             "plugins": self.linker.entries(),
@@ -142,6 +142,12 @@ class _Compiler:
             }
             for name, card in self.workspace.cards.items()
         }
+
+    def _providers(self) -> list[Linked]:
+        """Return the providers of the profile's models, each once."""
+        named = {model.provider: in_profile(self.workspace.profile, "models") for model in self.profile.models.values()}
+        found = (self.linker.link("provider", name, place) for name, place in named.items())
+        return [linked for linked in found if linked]
 
     def _check_profile(self) -> None:
         """Check that the flow is one, that roles have instructions, and that these roles have a model to speak with."""

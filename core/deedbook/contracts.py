@@ -44,7 +44,8 @@ class HandlerSpec:
     result. YAML may narrow *takes* and *gives* and raise *effects*, never the reverse. *interruptible* makes
     ``timeout_ms`` a limit; otherwise it only marks a late result. *reconciles*: the handler is a `Reconciler`, too.
     *check* finds what no schema can say: it is asked when the charter is compiled, nothing is constructed then, and
-    yields what is wrong with an ability, each a JSON pointer into its YAML (``/with/argv/2``) and a message.
+    yields what is wrong with an ability, each a JSON pointer into its YAML (``/with/argv/2``) and a message. A
+    provider's *check_skill* does the same for the front matter of a skill.
     """
 
     settings: Object = attrs.field(factory=dict)
@@ -54,6 +55,7 @@ class HandlerSpec:
     interruptible: bool = False
     reconciles: bool = False
     check: Callable[[Declared], Iterable[tuple[str, str]]] | None = None
+    check_skill: "Callable[[Skill], Iterable[tuple[str, str]]] | None" = None
 
 
 @attrs.frozen(kw_only=True)

@@ -61,8 +61,8 @@ def _spec_problems(spec: Any) -> Iterator[str]:
             yield f"`spec.{field.name}` is {type(value).__name__}, not a JSON Schema"
         elif field.name == "reads" and not (isinstance(value, frozenset) and all(type(fact) is str for fact in value)):
             yield "`spec.reads` is not a frozenset of names of facts"
-        elif field.name == "check" and not (value is None or callable(value)):
-            yield f"`spec.check` is {type(value).__name__}, not a function of what YAML declares"
+        elif field.name in ("check", "check_skill") and not (value is None or callable(value)):
+            yield f"`spec.{field.name}` is {type(value).__name__}, not a function of what YAML declares"
         elif field.name == "effects" and value not in get_args(Effects):
             yield f"`spec.effects` is {value!r}, not one of {', '.join(get_args(Effects))}"
 

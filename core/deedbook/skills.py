@@ -1,6 +1,6 @@
 """What a charter says of each skill: every loader asked, in the workspace and in its packs, and each answer checked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -55,8 +55,9 @@ class Skills:
         self._workspace = workspace
         self._linker = linker
 
-    def entries(self) -> dict[str, Any]:
-        """Return what the charter says of each skill, by name."""
+    def entries(self, providers: Iterable[Linked] = ()) -> dict[str, Any]:
+        """Return what the charter says of each skill, by name; *providers* say what they cannot work with."""
+        readers = [provider for provider in providers if provider.spec.check_skill]
         made: dict[str, Any] = {}
         for found in self._found():
             skill = found.skill
@@ -70,6 +71,8 @@ class Skills:
                 self._linker.refuse("SOURCE_INVALID", why, found.shown(skill.source))
             else:
                 made[skill.name] = self._entry(skill, found)
+                for provider in readers:
+                    self._read(skill, found, provider)
         return made
 
     # --- asking the loaders -------------------------------------------------------------------------------------------
@@ -127,6 +130,21 @@ class Skills:
         return [str(state.relative_to(root))] if state.is_relative_to(root) else []
 
     # --- checking what they say ---------------------------------------------------------------------------------------
+
+    def _read(self, skill: Skill, found: Found, provider: Linked) -> None:
+        """Let a provider say what is wrong with a skill for it, each at its place in the front matter."""
+        source = found.shown(skill.source)
+        document = None
+        try:
+            for pointer, message in provider.spec.check_skill(skill):
+                document = document or written(source, self._workspace)
+                place = document.place(pointer, key=True) if document else source
+                self._linker.refuse("SOURCE_INVALID", f"provider {provider.offer.name!r}: {message}", place)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
+            why = f"{provider.offer} cannot check skill {skill.name!r}: {describe(problem)}"
+            self._linker.refuse("PLUGIN_BROKEN", why, source)
 
     def _entry(self, skill: Skill, found: Found) -> dict[str, Any]:
         source = found.shown(skill.source)

@@ -126,7 +126,8 @@ UNREADABLE = {
 def test_file_that_is_no_skill_is_refused(workspace, raw, message):
     workspace.put("a", raw)
     (found,) = workspace.load()
-    assert str(found).startswith(f"skills/a/SKILL.md:{message}")
+    line, _, why = message.partition(":")
+    assert str(found).startswith(f"skills/a/SKILL.md:{line}:1:{why}")
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
@@ -202,3 +203,19 @@ def test_folder_that_is_a_link_registers_nothing(workspace):
     (workspace.root / "skills").mkdir()
     (workspace.root / "skills" / "outside").symlink_to(outside)
     assert workspace.load() == []
+
+
+def test_every_fault_of_a_file_is_yielded_with_its_line_and_column(workspace):
+    workspace.put("a", "---\nname: b\ndescription: ''\n  \nallowed-tools: ['*']\ntriggers: [x, '*']\n---\n")
+    assert [str(found).split(" ")[0] for found in workspace.load()] == [
+        "skills/a/SKILL.md:2:1:",
+        "skills/a/SKILL.md:3:1:",
+        "skills/a/SKILL.md:5:1:",
+        "skills/a/SKILL.md:6:1:",
+    ]
+
+
+def test_hostile_yaml_is_refused_with_its_column(workspace):
+    workspace.put("a", "---\nname: &x a\n---\n")
+    (found,) = workspace.load()
+    assert str(found).startswith("skills/a/SKILL.md:2:7: an anchor")

@@ -89,7 +89,7 @@ def test_card_in_the_form_of_a_skill_is_read(workspace):
 def test_card_with_eleven_capabilities_is_refused(workspace):
     workspace.put("orion", f"identity: orion\ndomain: d\ncapabilities: {list('abcdefghijk')}\n", ".agent")
     (found,) = workspace.load()
-    assert str(found).startswith("skills/orion/.agent:3: capabilities: more than 10")
+    assert str(found).startswith("skills/orion/.agent:3:1: capabilities: more than 10")
 
 
 def test_card_that_says_its_name_twice_is_refused(workspace):
@@ -124,7 +124,7 @@ def test_folder_without_a_skill_is_no_skill(workspace):
 
 def test_missing_root_is_reported(workspace):
     (found,) = workspace.load("skils")
-    assert str(found) == "skils:1: no such folder; correct the root, or make it"
+    assert str(found) == "skils:1:1: no such folder; correct the root, or make it"
 
 
 def test_workspace_without_the_default_roots_has_no_skills(workspace):
@@ -150,8 +150,8 @@ def test_name_that_two_files_claim_goes_to_neither(workspace):
     (other / "SKILL.md").write_text("---\nname: greet\ndescription: theirs\n---\n")
     found = workspace.load("skills", "theirs")
     assert [str(item) for item in found] == [
-        "skills/greet/SKILL.md:1: the name greet is taken twice, also by theirs/greet/SKILL.md; rename one",
-        "theirs/greet/SKILL.md:1: the name greet is taken twice, also by skills/greet/SKILL.md; rename one",
+        "skills/greet/SKILL.md:1:1: the name greet is taken twice, also by theirs/greet/SKILL.md; rename one",
+        "theirs/greet/SKILL.md:1:1: the name greet is taken twice, also by skills/greet/SKILL.md; rename one",
     ]
 
 

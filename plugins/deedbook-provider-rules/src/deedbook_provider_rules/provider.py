@@ -8,6 +8,7 @@ from deedbook import Ctx, Failed, HandlerSpec, Host, Object
 
 from .completion import REQUEST, RESPONSE
 from .roles import advisor, lead, planner, reviewer, scaffolder, worker
+from .rule import check_skill
 
 _FILLS: Final[Mapping[str, Callable[[Object], dict[str, Any]]]] = MappingProxyType(
     {
@@ -33,6 +34,7 @@ class Rules:
         gives=RESPONSE,
         effects="read",
         interruptible=False,
+        check_skill=check_skill,
     )
 
     def __init__(self, settings: Object, host: Host) -> None:

@@ -3,13 +3,14 @@
 Skills may come from anybody, so patterns are RE2: linear time, no backreferences, no look-around.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import attrs
 import re2
 
-from deedbook import Failed, Json, Object
+from deedbook import Failed, Json, Object, Skill
 
 from .template import Filling, Reference, references
 
@@ -80,6 +81,28 @@ def rules_of(skill: Object | None) -> tuple[Rule, ...]:
     if not isinstance(listed, list) or len(listed) > MAX_RULES:
         raise _wrong(place, f"a list of at most {MAX_RULES} rules is needed")
     return tuple(_rule(item, f"rule {number} of skill {skill['name']}") for number, item in enumerate(listed, 1))
+
+
+def check_skill(skill: Skill) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the rules of *skill*: a JSON pointer into its front matter, and a message."""
+    ours = skill.metadata.get("deedbook", {})
+    listed = ours.get("rules", []) if isinstance(ours, dict) else None
+    if not isinstance(listed, list) or len(listed) > MAX_RULES:
+        yield "/metadata/deedbook/rules", f"metadata.deedbook.rules: a list of at most {MAX_RULES} rules is needed"
+        return
+    for number, item in enumerate(listed, 1):
+        try:
+            _rule(item, f"rule {number}")
+        except Failed as problem:
+            yield f"/metadata/deedbook/rules/{number - 1}{_within(item, str(problem))}", str(problem)
+
+
+def _within(body: object, said: str) -> str:
+    """Return the pointer to the part of a rule that a message is about, as far as it says so."""
+    step = re.match(r"rule \d+: step s(\d+)", said)
+    if step and isinstance(body, dict):
+        return f"/steps/{int(step[1]) - 1}"
+    return next((f"/{part}" for part in ("pattern", "answer", "steps") if f": {part}" in said), "")
 
 
 def _rule(body: object, place: str) -> Rule:

@@ -7,7 +7,7 @@ key, directive or second document, at most 64 KiB, 16 levels and 5,000 nodes; an
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 from ruamel.yaml import YAML
@@ -34,22 +34,27 @@ _EXACT: Final = 2**53
 _UNCLEAR: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
+Place: TypeAlias = tuple[int, int]
+"""A line and a column, from 1."""
+
+
 @attrs.frozen
 class Front:
-    """The front matter of the file *path*: its *values*, and the *lines* (from 1) where their keys stand."""
+    """The front matter of the file *path*: its *values*, and the *places* (line and column from 1) of their keys."""
 
     path: str
     values: Mapping[str, Json]
-    lines: Mapping[str, int]
+    places: Mapping[str, Place]
 
     def wrong(self, key: str, why: str) -> Failed:
         """Return the failure that says what is wrong with *key*, and where."""
-        return failure(self.path, self.lines.get(key, 1), f"{key}: {why}")
+        return failure(self.path, self.places.get(key, 1), f"{key}: {why}")
 
 
-def failure(path: str, line: int, why: str) -> Failed:
-    """Return a `Failed` with ``SOURCE_INVALID`` that names file and line."""
-    return Failed("SOURCE_INVALID", f"{path}:{line}: {why}")
+def failure(path: str, place: Place | int, why: str) -> Failed:
+    """Return a `Failed` with ``SOURCE_INVALID`` that names file, line and column; a line alone begins at its first."""
+    line, column = (place, 1) if isinstance(place, int) else place
+    return Failed("SOURCE_INVALID", f"{path}:{line}:{column}: {why}")
 
 
 def read(raw: bytes, path: str, *, fenced: bool = True) -> tuple[Front, str]:
@@ -90,46 +95,47 @@ def _named(character: str) -> str:
 
 def _front(text: str, path: str) -> Front:
     try:
-        lines = _check(text, path)
+        places = _check(text, path)
         values = YAML(typ="safe").load(text)
     except MarkedYAMLError as problem:
-        line = problem.problem_mark.line + 1 if problem.problem_mark else 1
-        raise failure(path, line, f"not YAML: {problem.problem or problem.context}") from None
+        mark = problem.problem_mark
+        place = (mark.line + 1, mark.column + 1) if mark else 1
+        raise failure(path, place, f"not YAML: {problem.problem or problem.context}") from None
     except (YAMLError, ValueError, OverflowError, RecursionError) as problem:
         raise failure(path, 1, f"not YAML: {str(problem).splitlines()[0] if str(problem) else 'unreadable'}") from None
     if not isinstance(values, dict) or not values:
         raise failure(path, 1, "the front matter is not a mapping (key: value)")
     for key, value in values.items():
         if odd := next(_odd({key: value}), None):
-            raise failure(path, lines.get(str(key), 1), odd)
-    return Front(path, values, lines)
+            raise failure(path, places.get(str(key), 1), odd)
+    return Front(path, values, places)
 
 
 # --- before anything is built -----------------------------------------------------------------------------------------
 
 
-def _check(text: str, path: str) -> dict[str, int]:
-    """Refuse what is not JSON with comments; return the lines of the top-level keys."""
-    lines: dict[str, int] = {}
+def _check(text: str, path: str) -> dict[str, Place]:
+    """Refuse what is not JSON with comments; return the places of the top-level keys."""
+    places: dict[str, Place] = {}
     depth = nodes = documents = 0
     awaits_key = True
     for event in YAML(typ="safe").parse(text):
-        line = event.start_mark.line + 1
+        place = (event.start_mark.line + 1, event.start_mark.column + 1)
         documents += isinstance(event, DocumentStartEvent)
         if why := _refusal(event, documents):
-            raise failure(path, line, why)
+            raise failure(path, place, why)
         if isinstance(event, MappingEndEvent | SequenceEndEvent):
             depth -= 1
         elif isinstance(event, ScalarEvent | MappingStartEvent | SequenceStartEvent):
             nodes += 1
             if depth == 1:
                 if awaits_key and isinstance(event, ScalarEvent):
-                    lines.setdefault(event.value, line)
+                    places.setdefault(event.value, place)
                 awaits_key = not awaits_key
             depth += not isinstance(event, ScalarEvent)
         if depth > MAX_DEPTH or nodes > MAX_NODES:
-            raise failure(path, line, f"more than {MAX_DEPTH} levels or {MAX_NODES} values")
-    return lines
+            raise failure(path, place, f"more than {MAX_DEPTH} levels or {MAX_NODES} values")
+    return places
 
 
 def _refusal(event: Any, documents: int) -> str | None:

@@ -7,7 +7,7 @@ from typing import Final
 from deedbook import Failed, GateSpec, Host, Object, Skill
 
 from .frontmatter import MAX_BYTES, Front, failure, read
-from .skill import card, skill
+from .skill import Faults, card, skill
 
 DEFAULT_ROOTS: Final = (".system/skills", ".system/agents")
 
@@ -72,6 +72,8 @@ class Markdown:
                 yield make(front, body, folder.rpartition("/")[2])
             except FileNotFoundError:
                 continue
+            except Faults as problem:
+                yield from problem.found
             except OSError as problem:
                 yield _unreadable(path, problem)
             except Failed as problem:

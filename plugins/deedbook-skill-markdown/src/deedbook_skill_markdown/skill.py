@@ -6,12 +6,12 @@ level or under ``metadata``, where portable skills have them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final
 
-from deedbook import Json, Skill
+from deedbook import Failed, Json, Skill
 
 from .frontmatter import Front
 
@@ -30,8 +30,25 @@ _CARD: Final[Mapping[str, str]] = MappingProxyType(
 _CARD_KEPT: Final = ("state", "budget")
 
 
+class Faults(Exception):  # noqa: N818 - what it holds
+    """Everything that is wrong with a skill: *found* has a `Failed` for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Failed] = []
+
+    def tried(self, make: Callable[..., Any], *args: object) -> Any:
+        """Return what *make* returns, or take what it fails with."""
+        try:
+            return make(*args)
+        except Failed as problem:
+            if str(problem) not in map(str, self.found):
+                self.found.append(problem)
+            return None
+
+
 def skill(front: Front, body: str, folder: str) -> Skill:
-    """Return the skill that a SKILL.md in *folder* declares. Raises `Failed` with file, line and reason."""
+    """Return the skill that a SKILL.md in *folder* declares. Raises `Failed` or `Faults`."""
     _known(front, _KNOWN)
     return _skill(front, body, folder)
 
@@ -49,23 +66,25 @@ def card(front: Front, body: str, folder: str) -> Skill:
         if {key, name} <= set(front.values):
             raise front.wrong(key, f"means the same as {name}; keep one")
     values = {_CARD.get(key, key): value for key, value in front.values.items()}
-    lines = {_CARD.get(key, key): line for key, line in front.lines.items()}
-    return _skill(Front(front.path, values, lines), body, folder, {"card": "agent"}, (*_KEPT, *_CARD_KEPT))
+    places = {_CARD.get(key, key): place for key, place in front.places.items()}
+    return _skill(Front(front.path, values, places), body, folder, {"card": "agent"}, (*_KEPT, *_CARD_KEPT))
 
 
 def _skill(
     front: Front, body: str, folder: str, more: Mapping[str, Json] | None = None, kept: tuple[str, ...] = _KEPT
 ) -> Skill:
-    _check_version(front)
-    return Skill(
-        name=_name(front, folder),
-        description=_description(front),
-        body=body,
-        allowed=_allowed(front),
-        triggers=_triggers(front),
-        metadata={**_metadata(front, kept), **(more or {})},
-        source=front.path,
-    )
+    faults = Faults()
+    faults.tried(_check_version, front)
+    said = {
+        "name": faults.tried(_name, front, folder),
+        "description": faults.tried(_description, front),
+        "allowed": faults.tried(_allowed, front),
+        "triggers": faults.tried(_triggers, front),
+        "metadata": faults.tried(_metadata, front, kept),
+    }
+    if faults.found:
+        raise faults
+    return Skill(**{**said, "metadata": {**said["metadata"], **(more or {})}}, body=body, source=front.path)
 
 
 def _known(front: Front, known: frozenset[str]) -> None:
