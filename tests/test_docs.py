@@ -16,6 +16,7 @@ from shutil import copy, copytree
 
 import attrs
 import pytest
+import yaml_reference
 
 import deedbook
 from deedbook import contracts, folds, lifecycle
@@ -224,6 +225,10 @@ def test_contract_page_lists_the_event_with_its_arguments_and_answers(event):
 
 def test_contract_page_lists_every_entry_point_group():
     assert set(re.findall(r"^\| `(deedbook\.[a-z_]+)` \|", CONTRACT, re.MULTILINE)) == set(GROUPS.values())
+
+
+def test_yaml_page_is_what_the_schemas_say():
+    assert (DOCS / "yaml.md").read_text(encoding="utf-8") == yaml_reference.page()
 
 
 def test_every_event_and_group_is_in_the_readme_or_the_docs():
