@@ -79,9 +79,8 @@ def _kind(part: Any) -> str:
         return ", ".join(f"`{_json(value)}`" for value in part["enum"])
     kinds = part.get("type", "anything")
     told = " or ".join(kinds) if isinstance(kinds, list) else kinds
-    bounds = [
-        f"{word} {part[name]}" for name, word in (("minimum", "at least"), ("maximum", "at most")) if name in part
-    ]
+    words = {"minimum": "at least", "maximum": "at most"}
+    bounds = [f"{word} {part[name]}" for name, word in words.items() if name in part]
     return ", ".join([told, *bounds])
 
 
