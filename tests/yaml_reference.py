@@ -21,10 +21,10 @@ ELSEWHERE = {"ability": "abilities", "hook": "hooks", "policy": "policies"}
 """Definitions that have a section of their own, wherever else they stand."""
 HEAD = """# Every key of every file
 
-Made from the schemas in `schemas/` by `python tests/yaml_reference.py`, so that it says what is checked, and nothing else.
-A key in **bold** has to be there; `<name>` is a name of your own, `[]` each item of a list. `deedbook init` writes these
-schemas beside your files, and editors complete and check by them. [workspace.md](workspace.md) tells what the files are
-for, [match.md](match.md) how matches hold.
+Made from the schemas in `schemas/` by `python tests/yaml_reference.py`, so that it says what is checked, no more and no
+less. A key in **bold** has to be there; `<name>` is a name of yours, `[]` each item of a list. `deedbook init` writes
+these schemas beside your files, and editors complete and check by them. [workspace.md](workspace.md) tells what
+files are for, [match.md](match.md) how matches hold.
 """
 
 
