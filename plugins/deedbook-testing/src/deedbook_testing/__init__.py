@@ -1,5 +1,21 @@
 """Try Deedbook plugins in real workspaces."""
 
+from .acting import FlowContract, ProviderContract, ToolContract
+from .data import PackContract, SkillLoaderContract
+from .examples import ANYTHING, Asked, Example
+from .gates import HookContract, PolicyContract
 from .lab import Lab
 
-__all__ = ["Lab"]
+__all__ = [
+    "ANYTHING",
+    "Asked",
+    "Example",
+    "FlowContract",
+    "HookContract",
+    "Lab",
+    "PackContract",
+    "PolicyContract",
+    "ProviderContract",
+    "SkillLoaderContract",
+    "ToolContract",
+]

@@ -8,12 +8,19 @@ import pytest
 from deedbook.schema import Schemas, data_folder
 
 from .lab import Lab
+from .watching import Audit
 
 
 @pytest.fixture(scope="session")
 def kernel_schemas() -> Schemas:
     """Give the kernel's own schemas; they are compiled when first needed, once for all tests."""
     return Schemas.load(data_folder("schemas"))
+
+
+@pytest.fixture(scope="session")
+def deedbook_audit() -> Audit:
+    """Give what forbids files, sockets and processes for a while."""
+    return Audit()
 
 
 @pytest.fixture

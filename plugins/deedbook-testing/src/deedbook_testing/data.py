@@ -1,0 +1,107 @@
+"""The contracts of what brings data: skill loaders and packs."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from deedbook.errors import DeedbookError
+from deedbook.plugins import Offer
+
+from .contract import SUBJECT, Contract, PluginContract, begin, tree
+from .imports import modules_after
+from .lab import Lab
+
+
+class SkillLoaderContract(PluginContract):
+    """The contract of a skill loader.
+
+    *prepare* writes what it reads; *skills* are those that come of it, each with the abilities that it allows. *spoil*
+    adds one that is wrong, which has to be refused and never skipped.
+    """
+
+    kind: ClassVar[str] = "skill"
+    skills: Mapping[str, Collection[str]] = {}
+
+    def spoil(self, lab: Lab) -> str:
+        """Write a skill that has to be refused, and return what the refusal has to name, such as its file."""
+        raise NotImplementedError("write a skill that is wrong: what cannot be read must never be skipped in silence")
+
+    def declare(self, lab: Lab, settings: Mapping[str, Any], **more: Any) -> None:
+        """Make it the workspace's only loader, beside abilities for the skills to allow."""
+        for ability in sorted({name for allowed in self.skills.values() for name in allowed}):
+            lab.tool(ability, lambda args, ctx: args)  # noqa: ARG005
+        told = {"with": dict(settings)} if settings else {}
+        lab.settings(skills={"loaders": [{"loader": SUBJECT, **told}]}, **more)
+
+    def test_loads_its_skills(self, workshop: Callable[..., Lab]) -> None:
+        """The charter has exactly these skills, and each allows what it says."""
+        assert self.skills, "give at least one skill"
+        found = _skills(workshop())
+        assert {name: frozenset(skill["allowed"]) for name, skill in found.items()} == {
+            name: frozenset(allowed) for name, allowed in self.skills.items()
+        }
+        bare = [name for name, skill in found.items() if not skill["description"]]
+        assert not bare, f"{bare} have no description: nobody can tell what for they are"
+
+    def test_loads_the_same_again(self, workshop: Callable[..., Lab]) -> None:
+        """Two workspaces with the same files have the same skills."""
+        assert _skills(workshop()) == _skills(workshop())
+
+    def test_refuses_a_skill_that_is_wrong(self, workshop: Callable[..., Lab]) -> None:
+        """It yields `Failed` with its place: the workspace does not start without a skill that is there."""
+        lab = workshop()
+        named = self.spoil(lab)
+        with pytest.raises(DeedbookError) as refused:
+            begin(lab)
+        assert named in str(refused.value), f"{refused.value}: it does not name {named}"
+
+    def test_writes_nothing(self, workshop: Callable[..., Lab]) -> None:
+        """Loading leaves the workspace as it was."""
+        lab = workshop()
+        before = tree(lab.path)
+        begin(lab)
+        assert tree(lab.path) == before
+
+
+class PackContract(Contract):
+    """The contract of a pack: *brings* names what it adds, such as ``{"policies": ["quiet-hours"]}``."""
+
+    kind: ClassVar[str] = "pack"
+    brings: Mapping[str, Collection[str]] = {}
+
+    def test_fits_its_kind(self, offer: Offer) -> None:
+        """It is a folder of the distribution's own record, without a line of Python in it."""
+        files = offer.pack().all_names()
+        assert files, f"{offer} has no files"
+        code = [name for name in files if name.endswith((".py", ".pyc", ".so"))]
+        assert not code, f"{offer} is data, and has {code}"
+
+    def test_is_never_imported(self, offer: Offer, workshop: Callable[..., Lab]) -> None:
+        """A workspace that uses it starts without importing anything of its distribution."""
+        lab = workshop()
+        imported = modules_after(f"from deedbook import open_kernel; open_kernel({str(lab.path)!r}).close()")
+        package = offer.target.partition(".")[0]
+        assert not [name for name in imported if name.partition(".")[0] == package], f"{offer} was imported"
+
+    def declare(self, lab: Lab, settings: Mapping[str, Any], **more: Any) -> None:
+        """Put it into force."""
+        del settings
+        lab.settings(packs=[self.name], **more)
+
+    def test_joins_the_workspace_with_what_it_brings(self, workshop: Callable[..., Lab]) -> None:
+        """The charter has what it brings, and the workspace starts."""
+        assert self.brings, "say what the pack brings"
+        lab = workshop()
+        begin(lab)
+        document = lab.kernel().bindings.charter.document
+        missing = [
+            f"{section}: {name}" for section, names in self.brings.items() for name in names
+            if name not in document[section]
+        ]  # fmt: skip
+        assert not missing, f"{self.name} does not bring {missing}"
+
+
+def _skills(lab: Lab) -> dict[str, Any]:
+    begin(lab)
+    return dict(lab.kernel().bindings.charter.document["skills"])

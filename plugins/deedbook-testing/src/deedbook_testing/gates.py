@@ -1,0 +1,187 @@
+"""The contracts of what decides: hooks, at any event of the life cycle, and policy kinds."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import pytest
+
+from deedbook.canonical import encode
+from deedbook.contracts import Event, Principal
+from deedbook.errors import Err, Ok, Result
+from deedbook.lifecycle import EVENTS
+from deedbook.session import Session
+
+from .contract import SUBJECT, PluginContract, tree
+from .examples import ANYTHING, Asked
+from .lab import Lab
+from .watching import Audit, Watch
+
+_FLOW = "flow-of-the-contract"
+
+
+class _GateContract(PluginContract):
+    """What hooks and policies have in common: *cases*, at least one, are asked in their order in one session."""
+
+    cases: Sequence[Asked] = ()
+
+    @pytest.fixture
+    def subject(self, plugin: type[Any], watch: Watch, deedbook_audit: Audit) -> type[Any]:
+        """Return the class, watched; a pure one is asked again with files, sockets and processes forbidden."""
+        return watch.gate(plugin, deedbook_audit)
+
+    def answers(self, lab: Lab) -> Iterator[tuple[Asked, Mapping[str, Any], Result[Any]]]:
+        """Ask every case, and yield it with the recorded answer and with what came of it."""
+        raise NotImplementedError
+
+    def test_answers_as_its_cases_say_and_is_recorded(self, workshop: Callable[..., Lab]) -> None:
+        """Each case is decided as it says, for its reason; the decision is in the ledger (which is verified)."""
+        assert self.cases, "give at least one Asked"
+        lab = workshop()
+        faults = [fault for case, answer, _ in self.answers(lab) if (fault := case.fault(answer))]
+        assert not faults, "\n".join(faults)
+
+    def test_is_pure_if_it_says_so(self, workshop: Callable[..., Lab], watch: Watch) -> None:
+        """The same question has the same answer, and asking opens no file, no socket and no process."""
+        assert list(self.answers(workshop())), "give at least one Asked"
+        assert not watch.faults, f"{self.name} {watch.faults}"
+
+    def test_equal_settings_give_equal_answers(self, workshop: Callable[..., Lab]) -> None:
+        """Constructed twice, it decides the same in two fresh workspaces."""
+        one, other = ([dict(answer) for _, answer, _ in self.answers(workshop())] for _ in range(2))
+        assert one == other
+
+    def test_writes_nothing(self, workshop: Callable[..., Lab]) -> None:
+        """What only decides leaves the workspace as it was."""
+        lab = workshop()
+        before = tree(lab.path)
+        assert list(self.answers(lab)), "give at least one Asked"
+        assert tree(lab.path) == before, f"{self.name} wrote into the workspace"
+
+    def test_keeps_its_secrets(self, workshop: Callable[..., Lab], watch: Watch) -> None:
+        """The values are in no file of the workspace and its records, in no answer, and do not print."""
+        if not self.secrets:
+            pytest.skip("it uses no secrets")
+        lab = workshop()
+        said = [(answer, result) for _, answer, result in self.answers(lab)]
+        assert not self.leaks(lab, watch.made, said)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def _abilities(self, lab: Lab) -> None:
+        for case in self.cases:
+            lab.tool(case.ability, partial(_given, case.result), effects=case.effects, tags=list(case.tags))
+
+    def _sessions(self, lab: Lab) -> Iterator[tuple[Asked, Session]]:
+        session: Session | None = None
+        for case in self.cases:
+            who = Principal("somebody", "contract", frozenset(case.roles))
+            if session is None or session.principal != who:
+                session = lab.session(principal=who)
+            yield case, session
+
+
+class PolicyContract(_GateContract):
+    """The contract of a policy kind; `settings` is the body of a policy in YAML, and each case is a call."""
+
+    kind: ClassVar[str] = "policy"
+
+    def declare(self, lab: Lab, settings: Mapping[str, Any], **more: Any) -> None:
+        """Declare one policy of the kind."""
+        self._abilities(lab)
+        lab.settings(policies={SUBJECT: {"kind": SUBJECT, **settings, **more}})
+
+    def answers(self, lab: Lab) -> Iterator[tuple[Asked, Mapping[str, Any], Result[Any]]]:
+        """Call what each case is about."""
+        for case, session in self._sessions(lab):
+            before = len(lab.all("policy.check", session))
+            result = session.call(case.ability, case.args)
+            (event,) = lab.all("policy.check", session)[before:]
+            yield case, _answer(event, "policy"), result
+
+
+class HookContract(_GateContract):
+    """The contract of a hook at one *event*; a hook that answers several has a test class for each."""
+
+    kind: ClassVar[str] = "hook"
+    event: str = "PreToolUse"
+
+    def declare(self, lab: Lab, settings: Mapping[str, Any], **more: Any) -> None:
+        """Define the hook at its event, and what the event is about."""
+        if EVENTS[self.event].call:
+            self._abilities(lab)
+            more = {"match": {"kind": ["tool"]}, **more}
+        else:
+            lab.flow(_FLOW, self._fire)
+            for number, case in enumerate(self.cases if self.event == "SkillStart" else ()):
+                lab.skill(f"skill-{number}", triggers=case.prompt)
+        told = {"with": dict(settings)} if settings else {}
+        lab.settings(hooks={SUBJECT: {"event_type": self.event, "handler": {"hook": SUBJECT}, **told, **more}})
+
+    def test_gives_what_its_cases_say(self, workshop: Callable[..., Lab]) -> None:
+        """After a transform it is the other arguments, or the other prompt, that go on; observers narrow results."""
+        lab = workshop()
+        for case, _, result in self.answers(lab):
+            if case.gives is not ANYTHING:
+                found = result.value if isinstance(result, Ok) else result
+                assert not isinstance(found, Err), f"{case!r}: {found.error}"
+                assert encode(found) == encode(case.gives), f"{found!r} went on; expected {case.gives!r}"
+
+    def answers(self, lab: Lab) -> Iterator[tuple[Asked, Mapping[str, Any], Result[Any]]]:
+        """Let the event happen for each case."""
+        if self.event == "PreAbilityCreate":
+            pytest.skip("nothing fires this event yet")
+        for case in self.cases:
+            yield case, *self._happened(lab, case)
+
+    def _happened(self, lab: Lab, case: Asked) -> tuple[Mapping[str, Any], Result[Any]]:
+        begun = lab.kernel().session(principal=Principal("somebody", "contract", frozenset(case.roles)))
+        if isinstance(begun, Err):
+            return _answer(self._fired(lab, _only(lab))[-1], "hook"), begun
+        session = begun.value
+        result = self._act(session, case)
+        session.end(ok=case.ok, reason="asked")
+        event = self._fired(lab, session.id)[-1]
+        if self.event in ("UserPromptSubmit", "SkillStart", *_FIRED) and isinstance(result, Ok):
+            output = event.payload.get("output")
+            result = Ok(output["prompt"] if isinstance(output, Mapping) and "prompt" in output else output)
+        return _answer(event, "hook"), result
+
+    def _act(self, session: Session, case: Asked) -> Result[Any]:
+        if EVENTS[self.event].call:
+            return session.call(case.ability, case.args)
+        if self.event in _FIRED:
+            return session.call(_FLOW, dict(case.subject))
+        if self.event in ("SessionStart", "SessionStop"):
+            return Ok(None)
+        result = session.run(case.prompt)
+        return result if isinstance(result, Err) else Ok(result.value.text)
+
+    def _fire(self, args: Any, run: Any) -> Any:
+        if self.event in _FIRED:
+            return dict(run.fire(self.event, args))
+        return {"reply": "done"}
+
+    def _fired(self, lab: Lab, session: str) -> list[Event]:
+        found = [each for each in lab.all("hook.fired", session) if each.payload["event"] == self.event]
+        assert found, f"{self.event} has not happened: {lab.types(session)}"
+        return found
+
+
+_FIRED = tuple(name for name, event in EVENTS.items() if event.subject)
+
+
+def _given(result: Any, args: Any, _: Any) -> Any:
+    return args if result is ANYTHING else result
+
+
+def _answer(event: Event, who: str) -> Mapping[str, Any]:
+    (answer,) = (each for each in event.payload["asked"] if each[who] == SUBJECT)
+    found: Mapping[str, Any] = answer
+    return found
+
+
+def _only(lab: Lab) -> str:
+    """Return the id of the session that was refused last."""
+    places = lab.state.glob("sessions/*/.events.jsonl")
+    return max(places, key=lambda place: place.stat().st_mtime_ns).parent.name

@@ -1,0 +1,57 @@
+"""The tools keep the contract that third parties keep."""
+
+import sys
+
+from deedbook_testing import Example, ToolContract
+
+NOTES = "one two\nthree\n"
+
+
+class TestEcho(ToolContract):
+    name = "echo"
+    examples = (Example({"text": "hi"}, gives={"text": "hi"}), Example({"text": 1}, fails="SCHEMA_VIOLATION"))
+
+
+class Reading(ToolContract):
+    def prepare(self, lab):
+        lab.write("docs/notes.md", NOTES, system=False)
+
+
+class TestFileRead(Reading):
+    name = "file-read"
+    examples = (
+        Example({"path": "docs/notes.md"}, holds=lambda result: result["text"] == NOTES),
+        Example({"path": "docs/absent.md"}, fails="NO_SUCH_FILE"),
+        Example({"path": "../outside.md"}, fails="PATH_REFUSED"),
+    )
+
+
+class TestFileHash(Reading):
+    name = "file-hash"
+    examples = (Example({"path": "docs/notes.md"}),)
+
+
+class TestFileList(Reading):
+    name = "file-list"
+    examples = (Example({"path": "docs"}),)
+
+
+class TestFileWrite(ToolContract):
+    name = "file-write"
+    examples = (
+        Example({"path": "new.md", "text": "x", "expected_hash": "", "who": "me", "why": "to try"}),
+        Example(
+            {"path": "new.md", "text": "y", "expected_hash": "", "who": "me", "why": "late"}, fails="WRITE_CONFLICT"
+        ),
+    )
+
+
+class TestProcess(ToolContract):
+    name = "process"
+    settings = {"argv": [sys.executable, "-c", "import sys; print(sys.argv[1])", "{text}"]}
+    bad_settings = ({"argv": []}, {"argv": "echo hi"})
+    ability = {
+        "effects": "read",
+        "schema_in": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}},
+    }
+    examples = (Example({"text": "hi"}, holds=lambda result: "hi" in str(result)),)
