@@ -4,6 +4,7 @@ import sys
 
 from deedbook_testing import Example, ToolContract
 
+NEW = {"path": "new.md", "expected_hash": "", "who": "me", "why": "to try"}
 NOTES = "one two\nthree\n"
 
 
@@ -39,10 +40,8 @@ class TestFileList(Reading):
 class TestFileWrite(ToolContract):
     name = "file-write"
     examples = (
-        Example({"path": "new.md", "text": "x", "expected_hash": "", "who": "me", "why": "to try"}),
-        Example(
-            {"path": "new.md", "text": "y", "expected_hash": "", "who": "me", "why": "late"}, fails="WRITE_CONFLICT"
-        ),
+        Example({**NEW, "text": "x"}),
+        Example({**NEW, "text": "y"}, fails="WRITE_CONFLICT"),
     )
 
 
