@@ -133,6 +133,7 @@ FLOORS = (
         "parking": "parking a call for a person: the request, the answer taken over, the mark that it was used",
         "records": "what the door writes: the entries of one call, from verdicts and outcomes",
         "rederive": "judges recorded calls again, under any charter",
+        "trials": "tests of hooks: written or recorded events, put to the real hook where it stands",
     }),
     ("hearings", {
         "hearing": "a parked call, heard: waiting for the answer, taking it over, going on or giving up",

@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "explain": "Say step by step what would decide about a call, and where that is written.",
         "whatif": "Say what another charter would have decided about recorded calls.",
         "policy": "List the policies, and test them: `policy list`, `policy test`.",
+        "hooks": "List the hooks; `hooks test` puts written or recorded events to them.",
         "approvals": "Show what waits for a person; approve, deny, or run it.",
         "keys": "Make and show the keys that approvers sign with.",
         "lock": "Compile the charter, show what changed, and pin it.",

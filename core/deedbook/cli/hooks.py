@@ -1,0 +1,87 @@
+"""``deedbook hooks``: the hooks of the workspace, and tests of them; nothing of the tests is recorded."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .common import Asked, json_option, profile_option
+from .output import as_json, say, table
+
+
+@click.group("hooks", invoke_without_command=True)
+@profile_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, profile: str | None) -> int:
+    """List the hooks: their event, where they run, where they stand, and the abilities that they fit."""
+    if ctx.invoked_subcommand is not None:
+        return 0
+    from deedbook.fitting import facts_of, fittings
+    from deedbook.kernel import open_kernel
+    from deedbook.lifecycle import EVENTS
+
+    asked = ctx.find_object(Asked)
+    assert asked is not None
+    with open_kernel(asked.workspace, profile=profile) as kernel:
+        document = kernel.bindings.charter.document
+    rows: list[dict[str, Any]] = []
+    for fit in sorted(fittings(document, "hooks"), key=lambda fit: fit.name):
+        event = fit.entry["event"]
+        fits = [
+            name
+            for name, entry in sorted(document["abilities"].items())
+            if EVENTS[event].call
+            and fit.fits(facts_of(name, entry), [each for names in entry["hooks"].values() for each in names])
+        ]
+        isolation = fit.entry.get("isolation", "inline")
+        rows.append(
+            {"id": fit.name, "event": event, "isolation": isolation, "place": fit.entry["place"], "abilities": fits}
+        )
+    if asked.json:
+        as_json({"schema_version": "v1", "hooks": rows})
+    elif rows:
+        table((row["id"], row["event"], row["isolation"], row["place"], ", ".join(row["abilities"])) for row in rows)
+    else:
+        say("no hooks are defined; add one in .system/hooks/")
+    return 0
+
+
+@command.command("test")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@profile_option
+@json_option
+@click.pass_obj
+def test(asked: Asked, files: tuple[str, ...], profile: str | None) -> int:
+    """Put the cases in FILE, or in all `*.test.yaml` beside the hooks, to the real hooks; status 1 if one fails."""
+    from deedbook import trials
+    from deedbook.files import Folder
+    from deedbook.kernel import open_kernel
+    from deedbook.schema import Schemas, data_folder
+    from deedbook.sources import find_workspace
+    from deedbook.terminal import plain
+
+    root = find_workspace(Path(asked.workspace)).absolute()
+    schemas = Schemas.load(data_folder("schemas"))
+    with Folder.at(root) as folder:
+        paths = [_below(root, path) for path in files] or trials.find(folder)
+        cases = [case for path in paths for case in trials.read(folder, path, schemas)]
+    if not cases:
+        raise click.UsageError(f"there are no tests; write some in {trials.FOLDER}/NAME.test.yaml")
+    with open_kernel(asked.workspace, profile=profile) as kernel:
+        found = [trials.run(kernel.bindings, case, Path(kernel.state.path)) for case in cases]
+    failed = [each for each in found if each.problem]
+    if asked.json:
+        as_json({"schema_version": "v1", "ok": not failed, "cases": [each.as_json() for each in found]})
+    else:
+        for each in failed:
+            say(plain(f"FAILED {each.trial.name} ({each.trial.place}): {each.problem}"))
+        say(f"{len(found) - len(failed)} of {len(found)} {'case' if len(found) == 1 else 'cases'} passed")
+    return 1 if failed else 0
+
+
+def _below(root: Path, path: str) -> str:
+    whole = Path(path).absolute()
+    if not whole.is_relative_to(root):
+        raise click.UsageError(f"{path} is outside the workspace {root}")
+    return str(whole.relative_to(root))

@@ -1,0 +1,75 @@
+"""`deedbook hooks` and `deedbook hooks test` as a user meets them."""
+
+CASES = """
+    schema_version: v1
+    cases:
+      - name: hello is let through
+        hook: redact-pii
+        event: {prompt: hello}
+        expect: {decision: allow}
+      - name: a card is taken out
+        hook: redact-pii
+        event: {prompt: my card is 4111111111111111}
+        expect: {decision: transform}
+"""
+
+
+def test_hooks_are_listed_with_event_isolation_and_place(place):
+    rows = place.run("hooks", "--json", status=0).fits("output_hooks_v1")["hooks"]
+    found = {row["id"]: row for row in rows}
+    assert (found["redact-pii"]["event"], found["redact-pii"]["isolation"]) == ("UserPromptSubmit", "inline")
+    assert found["redact-pii"]["place"].startswith(".system/hooks/redact-pii.yaml")
+    assert "redact-pii" in place.run("hooks", status=0).out
+
+
+def test_cases_are_put_to_the_real_hook(place):
+    place.system("hooks/redact.test.yaml", CASES)
+    said = place.run("hooks", "test", "--json", status=0).fits("output_hooks_test_v1")
+    assert [case["ok"] for case in said["cases"]] == [True, True]
+    assert "4111" not in str(said["cases"][1]["got"])
+    assert place.run("hooks", "test", ".system/hooks/redact.test.yaml", status=0).out == "2 of 2 cases passed\n"
+    assert place.sessions() == []
+
+
+def test_case_that_fails_is_told_with_what_was_expected_and_what_came(place):
+    place.system("hooks/redact.test.yaml", CASES.replace("{decision: allow}", "{decision: deny}"))
+    out = place.run("hooks", "test", status=1).out
+    assert 'decision: expected "deny", got "allow"' in out
+    assert "redact.test.yaml:4" in out
+    assert "1 of 2 cases passed" in out
+
+
+def test_recorded_prompt_is_asked_about_again(place):
+    session = place.run("run", "Say hello to Ada", status=0).session
+    (seq,) = (event.seq for event in place.events(session) if event.type == "user.message")
+    case = (
+        f"{{name: again, hook: redact-pii, recorded: {{session: {session}, seq: {seq}}}, expect: {{decision: allow}}}}"
+    )
+    place.system("hooks/again.test.yaml", f"schema_version: v1\ncases:\n  - {case}\n")
+    place.run("hooks", "test", status=0)
+
+
+def test_hook_of_calls_is_asked_about_a_call(place):
+    place.system(
+        "hooks/no-echo.yaml",
+        "schema_version: v1\nid: no-echo\nevent_type: PreToolUse\nhandler: {hook: deny-tools}\n"
+        "with: {names: [echo]}\nmatch: {abilities: echo}\nisolation: thread\n",
+    )
+    case = "{name: no, hook: no-echo, event: {ability: echo, args: {text: hi}}, expect: {decision: deny}}"
+    place.system("hooks/echo.test.yaml", f"schema_version: v1\ncases:\n  - {case}\n")
+    place.run("hooks", "test", status=0)
+
+
+def test_what_is_no_case_is_refused_with_its_place(place):
+    place.system(
+        "hooks/bad.test.yaml", "schema_version: v1\ncases:\n  - {name: x, hook: y, expect: {decision: ALLOW}}\n"
+    )
+    assert "bad.test.yaml:3" in place.run("hooks", "test", status=1).err
+
+
+def test_unknown_hook_fails_its_case(place):
+    place.system(
+        "hooks/x.test.yaml",
+        "schema_version: v1\ncases:\n  - {name: x, hook: redact-pi, event: {}, expect: {decision: allow}}\n",
+    )
+    assert 'did you mean "redact-pii"?' in place.run("hooks", "test", status=1).out
