@@ -61,6 +61,7 @@ FLOORS = (
         "workers": "programs in processes of their own, with a hard limit; kept alive or run once",
     }),
     ("parts", {
+        "consents": "what a verifier checks about approvals: who signed what, and what was called under it",
         "asking": "how a hook is asked in this process: on the calling thread, or on one of its own",
         "bound": "an ability, ready to be called: one immutable record of all that its calls need",
         "chain": "a ledger open for writing: entries become lines, each committed to by the next",
@@ -80,9 +81,9 @@ FLOORS = (
         "sight": "what a condition in CEL may see, by JSON Schema: misspelt fields and values found at load",
         "sources": "find the workspace, read its YAML and Markdown without following links",
         "spelling": "which spelling a skill's front matter has, and what keeps it from being portable",
-        "structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
     }),
     ("books", {
+        "structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
         "apart": "hooks in processes of their own: scripts, and plugins that the workspace wants there",
         "calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
         "export": "finished sessions in another form: envelope 1.0, as seed 002 reads it",
@@ -97,9 +98,9 @@ FLOORS = (
         "site": "where a workspace is, and what of its settings all records and files are under",
         "trees": "the files of `.system` or of a pack: listed, read, checked, every fault collected",
         "waiting": "what waits for a person: the queue of the workspace ledger, a fold",
-        "verify": "the independent reader: bytes and structure; knows the format and not the writer",
     }),
     ("entries", {
+        "verify": "the independent reader: bytes and structure; knows the format and not the writer",
         "abilities": "what a charter says of each ability and each model",
         "changes": "what became looser or tighter between two charters; pure",
         "guards": "what a charter says of each hook and policy",

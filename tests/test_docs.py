@@ -301,6 +301,7 @@ class Shell:
         self.meant = {}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DEEDBOOK_", "PYTHON"))}
         self.env = {**kept, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+        self.env["XDG_CONFIG_HOME"] = str(folder / ".config")
 
     def check(self, block):
         for command, shown in steps(block):

@@ -19,6 +19,7 @@ from .ledger import LOCK_SECONDS, Ledger
 from .reader import SEALED, is_empty, strays
 
 REASON = "interrupted: the process died before the session ended"
+PARKED = "NEEDS_HUMAN: the process died while a person was to decide; `deedbook approvals list` says what waits"
 
 
 def close_interrupted(ledger: Ledger, events: Iterable[Event]) -> int:
@@ -27,12 +28,25 @@ def close_interrupted(ledger: Ledger, events: Iterable[Event]) -> int:
     entries = _outcomes(ledger, told)
     lost = len(entries)
     context = fold(ContextFold(), told)
+    asked = _asked(told)
+    reason, end = (PARKED, "needs_human") if asked else (REASON, "halted")
     if context is not None and context.state in LIVE:
         cause = next((event.span for event in reversed(told) if event.type == "flow.call"), ledger.root)
-        entries.append(_entry(ledger, "context.halted", cause, {"reason": REASON}))
-    entries.append(_entry(ledger, "session.end", ledger.root, {"ok": False, "reason": REASON}))
+        entries.append(_entry(ledger, f"context.{end}", cause, {"reason": reason}))
+    entries.append(_entry(ledger, "session.end", ledger.root, {"ok": False, "reason": reason}))
     ledger.append(entries, durable=True)
     return lost
+
+
+def _asked(events: Iterable[Event]) -> bool:
+    """Say whether a person was to decide something when the process died, and had not."""
+    waiting: set[str] = set()
+    for event in events:
+        if event.type == "approval.requested":
+            waiting.add(event.span)
+        elif event.type.startswith("approval.") and event.parent in waiting:
+            waiting.discard(event.parent)
+    return bool(waiting)
 
 
 def refuse_cut(state: Path, identity: str) -> None:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from . import events
+from .consents import ANSWERS, Approvers, Consents
 from .report import Findings
 from .schema import Schemas, Validator
 
@@ -19,6 +20,7 @@ _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
     {outcome: intent for intent, outcomes in events.OUTCOMES.items() for outcome in outcomes}
 )
 _MAX_VIOLATIONS: Final = 5
+_CONSENTING: Final = frozenset({"approval.requested", "approval.answered", *ANSWERS, *events.OUTCOMES})
 
 
 class Header(NamedTuple):
@@ -35,7 +37,7 @@ class Structure:
     """The structure part over one ledger: `check` every line in order, then ask for `notes`.
 
     *workspace* says whether it is the workspace ledger or a session's. *declared* holds validators of the event types
-    that a charter added (``x.<plugin>.<name>``).
+    that a charter added (``x.<plugin>.<name>``), *approvers* tells the keys of a charter's approvers.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Structure:
         *,
         workspace: bool = False,
         declared: Mapping[str, Validator] = _UNDECLARED,
+        approvers: Approvers | None = None,
     ) -> None:
         self.ended = False
         self._schemas = schemas
@@ -56,6 +59,7 @@ class Structure:
         self._validators: dict[str, Validator | None] = dict(declared)
         self._ts = b""
         self._backwards = 0
+        self._consents = Consents(approvers)
 
     def check(self, header: Header, payload: Any) -> None:
         """Check the next event; an unsound payload comes as ``None`` and is not validated."""
@@ -72,6 +76,7 @@ class Structure:
             yield "no session.end: still open, or interrupted; events cut off at the end would not show"
         if self._open:
             yield f"calls without an outcome: {len(self._open)}; what became of them is unknown"
+        yield from self._consents.notes()
         if self._backwards:
             yield f"ts goes back {self._backwards} times; the order is that of seq"
 
@@ -139,6 +144,9 @@ class Structure:
         elif not validator.valid(payload):
             for violation in validator.violations(payload)[:_MAX_VIOLATIONS]:
                 self._findings.add(header.line, "payload", f"what {kind} must hold", str(violation))
+        elif kind in _CONSENTING:
+            for why in self._consents.check(kind, header.span, header.parent, payload):
+                self._findings.add(header.line, "approval", "a call that an approver signed for, and no other", why)
 
     def _find(self, kind: str) -> Validator | None:
         return self._schemas.validator(events.CATALOGUE[kind]) if kind in events.CATALOGUE else None

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from . import canonical, envelope_1_0, events
+from .consents import Approvers
 from .errors import DeedbookError, IntakeError
 from .files import Folder
 from .lines import Lines
@@ -43,12 +44,18 @@ _UNDECLARED: Final[Mapping[str, Validator]] = MappingProxyType({})
 
 
 def verify_file(
-    path: str | Path, *, schemas: Schemas, level: Level = "full", declared: Mapping[str, Validator] = _UNDECLARED
+    path: str | Path,
+    *,
+    schemas: Schemas,
+    level: Level = "full",
+    declared: Mapping[str, Validator] = _UNDECLARED,
+    approvers: Approvers | None = None,
 ) -> Report:
     """Check the ledger at *path*, of format 1.1 or 1.0, and report; everything is opened for reading only.
 
-    *declared* holds validators of event types that a charter added. Sealed values are looked for in the folder
-    ``sealed`` beside the file. Raises `FileNotFoundError`, and `FileRefused` for a link or what is no regular file.
+    *declared* holds validators of event types that a charter added; *approvers* tells whose keys a charter declares,
+    without it signatures are checked with the keys that the ledger itself names. Sealed values are looked for in the
+    folder ``sealed`` beside the file. Raises `FileNotFoundError`, and `FileRefused` for what is no regular file.
     """
     where = Path(path)
     with Folder.at(where.parent) as folder, folder.open(where.name) as file:
@@ -58,7 +65,7 @@ def verify_file(
         if envelope_1_0.opens(opening):
             return envelope_1_0.verify(str(path), lines)
         run = _Run(str(path), level, lines, Chain(opening, payloads=level != "chain"))
-        return run.full(folder, schemas, declared) if level == "full" else run.hashes()
+        return run.full(folder, schemas, declared, approvers) if level == "full" else run.hashes()
 
 
 @attrs.frozen
@@ -75,9 +82,11 @@ class _Run:
             pass
         return self._report("unknown", Part(), ("template, canonical form and structure were not checked",))
 
-    def full(self, folder: Folder, schemas: Schemas, declared: Mapping[str, Validator]) -> Report:
+    def full(
+        self, folder: Folder, schemas: Schemas, declared: Mapping[str, Validator], approvers: Approvers | None
+    ) -> Report:
         findings = Findings()
-        structure = Structure(schemas, findings, workspace=self.chain.workspace, declared=declared)
+        structure = Structure(schemas, findings, workspace=self.chain.workspace, declared=declared, approvers=approvers)
         reading = Reading(folder, self.chain.findings)
         for number, line, cut in self.chain.links(self.lines):
             header, payload = reading.read(number, line, cut)

@@ -117,7 +117,9 @@ class Waiting:
         return self._queue.get(identity)
 
     def find(self, name: str) -> Pending:
-        """Return the request that *name* is, or begins; raises `ApprovalError` (``APPROVAL_NOT_FOUND``)."""
+        """Return the request that *name* is, or begins, or the ``last``; raises `ApprovalError`."""
+        if name == "last" and self._queue:
+            return list(self._queue.values())[-1]
         found = [each for identity, each in self._queue.items() if identity.startswith(name)] if name else []
         if name in self._queue or len(found) == 1:
             return self._queue.get(name) or found[0]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from deedbook.consents import Approvers
     from deedbook.declarations import Workspace
     from deedbook.heads import Gap, Head
     from deedbook.report import Report
@@ -44,7 +45,8 @@ def command(asked: Asked, ledger: str | None) -> int:
 
     chosen = _one(asked.workspace, ledger) if ledger else _all(asked.workspace)
     schemas = Schemas.load(data_folder("schemas"))
-    reports = [verify_file(shown(place), schemas=schemas) for place in chosen.files]
+    approvers = _approvers(asked.workspace)
+    reports = [verify_file(shown(place), schemas=schemas, approvers=approvers) for place in chosen.files]
     sound = not chosen.lost and all(report.sound for report in reports)
     if asked.json:
         missing = [_as_json(gap) for gap in chosen.lost]
@@ -55,6 +57,30 @@ def command(asked: Asked, ledger: str | None) -> int:
     else:
         _tell_all(reports, chosen)
     return 0 if sound else UNSOUND
+
+
+def _approvers(workspace: str) -> "Approvers | None":
+    """Return how the approvers of a charter are found; ``None`` where there is no workspace."""
+    from deedbook.approvals import approvers
+    from deedbook.errors import DeedbookError
+    from deedbook.files import Folder
+    from deedbook.kernel import read_workspace
+    from deedbook.store import Store
+
+    try:
+        state = read_workspace(workspace).state
+    except DeedbookError:  # a file needs no workspace
+        return None
+
+    def find(digest: str) -> "Mapping[str, str] | None":
+        try:
+            with Folder.at(state) as folder:
+                charter = Store(folder).find(digest)
+        except (DeedbookError, OSError):
+            return None
+        return approvers(charter.document["principals"]) if charter else None
+
+    return find
 
 
 # --- what is checked --------------------------------------------------------------------------------------------------

@@ -1,0 +1,418 @@
+"""Approvals: a call that a person has to decide is parked, answered by somebody else with a key, and performed once."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import pytest
+from persons import approving
+
+from deedbook import Err, Ok, allow, ask, deny, transform
+from deedbook.answering import answer, perform_once, queue
+from deedbook.approvals import shown_of
+from deedbook.contracts import Principal
+from deedbook.errors import DeedbookError
+from deedbook.reader import read
+
+
+@pytest.fixture
+def ran():
+    return []
+
+
+@pytest.fixture
+def office(lab, ran):
+    """Give a lab in which `pay` asks, ada approves, and *ran* says what was paid."""
+    lab.tool("pay", lambda args, ctx: ran.append(args) or {"paid": args["to"]}, effects="write", tags=["approval-gate"])
+    approving(lab)
+    return lab
+
+
+def park(lab, args=None, **options):
+    """Ask for a payment in a session of its own and return the request's id."""
+    with lab.session(**options) as session:
+        result = session.call("pay", args or {"to": "bob"})
+    assert isinstance(result, Err)
+    asked = lab.payload("approval.requested", session)
+    assert asked["approval"] in result.error.message
+    return asked["approval"]
+
+
+def answered(lab, identity, *, approve=True, **options):
+    return answer(lab.path, identity, approve=approve, catalogue=lab.catalogue(), **options)
+
+
+def perform(lab, identity):
+    with lab.kernel() as kernel:
+        return perform_once(kernel, identity)
+
+
+def refused(code, function, *args, **options):
+    with pytest.raises(DeedbookError) as problem:
+        function(*args, **options)
+    assert problem.value.error.code == code
+    return str(problem.value)
+
+
+def own(lab):
+    """Return the events of the workspace ledger."""
+    return list(read(lab.state / "workspace"))
+
+
+# --- parking ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["hook", "policy", "rewriter", "tag"])
+def test_ask_parks_the_call_in_both_ledgers_and_ends_it_as_before(lab, ran, way):
+    lab.tool("pay", lambda args, ctx: ran.append(args), tags=["approval-gate"] if way == "tag" else [])
+    if way == "policy":
+        lab.policy("p", lambda call: ask("look at this"))
+    elif way != "tag":
+        lab.hook("h", "PreToolUse", lambda call: ask("look at this"), rewrites=way == "rewriter")
+    identity = park(lab)
+    mine = lab.payload("approval.requested")
+    assert [dict(event.payload) for event in own(lab) if event.type == "approval.requested"] == [dict(mine)]
+    assert mine["shown"] == shown_of(mine)
+    assert (mine["name"], mine["args"], mine["approval"]) == ("pay", {"to": "bob"}, identity)
+    denied = lab.payload("tool.denied")
+    assert (denied["code"], ran) == ("NEEDS_HUMAN", [])
+    assert identity in denied["reason"]
+
+
+def test_request_names_the_rule_its_place_and_what_the_call_may_do(office):
+    office.settings(policies={"careful": {"kind": "rules", "rules": [{"match": {}, "then": "ask", "reason": "look"}]}})
+    park(office)
+    asked = office.payload("approval.requested")
+    assert asked["reason"] == "look"
+    assert asked["by"]["policy"] == "careful"
+    assert asked["by"]["rule"].startswith(".system/deedbook.yaml:")
+    assert (asked["effects"], asked["tags"], asked["scope"]["names"]) == ("write", ["approval-gate"], None)
+
+
+# --- answering and performing -----------------------------------------------------------------------------------------
+
+
+def test_approved_call_is_performed_once_in_a_linked_session(office, ran):
+    identity = park(office)
+    answered(office, identity, note="fine with me")
+    assert perform(office, identity) == Ok({"paid": "bob"})
+    assert ran == [{"to": "bob"}]
+    (session,) = {place.parent.name for place in office.state.glob("sessions/*/.events.jsonl")} - {
+        office.ledger().parent.name
+    }
+    types = office.types(session)
+    assert types == [
+        "session.start", "approval.resumed", "approval.requested", "approval.granted", "tool.call", "tool.result",
+        "session.end",
+    ]  # fmt: skip
+    link = office.payload("approval.resumed", session)
+    assert (link["session"], link["approval"]) == (office.ledger().parent.name, identity)
+    granted, call = office.one("approval.granted", session), office.one("tool.call", session)
+    assert call.parent == granted.span
+    taken = next(event for event in own(office) if event.type == "approval.answered")
+    assert granted.payload["seq"] == taken.seq
+    assert "fine with me" in taken.payload["signed"]
+    refused("APPROVAL_USED", perform, office, identity)
+    assert len(ran) == 1
+
+
+def test_denied_call_is_never_performed(office, ran):
+    identity = park(office)
+    answered(office, identity, approve=False, note="not today")
+    assert "not today" in refused("APPROVAL_REFUSED", perform, office, identity)
+    assert ran == []
+
+
+def test_call_that_nobody_approved_is_not_performed(office, ran):
+    refused("APPROVAL_NOT_GRANTED", perform, office, park(office))
+    assert ran == []
+
+
+def test_call_is_performed_as_who_asked_with_their_role_skill_and_scope(lab, ran):
+    lab.tool("pay", lambda args, ctx: ran.append(ctx.principal) or 1, tags=["approval-gate"])
+    approving(lab)
+    lab.role("worker")
+    lab.skill("go", allows="pay")
+    lab.model(lambda request, ctx: [{"id": "t", "name": "pay", "args": {}}])
+
+    def flow(args, run):
+        agent = run.agent("worker")
+        call = agent.complete({"messages": [{"role": "user", "content": "go"}]})["tool_calls"][0]
+        agent.use(call)
+
+    lab.flow("work", flow)
+    with lab.session() as session:
+        session.run("go")
+    asked = lab.payload("approval.requested")
+    assert (asked["principal"]["id"], asked["principal"]["on_behalf_of"]) == ("agent:worker", "local")
+    assert (asked["role"], asked["skill"], asked["scope"]["names"]) == ("worker", "go", ["pay"])
+    answered(lab, asked["approval"])
+    assert perform(lab, asked["approval"]) == Ok(1)
+    assert ran == [Principal("agent:worker", "run", frozenset(), "local")]
+
+
+def test_rewritten_call_is_judged_from_what_was_asked_and_runs_as_it_was_shown(office, ran):
+    office.hook("loud", "PreToolUse", lambda call: transform({"to": call.args["to"] + "!"}), rewrites=True)
+    identity = park(office)
+    assert office.payload("approval.requested")["args"] == {"to": "bob!"}
+    answered(office, identity)
+    assert perform(office, identity) == Ok({"paid": "bob!"})
+    assert ran == [{"to": "bob!"}]
+
+
+def test_approval_makes_no_deny_an_allow(office, ran):
+    switch = []
+    office.hook("moody", "PreToolUse", lambda call: deny("not now") if switch else allow())
+    identity = park(office)
+    answered(office, identity)
+    switch.append(1)
+    result = perform(office, identity)
+    assert isinstance(result, Err)
+    assert (result.error.code, ran) == ("GATE_DENIED", [])
+    switch.clear()
+    assert perform(office, identity) == Ok({"paid": "bob"})
+
+
+def test_ask_for_another_reason_is_another_request(office, ran):
+    reasons = ["first"]
+    office.hook("why", "PreToolUse", lambda call: ask(reasons[-1]))
+    identity = park(office)
+    answered(office, identity)
+    reasons.append("second")
+    result = perform(office, identity)
+    assert isinstance(result, Err)
+    assert (result.error.code, ran) == ("NEEDS_HUMAN", [])
+
+
+# --- who may answer ---------------------------------------------------------------------------------------------------
+
+
+def test_only_a_declared_approver_answers(office):
+    identity = park(office)
+    assert "ada" in refused("APPROVAL_NO_APPROVER", answered, office, identity, approver="eve")
+
+
+def test_nobody_answers_a_request_of_their_own(lab):
+    lab.tool("pay", lambda args, ctx: 1, tags=["approval-gate"])
+    approving(lab, "ada", "bob")
+    identity = park(lab, principal=Principal("ada", "cli", frozenset({"approver"})))
+    refused("APPROVAL_OWN_REQUEST", answered, lab, identity, approver="ada")
+    answered(lab, identity, approver="bob")
+
+
+def test_who_is_acted_for_may_approve(lab):
+    lab.tool("pay", lambda args, ctx: 1, tags=["approval-gate"])
+    approving(lab)
+    identity = park(lab, principal=Principal("bot", "stdio", frozenset(), "ada"))
+    answered(lab, identity, approver="ada")
+    assert perform(lab, identity) == Ok(1)
+
+
+def test_key_that_is_not_the_declared_one_is_refused(office):
+    from deedbook.keys import KeyRing
+
+    identity = park(office)
+    KeyRing.of(os.environ).create("ada", force=True)
+    refused("APPROVAL_WRONG_KEY", answered, office, identity)
+
+
+def test_second_answer_is_refused(office):
+    identity = park(office)
+    answered(office, identity, approve=False)
+    refused("APPROVAL_ANSWERED", answered, office, identity)
+
+
+def test_expired_request_is_neither_answered_nor_performed(office):
+    office.settings(approvals={"expires_s": 1})
+    first, second = park(office), park(office)
+    answered(office, first)
+    time.sleep(1.1)
+    refused("APPROVAL_EXPIRED", answered, office, second)
+    refused("APPROVAL_EXPIRED", perform, office, first)
+
+
+def test_another_charter_takes_all_requests_back(office):
+    first, second = park(office), park(office)
+    answered(office, first)
+    office.settings(approvals={"expires_s": 1800})
+    refused("APPROVAL_CHARTER_CHANGED", answered, office, second)
+    refused("APPROVAL_CHARTER_CHANGED", perform, office, first)
+
+
+def test_unknown_request_is_said_to_be_unknown(office):
+    refused("APPROVAL_NOT_FOUND", answered, office, "0" * 32)
+    park(office)
+    refused("APPROVAL_NOT_FOUND", answered, office, "zz")
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+def soon(lab, **options):
+    """Answer the next request that is filed, from another thread."""
+
+    def work():
+        while True:
+            try:
+                with queue(lab.state) as waiting:
+                    found = [each.id for each in waiting]
+            except DeedbookError:
+                found = []
+            if found:
+                return answered(lab, found[-1], **options)
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_call_that_waits_goes_on_with_the_answer(office, ran, way):
+    with office.session(wait=30) as session:
+        thread = soon(office)
+        if way == "sync":
+            result = session.call("pay", {"to": "bob"})
+        else:
+            result = asyncio.run(session.acall("pay", {"to": "bob"}))
+        thread.join()
+    assert (result, ran) == (Ok({"paid": "bob"}), [{"to": "bob"}])
+    assert office.types()[1:-1] == ["approval.requested", "approval.granted", "tool.call", "tool.result"]
+    assert [event.type for event in own(office) if event.type.startswith("approval.")] == [
+        "approval.requested", "approval.answered", "approval.used",
+    ]  # fmt: skip
+
+
+def test_call_that_waits_is_denied_by_a_refusal(office, ran):
+    with office.session(wait=30) as session:
+        thread = soon(office, approve=False, note="no")
+        result = session.call("pay", {"to": "bob"})
+        thread.join()
+    assert (result.error.code, ran) == ("APPROVAL_REFUSED", [])
+    assert office.types()[1:-1] == ["approval.requested", "approval.refused", "tool.denied"]
+
+
+def test_waiting_ends_and_the_request_stays(office, ran):
+    with office.session(wait=0.1) as session:
+        result = session.call("pay", {"to": "bob"})
+    assert result.error.code == "NEEDS_HUMAN"
+    identity = office.payload("approval.requested")["approval"]
+    answered(office, identity)
+    assert perform(office, identity) == Ok({"paid": "bob"})
+
+
+def test_request_expires_while_it_is_waited_for(office):
+    office.settings(approvals={"expires_s": 1})
+    with office.session(wait=30) as session:
+        result = session.call("pay", {"to": "bob"})
+    assert result.error.code == "APPROVAL_EXPIRED"
+    assert "approval.expired" in office.types()
+
+
+def test_event_loop_is_free_while_a_call_waits(office):
+    ticks = []
+
+    async def both(session):
+        waiting = asyncio.ensure_future(session.acall("pay", {"to": "bob"}))
+        while not waiting.done():
+            ticks.append(1)
+            await asyncio.sleep(0.01)
+        return await waiting
+
+    with office.session(wait=0.5) as session:
+        asyncio.run(both(session))
+    assert len(ticks) > 5
+
+
+def test_task_that_is_cancelled_while_it_waits_withdraws(office):
+    async def cancelled(session):
+        waiting = asyncio.ensure_future(session.acall("pay", {"to": "bob"}))
+        await asyncio.sleep(0.4)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    with office.session(wait=30) as session:
+        asyncio.run(cancelled(session))
+    assert "approval.withdrawn" in office.types()
+    identity = office.payload("approval.requested")["approval"]
+    refused("APPROVAL_WITHDRAWN", answered, office, identity)
+
+
+def test_interrupt_while_it_waits_withdraws(office):
+    with office.session(wait=30) as session:
+        timer = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.call("pay", {"to": "bob"})
+    assert office.types()[1:-1] == ["approval.requested", "approval.withdrawn", "tool.denied"]
+    assert office.payload("tool.denied")["code"] == "CANCELLED"
+
+
+def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):
+    """Somebody runs what somebody else waits for: one of both performs it."""
+    with office.session(wait=30) as session:
+        results = []
+
+        def race():
+            soon(office).join()
+            with queue(office.state) as waiting:
+                (pending,) = waiting
+            try:
+                results.append(perform(office, pending.id))
+            except DeedbookError as problem:
+                results.append(problem.error.code)
+
+        thread = threading.Thread(target=race)
+        thread.start()
+        results.append(session.call("pay", {"to": "bob"}))
+        thread.join()
+    assert len(ran) == 1
+    assert sum(isinstance(result, Ok) for result in results) == 1
+
+
+# --- what an auditor finds --------------------------------------------------------------------------------------------
+
+
+def test_session_that_died_while_it_waited_is_closed_as_one_that_needs_a_person(office):
+    from deedbook.kernel import close_session, read_workspace
+
+    with office.kernel() as kernel:
+        begun = kernel.session(wait=0)
+        session = begun.value
+        session.call("pay", {"to": "bob"})
+        session.ledger.close()  # as the death of the process does
+        close_session(read_workspace(office.path), session.id)
+    assert office.events(session)[-1].payload["reason"].startswith("NEEDS_HUMAN")
+
+
+def test_secret_in_the_arguments_is_in_no_record_and_such_a_call_is_not_performed_later(office, ran, monkeypatch):
+    monkeypatch.setenv("PAY_TOKEN", "s3cr3t-of-the-office")
+    office.settings(secrets={"token": {"env": "PAY_TOKEN"}})
+    identity = park(office, {"to": "s3cr3t-of-the-office"})
+    answered(office, identity)
+    refused("APPROVAL_INCOMPLETE", perform, office, identity)
+    assert ran == []
+    for place in office.state.rglob("*"):
+        assert not place.is_file() or b"s3cr3t-of-the-office" not in place.read_bytes()
+
+
+def test_several_who_answer_at_once_end_in_one_answer(office):
+    identity, codes = park(office), []
+
+    def work(word):
+        try:
+            answered(office, identity, approve=word)
+            codes.append("first")
+        except DeedbookError as problem:
+            codes.append(problem.error.code)
+
+    threads = [threading.Thread(target=work, args=(number % 2 == 0,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == ["APPROVAL_ANSWERED"] * 7 + ["first"]
+    assert sum(event.type == "approval.answered" for event in own(office)) == 1
