@@ -1,0 +1,104 @@
+"""Approvals as people use them: real processes, real keys, real deaths."""
+
+import json
+import stat
+
+import pytest
+from commandline import Place, ended, until
+
+KILLER = """
+import os, signal
+from deedbook import HandlerSpec
+class Plugin:
+    spec = HandlerSpec(effects="write")
+    def __init__(self, settings, host): pass
+    def __call__(self, args, ctx):
+        with open("tried", "a") as file:
+            file.write("x")
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def desk(tmp_path):
+    """Give a workspace in which echo needs a person, and ada has a key."""
+    place = Place(tmp_path / "workspace")
+    place.env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    settings = {
+        "schema_version": "v1",
+        "principals": {"ada": {"key": "ada.pub", "roles": ["approver"]}},
+        "abilities": {"echo": {"summary": "Echo.", "handler": {"tool": "echo"}, "tags": ["approval-gate"]}},
+    }
+    place.system("deedbook.yaml", json.dumps(settings))
+    place.run("keys", "new", "ada", "--out", ".system/ada.pub", status=0)
+    return place
+
+
+def parked(place, ability="echo", args='{"text":"hi"}'):
+    told = place.run("call", ability, "--args", args, "--json", status=3).fits("output_call_v1")
+    return told["denied"][0]["approval"]
+
+
+def test_key_is_private_and_is_not_made_twice(desk, tmp_path):
+    key = tmp_path / "config/deedbook/keys/ada"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    assert "[KEY_REFUSED]" in desk.run("keys", "new", "ada", status=1).err
+    key.chmod(0o640)
+    assert "0640" in desk.run("keys", "show", "ada", status=1).err
+    key.chmod(0o600)
+    (key.parent / "eve").symlink_to(key)
+    assert "[KEY_REFUSED]" in desk.run("keys", "show", "eve", status=1).err
+    assert "PRIVATE+KEY" not in desk.run("keys", "show", "ada", status=0).out
+
+
+def test_every_reading_command_has_its_schema(desk):
+    identity = parked(desk)
+    desk.run("approvals", "list", "--json", status=0).fits("output_approvals_v1")
+    desk.run("approvals", "show", identity, "--json", status=0).fits("output_approval_v1")
+    desk.run("approvals", "approve", identity, "--json", status=0).fits("output_answer_v1")
+    desk.run("approvals", "show", identity[:8], "--json", status=0).fits("output_approval_v1")
+    desk.run("keys", "show", "--json", status=0).fits("output_keys_v1")
+    desk.run("approvals", "run", identity, "--json", status=0).fits("output_call_v1")
+    desk.run("verify", status=0)
+
+
+def test_of_eight_who_run_it_at_once_one_does(desk):
+    identity = parked(desk)
+    desk.run("approvals", "approve", identity, status=0)
+    ran = [ended(process) for process in [desk.start("approvals", "run", identity) for _ in range(8)]]
+    assert sorted(each.status for each in ran) == [0, *[1] * 7]
+    assert sum("[APPROVAL_USED]" in each.err for each in ran) == 7
+    desk.run("verify", status=0)
+
+
+def test_call_in_a_process_that_waits_goes_on(desk):
+    process = desk.start("call", "echo", "--args", '{"text":"hi"}', "--wait", "50")
+    until(lambda: "waiting" in desk.run("approvals", "list").out)
+    desk.run("approvals", "approve", "last", status=0)
+    assert json.loads(ended(process).out) == {"text": "hi"}
+
+
+def test_process_that_dies_in_the_effect_has_used_the_approval_up(desk):
+    desk.offer("tools", "killer", KILLER)
+    desk.system(
+        "registry/low-level/kill.yaml",
+        """\
+        schema_version: v1
+        id: kill
+        summary: Die.
+        handler: {tool: killer}
+        tags: [approval-gate]
+        """,
+    )
+    identity = parked(desk, "kill", "{}")
+    desk.run("approvals", "approve", identity, status=0)
+    assert ended(desk.start("approvals", "run", identity)).status == -9
+    assert "[APPROVAL_USED]" in desk.run("approvals", "run", identity, status=1).err
+    assert (desk.path / "tried").read_text() == "x"
+    (died,) = [
+        each["id"]
+        for each in json.loads(desk.run("sessions", "--json").out)["sessions"]
+        if each["state"] == "interrupted"
+    ]
+    assert "1 open call is unknown" in desk.run("sessions", "close", died, status=0).err
