@@ -191,8 +191,8 @@ def test_plugin_installed_in_place_is_read_anew_each_time(tmp_path, parsed):
 def test_file_that_came_while_sources_were_read_is_noticed_by_the_next_start(shop, monkeypatch):
     original = kernel.load_workspace
 
-    def load(root):
-        loaded = original(root)
+    def load(root, **options):
+        loaded = original(root, **options)
         shop.policy("late", "rules: []\nmatch: {}\n")
         return loaded
 
