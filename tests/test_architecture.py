@@ -93,6 +93,7 @@ FLOORS = (
         "linker": "from names in YAML to loaded plugins and compiled schemas, every fault collected",
         "lockfile": "`.system/deedbook.lock`: read strictly, written so that people can compare versions",
         "narrowing": "whether a schema in YAML narrows the plugin's, or widens it: each widening with a witness",
+        "drafts": "beginning a plugin: a whole distribution, from the kernel's templates",
         "starter": "beginning a workspace: one file, or the whole starter",
         "scripts": "hooks that are scripts, as YAML declares them, and which files of the workspace these are",
         "site": "where a workspace is, and what of its settings all records and files are under",

@@ -12,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from . import contracts
 from .errors import SourceError, fault
 from .plugins import GROUPS
 from .schema import data_folder
@@ -19,6 +20,7 @@ from .schema import data_folder
 NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """What a plugin may be called: lower-case words, with a hyphen between two."""
 _LONGEST: Final = 60
+_TAKEN: Final = ("Iterator",)
 _ENDING: Final = ".tmpl"
 _ABOUT: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -81,7 +83,7 @@ def begin(kind: str, name: str, into: Path) -> Draft:
 
 def _check(kind: str, name: str) -> None:
     if not NAME.fullmatch(name) or len(name) > _LONGEST:
-        why = f"{name!r} is no name for a plugin: lower-case letters and digits in words joined by -, such as word-count"
+        why = f"{name!r} is no name for a plugin; use lower-case words joined by hyphens, such as word-count"
         raise SourceError(fault("USAGE", why))
     if name.startswith(("deedbook-", f"{kind}-")):
         why = f"leave the beginning out: the distribution becomes deedbook-{kind}-{_bare(kind, name)}"
@@ -96,7 +98,8 @@ def _words(kind: str, name: str) -> dict[str, str]:
     """Return what the templates' names stand for."""
     module = f"deedbook_{kind}_{name.replace('-', '_')}"
     made = "".join(word.capitalize() for word in name.split("-"))
-    made = f"{made}Plugin" if keyword.iskeyword(made) else made
+    if keyword.iskeyword(made) or hasattr(contracts, made) or made in _TAKEN:
+        made = f"{made}Plugin"
     return {
         "name": name,
         "kind": kind,

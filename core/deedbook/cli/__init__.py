@@ -28,7 +28,7 @@ INTERRUPTED: Final = 130
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "init": "Begin a workspace: one file, or the whole starter.",
-        "new": "Begin a plugin of your own: `new plugin NAME --kind tool`.",
+        "new": "Begin a plugin of your own: `new plugin`.",
         "run": "Take a request through hooks, skill and roles to an answer.",
         "call": "Use one ability through the door, in a session of its own.",
         "abilities": "List what the workspace declares.",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from deedbook.locks import Opened
 
 _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
+KINDS: Final = ("tool", "provider", "flow", "hook", "policy", "skill", "pack")
+"""The kinds of plugins."""
 
 
 @attrs.define

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from .common import Suggesting, shown
+from .common import KINDS, Suggesting, shown
 from .output import message, say
-from .plugins import KINDS
 
 
 @click.group("new", cls=Suggesting)

@@ -4,14 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import Asked, json_option
+from .common import KINDS, Asked, json_option
 from .output import as_json, complain, say, table
 
 if TYPE_CHECKING:
     from deedbook.declarations import Workspace
     from deedbook.plugins import Catalogue
-
-KINDS = ("tool", "provider", "flow", "hook", "policy", "skill", "pack")
 
 
 @click.command("plugins")
