@@ -361,15 +361,19 @@ def test_readme_plugin_is_built_installed_and_called(workspace, tmp_path_factory
     shell.check(console)
 
 
-def test_readme_smallest_workspace_works(tmp_path):
-    settings, program, *more = section("The smallest useful workspace")
-    (tmp_path / ".system").mkdir()
-    (tmp_path / ".system" / "deedbook.yaml").write_text(settings.text, encoding="utf-8")
-    (tmp_path / "notes.md").write_text("three short words\n", encoding="utf-8")
-    (tmp_path / "agent.py").write_text(program.text, encoding="utf-8")
+def test_readme_first_hour_works_in_an_empty_folder(tmp_path):
+    begin, settings, *more = section("The first hour")
+    (program,) = (block for block in more if block.language == "python")
     shell = Shell(tmp_path)
+    shell.check(begin)
+    place = re.fullmatch(r"# (\.system/\S+)", settings.first)[1]
+    (tmp_path / place).write_text(settings.text, encoding="utf-8")
+    (tmp_path / "agent.py").write_text(program.text, encoding="utf-8")
     for block in more:
-        shell.check(block)
+        if block.language == "console":
+            shell.check(block)
+    prints = re.search(r"^ +# prints (.*)$", program.text, re.MULTILINE)
+    shell.run("python agent.py", [prints[1]])
 
 
 @pytest.mark.parametrize("page", PLAYED, ids=named)
