@@ -29,6 +29,7 @@ from .lockfile import LOCK, Lock, here
 from .plugins import Catalogue
 from .schema import Schemas, data_folder
 from .site import Site
+from .supervisor import System
 from .verify import verify_file
 
 Level = Literal["ok", "note", "fault"]
@@ -248,6 +249,6 @@ def _kernel() -> Iterator[Check]:
     allowed = limit.exists() and limit.read_text(encoding="ascii").strip() != "0"
     said = "user namespaces are allowed" if allowed else "user namespaces are not allowed"
     yield Check("kernel", "ok" if allowed else "note", said)
-    modules = Path("/sys/kernel/security/lsm")
-    found = "landlock" in modules.read_text(encoding="ascii") if modules.exists() else False
-    yield Check("kernel", "ok" if found else "note", f"Landlock is {'there' if found else 'not seen'}")
+    scoped = System().scopes()
+    said = "keeps programs from signalling or inspecting others (Landlock)" if scoped else "cannot scope signals"
+    yield Check("kernel", "ok" if scoped else "note", f"Linux {said}")
