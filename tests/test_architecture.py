@@ -21,6 +21,7 @@ FLOORS = (
     ("words", {
         "contracts": "the whole plugin contract: what plugins declare, are given and answer",
         "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
+        "loops": "event loops: a coroutine run from plain code, plain code run beside a loop",
         "paths": "what a path beneath a root may look like, and how it is shown in messages",
         "supervisor": "the process that starts a program, and kills all that it leaves behind",
         "terminal": "text that is safe to print, whoever wrote it",

@@ -14,7 +14,8 @@ from parts import still, ticket
 
 from deedbook.contracts import Failed, Json
 from deedbook.errors import DomainError, fault
-from deedbook.handlers import Interrupted, Outcome, Ticket, aperform, off_loop, perform, run_coroutine
+from deedbook.handlers import Interrupted, Outcome, Ticket, aperform, perform
+from deedbook.loops import off_loop, run_coroutine
 
 FOREVER = 3600
 

@@ -13,7 +13,6 @@ through `Door.before` and `Door.after`. The nine steps:
 9. validate what the caller sees.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -39,7 +38,7 @@ from .errors import (
 )
 from .events import Entry
 from .gates import Asked, BoundGate, Clock, answer, merge, refusal
-from .handlers import Interrupted, Outcome, Ticket, aperform, off_loop, perform
+from .handlers import Interrupted, Outcome, Ticket, aperform, perform
 from .hearing import Hearing, Opened
 from .judge import Circumstances, Verdict, judge, make_call
 from .ledger import Ledger
@@ -121,6 +120,8 @@ class Door:
 
         Who is cancelled meanwhile gets no ticket, so what was opened for them is closed as ``cancelled``.
         """
+        from .loops import off_loop
+
         declared = self.bindings.declared(ability)
         opened: list[Any] = []
         try:
@@ -130,7 +131,7 @@ class Door:
                 opened.append(self._begin(caller, ability, args, cause))
             if isinstance(opened[0], Parked):
                 await self.hearing.await_answer(opened.pop(), opened)
-        except asyncio.CancelledError:
+        except BaseException:
             self._cancel(opened)
             raise
         made: Result[Ticket] = opened[0]
@@ -271,7 +272,11 @@ class Door:
         except Interrupted as stop:
             self.after(ticket, stop.outcome)
             raise stop.cause from None
-        return await off_loop(self.after, ticket, outcome) if self._always else self.after(ticket, outcome)
+        if not self._always:
+            return self.after(ticket, outcome)
+        from .loops import off_loop
+
+        return await off_loop(self.after, ticket, outcome)
 
     # --- steps 7 to 9 -------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ Whatever happens here is in the session's ledger: asked, granted, refused, expir
 time the call is denied as one that needs a person, and the request stays in the queue, where it can be performed later.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -16,7 +15,7 @@ from .bindings import Bound, Caller
 from .errors import ApprovalError, DeedbookError, DomainError, Err, LedgerError, Result, fault
 from .events import Entry
 from .gates import Clock
-from .handlers import Ticket, off_loop
+from .handlers import Ticket
 from .judge import Verdict
 from .ledger import Ledger
 from .parking import Grant, Parked, Parking
@@ -77,6 +76,10 @@ class Hearing:
 
     async def await_answer(self, parked: Parked, ended: list[Result[Ticket]]) -> None:
         """Do what `wait` does without blocking the loop; what it comes to is added to *ended*, also when cancelled."""
+        from asyncio import sleep
+
+        from .loops import off_loop
+
         waiting = self._waiting(parked)
 
         def step() -> float | None:
@@ -89,7 +92,7 @@ class Hearing:
         try:
             pause = await off_loop(step)
             while pause is not None:
-                await asyncio.sleep(pause)
+                await sleep(pause)
                 pause = await off_loop(step)
         finally:
             waiting.close()

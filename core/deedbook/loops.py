@@ -1,0 +1,97 @@
+"""Event loops: a coroutine run from plain code, and plain code run beside a loop.
+
+A module of its own, imported when somebody waits: importing `asyncio` takes as long as a fifth of the kernel.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class TimedOut(Exception):  # noqa: N818 - it says what became of a call
+    """The limit was reached; a `TimeoutError` may be the handler's own."""
+
+
+async def within(made: Awaitable[T], seconds: float | None) -> T:
+    """Await *made* for at most *seconds* (``None``: as long as it takes); raises `TimedOut`."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await made
+    except TimeoutError:
+        if limit.expired():
+            raise TimedOut from None
+        raise
+
+
+def is_cancelled(problem: BaseException) -> bool:
+    """Say whether a task was cancelled."""
+    return isinstance(problem, asyncio.CancelledError)
+
+
+def is_cancelling(problem: BaseException) -> bool:
+    """Say whether somebody wants the task around the call to end; else a handler lost a task of its own."""
+    if not is_cancelled(problem):
+        return False
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def run_coroutine(made: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end from plain code, also where this thread's event loop is busy calling us."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(made)
+    return _in_thread(made)
+
+
+def _in_thread(made: Coroutine[Any, Any, T]) -> T:
+    """Run *made* on a loop of another thread and wait; an interrupt cancels it, and then waits for its end."""
+    done: Future[T] = Future()
+    task: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+
+    async def main() -> T:
+        task.set_result((asyncio.get_running_loop(), asyncio.ensure_future(made)))
+        return await task.result()[1]
+
+    def run() -> None:
+        try:
+            done.set_result(asyncio.run(main()))
+        except BaseException as problem:  # noqa: BLE001 - carried over to the caller's thread
+            done.set_exception(problem)
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="deedbook-handler", daemon=True)
+    try:
+        thread.start()
+        return done.result()
+    except KeyboardInterrupt:
+        if thread.ident is not None and not done.done():
+            loop, running = task.result()
+            with suppress(RuntimeError):  # closed by now: it has ended by itself
+                loop.call_soon_threadsafe(running.cancel)
+            done.exception()
+        raise
+
+
+async def off_loop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run blocking code beside the event loop; a cancellation waits for its end, so that nothing is half done."""
+    task = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    stop: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as again:
+            stop = stop or again
+    if stop is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # else Python warns that nobody looked
+    raise stop
