@@ -104,6 +104,7 @@ FLOORS = (
     ("entries", {
         "verify": "the independent reader: bytes and structure; knows the format and not the writer",
         "abilities": "what a charter says of each ability and each model",
+        "charter": "one frozen, content-addressed document of all that is in force",
         "changes": "what became looser or tighter between two charters; pure",
         "guards": "what a charter says of each hook and policy",
         "activation": "what settings put into force of what is installed: packs, and the loaders of skills",
@@ -113,7 +114,7 @@ FLOORS = (
         "skills": "what a charter says of each skill: every loader asked, each answer checked",
     }),
     ("charter", {
-        "charter": "sources x plugins to one frozen, content-addressed document of all that is in force",
+        "compiler": "sources x plugins to a charter, every fault collected",
         "workspace": "a workspace's files read whole, and its packs: every fault of every file at once",
     }),
     ("bindings", {

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deedbook import canonical, linker
-from deedbook.charter import Charter, compile_charter
+from deedbook.charter import Charter
+from deedbook.compiler import compile_charter
 from deedbook.contracts import Declared, Failed, GateSpec, HandlerSpec, Skill
 from deedbook.errors import BindingError, DeedbookError, IntakeError
 from deedbook.workspace import load_workspace

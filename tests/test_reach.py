@@ -66,7 +66,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert users == {"door", "hearing", "records", "runs", "session"}
     assert _taken("door", "handlers") >= {"perform", "aperform"}
     for module in users - {"door"}:
-        assert _taken(module, "handlers") <= {"Outcome", "Ticket", "off_loop"}
+        assert _taken(module, "handlers") <= {"Outcome", "Ticket"}
 
 
 def _siblings(tree):

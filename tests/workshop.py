@@ -8,7 +8,7 @@ from types import ModuleType
 import importlib_metadata
 
 from deedbook.bindings import freeze
-from deedbook.charter import compile_charter
+from deedbook.compiler import compile_charter
 from deedbook.contracts import ALLOW, GateSpec, HandlerSpec, hookimpl
 from deedbook.errors import BindingError
 from deedbook.files import Folder

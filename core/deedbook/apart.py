@@ -30,11 +30,6 @@ MOST: Final = 32 * LIMIT
 _SCRIPT: Final = 4 * LIMIT
 
 
-def is_apart(entry: Mapping[str, Any]) -> bool:
-    """Say whether a hook of the charter is asked in a process of its own."""
-    return bool(entry.get("isolation") == "worker")
-
-
 def apart(entry: Mapping[str, Any], plugins: Mapping[str, Any], host: Host) -> Callable[..., Decision]:
     """Return what asks such a hook; nothing is started yet. Raises `BindingError`."""
     if not isinstance(host, WorkspaceHost) or host.workers is None:

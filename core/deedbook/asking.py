@@ -14,6 +14,11 @@ MOST: Final = 32
 """How many threads may answer for one hook at a time."""
 
 
+def is_apart(entry: Mapping[str, Any]) -> bool:
+    """Say whether a hook of the charter is asked in a process of its own."""
+    return bool(entry.get("isolation") == "worker")
+
+
 def is_elsewhere(entry: Mapping[str, Any]) -> bool:
     """Say whether a hook or policy of the charter is asked elsewhere than on the calling thread."""
     return "isolation" in entry and entry["isolation"] != "inline"

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from . import canonical
-from .apart import apart, is_apart
-from .asking import asked, identity, is_elsewhere, placed
+from .asking import asked, identity, is_apart, is_elsewhere, placed
 from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Persona, Scope, Words, no_persona, words
 from .charter import Charter
 from .completions import Completion, CompletionSchema
@@ -193,6 +192,8 @@ class _Freezer:
         entry, event = fitting.entry, fitting.entry["event"]
         may = EVENTS[event].may | (EVENTS[event].rewriter if entry["rewrites"] else frozenset())
         if is_apart(entry):  # its process is killed at its limit, and needs none here
+            from .apart import apart
+
             self._keep(event, fitting, apart(entry, self.document["plugins"], self.host), may, inf)
             return
         linked, made = self._make(entry)

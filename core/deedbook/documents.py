@@ -62,9 +62,7 @@ _UNCLEAR: Final = re.compile(
 )
 _WORD: Final = re.compile(r"[A-Za-z0-9_]+|[^\s]")
 # Characters on which YAML 1.1 and 1.2 readers disagree (they end a line in one of them), or that YAML does not admit.
-_UNPRINTABLE: Final = re.compile(
-    r"[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
-)
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 @attrs.frozen

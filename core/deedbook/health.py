@@ -19,7 +19,8 @@ from typing import Final, Literal
 import attrs
 
 from .bindings import freeze
-from .charter import Charter, compile_charter
+from .charter import Charter
+from .compiler import compile_charter
 from .declarations import Workspace
 from .errors import DeedbookError, describe
 from .files import Folder

@@ -7,15 +7,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
 from . import canonical, inventory
 from .bindings import Bindings, freeze
-from .charter import compile_charter
 from .contracts import Json, Object, Principal
-from .declarations import Workspace
 from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
 from .events import SESSION_ID, Entry, label, new_id
 from .files import Folder
@@ -24,18 +22,19 @@ from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
 from .locks import Opened, enforce, kept_charter, open_charter
 from .parking import Parking
-from .personas import read_persona
 from .plugins import Catalogue, discover
 from .reader import is_empty, read
 from .recovery import close_interrupted, discard, refuse_cut
 from .schema import Schemas, data_folder, suggest
 from .sealed import Sealer
 from .session import Session
-from .site import Site
+from .site import Site, told_state
 from .sources import SYSTEM, find_workspace
 from .store import Start, Store
 from .workers import Workers
-from .workspace import load_workspace, told_state
+
+if TYPE_CHECKING:
+    from .declarations import Workspace
 
 VERSION: Final = "0.1.0"
 LOCAL: Final = Principal("local", "cli")
@@ -197,9 +196,15 @@ def _made(
     secrets = site.secret_values()
     workers = held.enter_context(Workers(private=any(secrets.values())))
     host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers)
-    persona = partial(read_persona, root, catalogue)
+    persona = partial(_persona, root, catalogue)
     bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily)
     return Kernel(site, opened, bindings, schemas, state, ledger, sealer, host, workers, held)
+
+
+def _persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, Any]) -> str:
+    from .personas import read_persona
+
+    return read_persona(root, catalogue, name, card)
 
 
 def _record(ledger: WorkspaceLedger, opened: Opened) -> None:
@@ -224,11 +229,13 @@ def declared_principal(document: Mapping[str, Any], name: str) -> Principal:
 
 
 @contextmanager
-def bound_for_judging(workspace: Workspace, catalogue: Catalogue | None = None) -> Iterator[Bindings]:
+def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None) -> Iterator[Bindings]:
     """Compile *workspace* and bind what judges its calls: no handler is constructed, nothing is written or locked.
 
     Raises `DeedbookError` with everything that is wrong.
     """
+    from .compiler import compile_charter
+
     found, site = catalogue or discover(), Site.of(workspace)
     with Folder.at(workspace.root) as root:
         charter = compile_charter(workspace, found, kernel=VERSION)
@@ -236,7 +243,7 @@ def bound_for_judging(workspace: Workspace, catalogue: Catalogue | None = None) 
         yield freeze(charter, found, host, Schemas.load(data_folder("schemas")), lazily=True, only_judging=True)
 
 
-def close_session(workspace: Workspace, identity: str) -> int:
+def close_session(workspace: "Workspace", identity: str) -> int:
     """End a session whose process died; return how many of its calls have an unknown outcome.
 
     Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody writes it, ``SESSION_ENDED`` if it has ended,
@@ -258,7 +265,7 @@ def close_session(workspace: Workspace, identity: str) -> int:
 
 
 @contextmanager
-def own_ledger(workspace: Workspace) -> Iterator[WorkspaceLedger]:
+def own_ledger(workspace: "Workspace") -> Iterator[WorkspaceLedger]:
     """Open the workspace's own ledger for writing, and nothing else; raises `DeedbookError`."""
     site = Site.of(workspace)
     with Folder.at(workspace.state, create=True) as state:
@@ -269,7 +276,7 @@ def own_ledger(workspace: Workspace) -> Iterator[WorkspaceLedger]:
             own.close()
 
 
-def discard_session(workspace: Workspace, identity: str) -> bool:
+def discard_session(workspace: "Workspace", identity: str) -> bool:
     """Remove the folder of a session that never began; return whether it is one, and change nothing if it is not.
 
     Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if the workspace ledger
@@ -299,13 +306,15 @@ def _folder_of(state: Folder, identity: str) -> Folder:
     raise LedgerError(fault("SESSION_NOT_FOUND", f"there is no session {identity!r}"))
 
 
-def read_workspace(path: str | Path, profile: str | None = None, catalogue: Catalogue | None = None) -> Workspace:
+def read_workspace(path: str | Path, profile: str | None = None, catalogue: Catalogue | None = None) -> "Workspace":
     """Read the workspace at or above *path*, under *profile* if one is given; raises `SourceError`."""
     return load_profile(find_workspace(Path(path)), profile, catalogue)
 
 
-def load_profile(root: Path, profile: str | None, catalogue: Catalogue | None = None) -> Workspace:
+def load_profile(root: Path, profile: str | None, catalogue: Catalogue | None = None) -> "Workspace":
     """Read the workspace at *root*, under *profile* if one is given; raises `SourceError` or `BindingError`."""
+    from .workspace import load_workspace
+
     workspace = load_workspace(root, catalogue=catalogue)
     if profile is None or profile == workspace.profile:
         return workspace

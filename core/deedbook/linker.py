@@ -5,16 +5,18 @@ Nothing is constructed here. Schemas are compiled once per digest, however many 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
 from . import canonical
 from .contracts import Object
-from .declarations import Source
 from .errors import BindingError, DeedbookError, DomainError, IntakeError, SchemaError, fault
 from .plugins import Catalogue, Offer, load
 from .schema import Validator, foreign, lint, suggest
+
+if TYPE_CHECKING:
+    from .declarations import Source
 
 Where: TypeAlias = Callable[[str], str]
 """From a JSON pointer into a value to the place where it is written."""
@@ -155,7 +157,7 @@ class Linker:
             self.faults.extend(attrs.evolve(each, place=each.place or place) for each in problem.errors)
 
 
-def at(source: Source, above: str = "") -> Where:
+def at(source: "Source", above: str = "") -> Where:
     """Return where the parts of a definition stand, as ``file:line:column``; looked up only for faults."""
     return lambda pointer: source.origin.place(above + pointer, key=True)
 

@@ -5,19 +5,21 @@ anew, and said. With ``lock: required`` the lock file decides: a change is refus
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from . import inventory
 from .changes import Difference, difference
-from .charter import FORMAT, Charter, compile_charter, unavailable
-from .declarations import Workspace
+from .charter import FORMAT, Charter
 from .errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from .files import Folder
 from .lockfile import LOCK, Lock, here
 from .plugins import Catalogue
 from .store import Start, Store
+
+if TYPE_CHECKING:
+    from .declarations import Workspace
 
 __all__ = ["LOCK", "Opened", "Store", "enforce", "here", "in_force", "kept_charter", "lock", "open_charter"]
 
@@ -32,7 +34,7 @@ class Opened:
 
 
 def open_charter(
-    workspace: Workspace,
+    workspace: "Workspace",
     catalogue: Catalogue,
     store: Store,
     root: Folder,
@@ -45,6 +47,8 @@ def open_charter(
     *record* is told of a change before the store remembers it, so that no crash loses it; it may be told twice. With
     ``lock: required`` a change is refused (`BindingError`, ``CHARTER_CHANGED``) until `lock`.
     """
+    from .compiler import compile_charter
+
     past = _Past.of(store, store.current())
     if workspace.lock == "required":
         charter = _pinned(workspace, catalogue, store, root, kernel)
@@ -92,12 +96,14 @@ def kept_charter(store: Store, start: Start, root: Folder, catalogue: Catalogue,
 
 
 def in_force(
-    digest: str, workspace: Workspace, catalogue: Catalogue, root: Folder, store: Store, kernel: str
+    digest: str, workspace: "Workspace", catalogue: Catalogue, root: Folder, store: Store, kernel: str
 ) -> Charter | None:
     """Return the charter kept under *digest* if *workspace* still comes to it; constructs no plugin.
 
     Raises `DeedbookError` where the sources do not compile, or what is kept are other bytes.
     """
+    from .compiler import compile_charter
+
     kept = store.find(digest)
     if kept is None or _is_fresh(kept, workspace, catalogue, root, kernel):
         return kept
@@ -106,13 +112,15 @@ def in_force(
 
 
 def lock(
-    workspace: Workspace, catalogue: Catalogue, store: Store, root: Folder, *, kernel: str, editable: bool = False
+    workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, *, kernel: str, editable: bool = False
 ) -> Opened:
     """Compile, pin in the lock file, and return what changed against the charter pinned before.
 
     With *editable*, distributions that are installed in place are named as such and accepted. The charter comes into
     force with the next start, which records it.
     """
+    from .compiler import compile_charter
+
     before = _before(root)
     charter = compile_charter(workspace, catalogue, kernel=kernel)
     if workspace.lock == "required" and not editable:
@@ -150,8 +158,10 @@ class _Past:
 # --- freshness --------------------------------------------------------------------------------------------------------
 
 
-def _is_fresh(kept: Charter, workspace: Workspace, catalogue: Catalogue, root: Folder, kernel: str) -> bool:
+def _is_fresh(kept: Charter, workspace: "Workspace", catalogue: Catalogue, root: Folder, kernel: str) -> bool:
     """Say whether compiling again would give *kept*: nothing that it was made from has changed."""
+    from .compiler import unavailable
+
     document = kept.document
     return (
         (document.get("format"), document.get("kernel")) == (FORMAT, kernel)
@@ -179,8 +189,10 @@ def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> b
     return entry["digest"] is not None and found == wanted
 
 
-def _pinned(workspace: Workspace, catalogue: Catalogue, store: Store, root: Folder, kernel: str) -> Charter:
+def _pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, kernel: str) -> Charter:
     """Return the charter that the lock pins, if the workspace comes to it; else raise with everything that differs."""
+    from .compiler import compile_charter
+
     pins = Lock.read(root)
     if pins is None:
         why = "lock: required, and nothing is pinned; run: deedbook lock"

@@ -10,7 +10,8 @@ from typing import Final, Literal
 
 import attrs
 
-from .charter import Charter, compile_charter
+from .charter import Charter
+from .compiler import compile_charter
 from .declarations import AbilitySource, Workspace
 from .errors import BindingError, DomainError, fault
 from .fitting import unasked, unguarded

@@ -3,12 +3,20 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from .declarations import Workspace
+from .errors import SourceError
+from .files import Folder
 from .sealed import Rules, Sealer
+from .sources import SYSTEM, load_yaml, read
+
+if TYPE_CHECKING:
+    from .declarations import Workspace
+
+SETTINGS: Final = f"{SYSTEM}/deedbook.yaml"
+STATE: Final = ".deedbook"
 
 
 @attrs.frozen
@@ -25,7 +33,7 @@ class Site:
     file_roots: tuple[str, ...]
 
     @classmethod
-    def of(cls, workspace: Workspace) -> "Site":
+    def of(cls, workspace: "Workspace") -> "Site":
         """Return the site of a workspace that was read."""
         return cls(workspace.root, workspace.state, workspace.secrets, workspace.seal, workspace.file_roots)
 
@@ -53,3 +61,18 @@ class Site:
         """Return what every ledger of the workspace seals and scrubs."""
         secrets = {name: value for name, value in self.secret_values().items() if value}
         return Sealer(Rules.parse(list(self.seal)), secrets)
+
+
+def told_state(folder: Folder, root: Path) -> Path | None:
+    """Return the state folder of the workspace at *root* without reading more than has to be; ``None`` if unknown."""
+    try:
+        raw = read(folder, SETTINGS)
+        said: Any = load_yaml(folder, SETTINGS).value if b"state" in raw else {}
+        return state_at(root, said.get("state", STATE))
+    except (SourceError, AttributeError, TypeError, RuntimeError):
+        return None
+
+
+def state_at(root: Path, said: str) -> Path:
+    """Return the folder that settings *said* is the state of the workspace at *root*."""
+    return Path(os.path.normpath(root / Path(said).expanduser()))

@@ -36,7 +36,8 @@ from .lifecycle import ALIASES
 from .personas import CARD, Personas
 from .plugins import Catalogue
 from .schema import Schemas, data_folder, suggest
-from .sources import SYSTEM, TESTS, entries, load_yaml, public_key, read
+from .site import SETTINGS, STATE, state_at
+from .sources import SYSTEM, TESTS, entries, public_key
 from .trees import Reading, Tree
 
 __all__ = [
@@ -52,13 +53,10 @@ __all__ = [
     "Workspace",
     "load_workspace",
     "survey_workspace",
-    "told_state",
 ]
 
 S = TypeVar("S", bound=Source)
 
-SETTINGS: Final = f"{SYSTEM}/deedbook.yaml"
-STATE: Final = ".deedbook"
 SKILLS: Final = f"{SYSTEM}/skills"
 AGENTS: Final = "agents"
 
@@ -104,20 +102,6 @@ def survey_workspace(
     with folder:
         loader = _Loader(here, folder, schemas or Schemas.load(data_folder("schemas")), catalogue)
         return loader.load(), loader.reading.faults
-
-
-def told_state(folder: Folder, root: Path) -> Path | None:
-    """Return the state folder of the workspace at *root* without reading more than has to be; ``None`` if unknown."""
-    try:
-        raw = read(folder, SETTINGS)
-        said: Any = load_yaml(folder, SETTINGS).value if b"state" in raw else {}
-        return _state_at(root, said.get("state", STATE))
-    except (SourceError, AttributeError, TypeError, RuntimeError):
-        return None
-
-
-def _state_at(root: Path, said: str) -> Path:
-    return Path(os.path.normpath(root / Path(said).expanduser()))
 
 
 class _Loader:
@@ -307,7 +291,7 @@ class _Loader:
 
     def _state(self, said: str) -> Path:
         try:
-            state = _state_at(self.root, said)
+            state = state_at(self.root, said)
         except RuntimeError:
             state = self.root
         if self._settings and (state == self.root or state.is_relative_to(self.root / SYSTEM)):
