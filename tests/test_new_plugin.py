@@ -215,6 +215,16 @@ def test_page_shows_what_is_written(made):
     assert f"deedbook new plugin {made.name} --kind {made.kind}" in page.read_text(encoding="utf-8")
 
 
+SIGNATURES = {
+    "tool": {"HandlerSpec", "Handler"},
+    "provider": {"HandlerSpec", "Handler"},
+    "flow": {"HandlerSpec", "Run", "Agent"},
+    "hook": {"GateSpec", "Decision"},
+    "policy": {"GateSpec", "Gate"},
+    "skill": {"GateSpec", "Skills", "Skill"},
+}
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pack"])
 def test_page_has_the_exact_signature(kind):
     page = PAGES / f"{kind}.md"
@@ -222,7 +232,7 @@ def test_page_has_the_exact_signature(kind):
         "\n".join(block.text for block in blocks(page) if "class " in block.first or "@" in block.first)
     )
     known = definitions((ROOT / "core/deedbook/contracts.py").read_text(encoding="utf-8"))
-    assert shown
+    assert shown.keys() >= SIGNATURES[kind]
     assert shown == {name: known[name] for name in shown}
 
 
