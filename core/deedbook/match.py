@@ -9,6 +9,7 @@ two ways, a match that *allows* wants all of it to fit; every other match guards
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -74,7 +75,11 @@ SCHEMA: Final[dict[str, Any]] = {
 }
 """The JSON Schema of a match, draft 2020-12, to be put where a workspace file holds one."""
 
-_SHAPE: Final = jsonschema_rs.Draft202012Validator(SCHEMA)
+
+@cache
+def _shape() -> jsonschema_rs.Draft202012Validator:
+    """Return `SCHEMA`, compiled at the first match."""
+    return jsonschema_rs.Draft202012Validator(SCHEMA)
 
 
 @attrs.frozen
@@ -223,7 +228,7 @@ def _problems(body: Any, at: Steps) -> Iterator[Violation]:
     except IntakeError as refused:
         yield violation(at, f"is not JSON: {refused.error.message}")
         return
-    shape = [each for error in _SHAPE.iter_errors(body) for each in _explain(error, at)]
+    shape = [each for error in _shape().iter_errors(body) for each in _explain(error, at)]
     yield from shape or _contradictions(body, at)
 
 

@@ -6,6 +6,7 @@ The folder is a cache: what is read from it is checked by digest, or used only t
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 import attrs
@@ -14,7 +15,7 @@ from . import canonical
 from .charter import Charter
 from .errors import BindingError, FileRefused, IntakeError, fault
 from .files import Folder
-from .schema import foreign
+from .schema import Validator, foreign
 
 _MAX_BYTES: Final = 256 * 1024 * 1024
 _LOSSLESS: Final = "surrogateescape"  # a skill that no loader reads may be any bytes
@@ -25,20 +26,25 @@ _IS_DIGEST: Final = re.compile("[0-9a-f]{64}").fullmatch
 
 
 _NAMES: Final = {"type": "array", "items": {"type": "string"}}
-_START: Final = foreign(
-    {
-        "type": "object",
-        "required": ["charter", "folders", "listing", "secrets"],
-        "properties": {
-            "charter": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-            "folders": _NAMES,
-            "listing": {"type": "string"},
-            "secrets": _NAMES,
+
+
+@cache
+def _start() -> Validator:
+    """Return the shape of one start, compiled at the first."""
+    return foreign(
+        {
+            "type": "object",
+            "required": ["charter", "folders", "listing", "secrets"],
+            "properties": {
+                "charter": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+                "folders": _NAMES,
+                "listing": {"type": "string"},
+                "secrets": _NAMES,
+            },
+            "additionalProperties": False,
         },
-        "additionalProperties": False,
-    },
-    place=_STARTS,
-)
+        place=_STARTS,
+    )
 
 
 @attrs.frozen
@@ -111,7 +117,7 @@ class Store:
     def start(self, profile: str) -> Start | None:
         """Return what the last start under *profile* (``""``: the workspace's own) found, if that can be told."""
         found: Any = self._starts().get(profile)
-        if not _START.valid(found):
+        if not _start().valid(found):
             return None
         return Start(found["charter"], tuple(found["folders"]), found["listing"], tuple(found["secrets"]))
 
