@@ -7,7 +7,6 @@ format, a ``$ref`` that leads out of the document, a keyword whose value has the
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
@@ -66,6 +65,8 @@ def _step(step: str | int) -> str:
 
 def suggest(name: str, names: Iterable[str]) -> str:
     """Return ``; did you mean "…"?`` with the nearest of *names*, or nothing where none is near."""
+    from difflib import get_close_matches
+
     near = get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f'; did you mean "{near[0]}"?' if near else ""
 
