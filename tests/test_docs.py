@@ -34,6 +34,8 @@ EXAMPLES = sorted(ROOT.glob("examples/**/README.md"))
 """Their blocks are run by a test of their own."""
 PLAYED = [DOCS / "changing-policy.md", DOCS / "skills.md"]
 """Pages whose console blocks are run from the first to the last, in a copy of the starter."""
+OWN = [DOCS / "secrets-and-principals.md"]
+"""Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`."""
 EXITS = {code.exit for code in CODES.values()}
 CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")
 
@@ -384,10 +386,23 @@ def test_page_shows_what_its_commands_print(workspace, page):
             shell.check(block)
 
 
+@pytest.mark.parametrize("page", OWN, ids=named)
+def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page):
+    for block in blocks(page):
+        place = re.fullmatch(r"# (\.system/\S+)", block.first)
+        if place:
+            (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / place[1]).write_text(block.text, encoding="utf-8")
+    shell = Shell(tmp_path)
+    for block in blocks(page):
+        if block.language == "console":
+            shell.check(block)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_blocks_are_shown_in_a_language_that_is_tested(page):
     """A console block on another page would be run by nobody."""
-    run = {"console"} if page in (README, *PLAYED) else set()
+    run = {"console"} if page in (README, *PLAYED, *OWN) else set()
     allowed = {"", "python", "toml", "yaml"} | (run if page == README else run | {"json", "markdown", "js"})
     assert {block.language for block in blocks(page)} <= allowed
     for block in blocks(page):

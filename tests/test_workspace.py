@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from deedbook import match, rules
 from deedbook.documents import parse_yaml
 from deedbook.errors import SourceError
+from deedbook.notes import SigningKey
 from deedbook.schema import Schemas, data_folder, lint
 from deedbook.workspace import load_workspace
 
@@ -517,9 +518,10 @@ def examples():
 def test_the_examples_of_the_page_make_a_workspace(tmp_path, schemas):
     for path, body in examples().items():
         put(tmp_path, path, body)
+    put(tmp_path, ".system/ada.pub", f"{SigningKey.generate('ada').public}\n")
     found = load_workspace(tmp_path, schemas)
     assert (set(found.policies), set(found.hooks), set(found.abilities)) == ({"baseline"}, {"redact"}, {"file-write"})
-    assert set(found.digests) == set(examples())
+    assert set(found.digests) == {*examples(), ".system/ada.pub"}
 
 
 def test_the_messages_of_the_page_are_what_is_said(workspace):

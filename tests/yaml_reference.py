@@ -15,6 +15,7 @@ FORMS = {
     "skill_frontmatter_v1": "Skills: the front matter of SKILL.md",
     "agent_card_v1": "Agents: the card",
     "policy_test_v1": "Tests of policies",
+    "hook_test_v1": "Tests of hooks",
 }
 """The schemas of files that people write, each with the heading of its section."""
 ELSEWHERE = {"ability": "abilities", "hook": "hooks", "policy": "policies"}
