@@ -68,6 +68,27 @@ def test_wrong_call_says_how_the_command_is_called(told: Place):
     assert "deedbook verify --help" in ran.err
 
 
+JSON = [
+    ["verify", "--bogus", "--json"],
+    ["verify", "--json", "--bogus"],
+    ["whatif", "--all", "--json"],
+    ["policy", "test", "--json", ".system/policies/no.test.yaml"],
+    ["hooks", "test", "--json"],
+    ["approvals", "show", "--json"],
+    ["call", "echo", "--args", "{", "--json"],
+    ["replay", "nothing", "--json"],
+    ["agents", "--profile", "nothing", "--json"],
+    ["keys", "show", "../x", "--json"],
+]
+
+
+@pytest.mark.parametrize("args", JSON, ids=" ".join)
+def test_wrong_call_that_wants_json_gets_one_document_of_errors(place: Place, args):
+    ran = place.here(*args)
+    assert ran.status in (1, 2)
+    assert ran.fits("output_error_v1")["errors"][0]["code"]
+
+
 def test_session_id_that_begins_several_wants_more_of_it(told: Place, tmp_path: Path):
     copy = Place(tmp_path / "w")
     copy.system("deedbook.yaml", "schema_version: v1\n")

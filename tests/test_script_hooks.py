@@ -280,6 +280,26 @@ def test_script_that_is_changed_under_an_open_kernel_denies(scripts):
     assert scripts.call().value == {}
 
 
+def test_script_that_appears_under_an_open_kernel_denies(scripts):
+    scripts.hook(say(ALLOW))
+    handler = {"script": [sys.executable, "-S", "scripts/later.py"]}
+    scripts.lab.settings(
+        hooks={"h": {"event_type": "PreToolUse", "handler": handler, "timeout_ms": 20_000, "match": {}}}
+    )
+    with scripts.lab.session() as session:
+        scripts.lab.write("scripts/later.py", say(ALLOW), system=False)
+        assert "scripts/later.py was not there" in session.call("shout", {}).error.message
+    assert scripts.call().value == {}
+
+
+def test_script_that_is_named_by_a_way_around_is_refused_since_it_would_not_be_pinned(scripts):
+    scripts.hook(say(ALLOW))
+    scripts.lab.settings(hooks={"h": {"event_type": "PreToolUse", "match": {}, "handler": {
+        "script": [sys.executable, "scripts/../scripts/h.py"]}}})  # fmt: skip
+    with pytest.raises(DeedbookError, match=r"holds \"\.\.\": write the path without it"):
+        scripts.lab.kernel()
+
+
 def test_script_is_never_pure(scripts):
     scripts.hook(say(ALLOW))
     (guard,) = scripts.lab.kernel().bindings.abilities["shout"].guards

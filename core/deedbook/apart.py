@@ -14,9 +14,9 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from . import canonical
+from . import canonical, scripts
 from .contracts import Decision, Failed, Host
-from .errors import BindingError, DeedbookError, fault
+from .errors import BindingError, DeedbookError, IntakeError, fault, recordable
 from .exchange import decision, dumps, parse, question
 from .gates import Unanswered
 from .host import WorkspaceHost
@@ -36,12 +36,31 @@ def apart(entry: Mapping[str, Any], plugins: Mapping[str, Any], host: Host) -> C
         raise BindingError(fault("NOT_AVAILABLE", "there is nobody here to start processes", place=entry["place"]))
     if "script" in entry:
         try:
-            return Script(entry, host, host.workers)
+            return Masked(Script(entry, host, host.workers), host)
         except DeedbookError as problem:
             raise BindingError(*(attrs.evolve(each, place=entry["place"]) for each in problem.errors)) from None
         except Failed as problem:
             raise BindingError(fault("BINDING_INVALID", f"script: {problem}", place=entry["place"])) from None
-    return Plugged(entry, plugins["/".join(entry["plugin"])], host, host.workers)
+    return Masked(Plugged(entry, plugins["/".join(entry["plugin"])], host, host.workers), host)
+
+
+class Masked:
+    """Takes the values of secrets out of what a process says, since its reasons are told to models and printed."""
+
+    def __init__(self, ask: "Script | Plugged", host: WorkspaceHost) -> None:
+        self._ask, self._host = ask, host
+
+    def __call__(self, *subject: Any) -> Decision:
+        """Ask; raises `Unanswered`."""
+        try:
+            found = self._ask(*subject)
+        except Unanswered as problem:
+            raise Unanswered(self._host.masked({"why": recordable(str(problem), MOST)})["why"]) from None
+        try:
+            told = self._host.masked({"reason": found.reason, "signals": dict(found.signals)})
+        except IntakeError as problem:
+            raise Unanswered(f"answered what cannot be recorded: {problem}") from None
+        return attrs.evolve(found, **told)
 
 
 class Script:
@@ -86,6 +105,9 @@ class Script:
 
     def _check(self) -> None:
         """Raise `Unanswered` if the script was changed since the charter was compiled: nobody has looked at it."""
+        for path in scripts.files(self._argv, self._folder):
+            if path not in self._files:
+                raise Unanswered(f"{path} was not there when the charter was made; look at it, then run: deedbook lock")
         for path, known in self._files.items():
             found = None
             with suppress(DeedbookError, OSError):

@@ -106,6 +106,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "APPROVAL_FORGED": Code("approval", 4, "an answer is not what its approver signed for this request"),
         # usage and accidents
         "USAGE": Code("usage", 2, "the command was called wrongly"),
+        "FAILED": Code("usage", 1, "the system refused something, or there is a fault in Deedbook itself"),
         "PLATFORM_REFUSED": Code("usage", 1, "this platform cannot keep the promises"),
     }
 )

@@ -7,10 +7,12 @@ from copy import deepcopy
 from typing import Any, BinaryIO, Final, NoReturn
 from unicodedata import category, normalize
 
+from .canonical import decode, encode_payload
 from .contracts import Entry, Failed, Ran
 from .errors import BindingError, FileRefused, SchemaError, fault
 from .files import Conflict, Folder
 from .schema import Schemas, suggest
+from .sealed import Sealer
 from .workers import LIMIT, Workers
 
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
@@ -64,6 +66,7 @@ class WorkspaceHost:
         self._schemas = schemas or Schemas({})
         self.asked: set[str] = set()
         self._workers = workers
+        self._sealer = Sealer(secrets={name: value for name, value in secrets.items() if value})
 
     @property
     def folder(self) -> Folder:
@@ -85,6 +88,11 @@ class WorkspaceHost:
             "hidden": list(self._hidden),
             "secrets": given,
         }
+
+    def masked(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Return a JSON object in which the values of secrets are marked, in whatever spelling, as in a ledger."""
+        made: dict[str, Any] = decode(self._sealer.scrubbed(encode_payload(value)))
+        return made
 
     def secret(self, name: str) -> HeldSecret:
         """Return a declared secret; raises `BindingError`."""

@@ -24,6 +24,10 @@ def problems(body: Mapping[str, Any], folder: Folder) -> Iterator[tuple[str, str
         return
     if body.get("isolation", "worker") != "worker":
         yield "/isolation", f"isolation {body['isolation']}: a script runs in a process of its own; leave it out"
+    for index, each in enumerate(script):
+        if ".." in Path(each).parts and (Path(folder.path) / each).is_file():
+            why = f'"{each}" holds "..": write the path without it, so that the file is a source and is pinned'
+            yield f"/handler/script/{index}", why
     program = script[0]
     if "/" in program and not program.startswith("/") and program not in files(script, folder):
         yield "/handler/script/0", f'there is no file "{program}" in the workspace'

@@ -29,6 +29,7 @@ MAX_BLOBS: Final = 64
 SALT_BYTES: Final = 32
 
 _SALTED: Final = re.compile(r"[0-9a-f]{64}")
+_PERCENT: Final = re.compile("%[0-9A-F]{2}")
 _SHORT: Final = 6
 
 
@@ -206,9 +207,11 @@ def _spellings(value: str) -> Iterator[str]:
         return
     raw = value.encode()
     yield encode(value)[1:-1].decode()
-    yield quote(value, safe="")
-    yield quote_plus(value)
+    for quoted in (quote(value, safe=""), quote(value), quote_plus(value)):
+        yield quoted
+        yield _PERCENT.sub(lambda found: found[0].lower(), quoted)
     yield raw.hex()
+    yield raw.hex().upper()
     # inside a longer text base64 starts at one of three places; the digits at both ends depend on the neighbours
     for shift in range(3):
         text = b64encode(b"\0" * shift + raw).decode().rstrip("=")

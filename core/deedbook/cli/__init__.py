@@ -8,13 +8,13 @@ stands in a module of its own and is imported when it is called, and imports wha
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 import click
 
-from deedbook.errors import CODES, DeedbookError, fault
+from deedbook.errors import CODES, DeedbookError, DomainError, fault
 
 from .common import Asked, Suggesting
 from .completing import VARIABLE
@@ -93,7 +93,7 @@ def _status(asked: Asked) -> int:
     try:
         outcome = program.main(standalone_mode=False, obj=asked, complete_var=VARIABLE)
     except click.ClickException as problem:
-        return _misused(problem)
+        return _misused(problem, asked)
     except (click.Abort, KeyboardInterrupt):
         complain("interrupted")
         return INTERRUPTED
@@ -102,17 +102,21 @@ def _status(asked: Asked) -> int:
     except BrokenPipeError:
         return 1
     except OSError as problem:
-        complain(f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": "))
+        why = f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
+        complain(why)
+        _as_json(asked, [fault("FAILED", why)])
         return 1
     except Exception as problem:
         if os.environ.get(TRACEBACK):
             raise
-        complain(f"internal error: {type(problem).__name__}: {problem}; {TRACEBACK}=1 shows where, please report it")
+        why = f"internal error: {type(problem).__name__}: {problem}; {TRACEBACK}=1 shows where, please report it"
+        complain(why)
+        _as_json(asked, [fault("FAILED", why)])
         return 1
     return outcome if isinstance(outcome, int) else 0
 
 
-def _misused(problem: click.ClickException) -> int:
+def _misused(problem: click.ClickException, asked: Asked) -> int:
     """Say what is wrong with how the command was called, and where to look up how it is."""
     ctx = problem.ctx if isinstance(problem, click.UsageError) else None
     if isinstance(problem, click.exceptions.NoArgsIsHelpError) and ctx:
@@ -122,6 +126,8 @@ def _misused(problem: click.ClickException) -> int:
     if ctx:
         message(ctx.get_usage())
         message(f"Help:  {ctx.command_path} --help")
+    asked.json = asked.json or "--json" in sys.argv  # what is wrong may have been found before the option was read
+    _as_json(asked, [fault("USAGE", problem.format_message())])
     return problem.exit_code
 
 
@@ -129,9 +135,14 @@ def _failed(problem: DeedbookError, asked: Asked) -> int:
     """Say everything that is wrong; as JSON, too, where JSON was asked for."""
     for error in problem.errors:
         complain(worded(error))
-    if asked.json:
-        errors = [{"code": error.code, "message": error.message, "place": error.place} for error in problem.errors]
-        as_json({"schema_version": "v1", "ok": False, "errors": errors})
+    _as_json(asked, problem.errors)
     first = problem.errors[0] if problem.errors else fault("USAGE", "no reason was given")
     known = CODES.get(first.code)
     return known.exit if known else 1
+
+
+def _as_json(asked: Asked, errors: Sequence[DomainError]) -> None:
+    """Print what is wrong as the one JSON document, where JSON was asked for."""
+    if asked.json:
+        told = [{"code": error.code, "message": error.message, "place": error.place} for error in errors]
+        as_json({"schema_version": "v1", "ok": False, "errors": told})

@@ -2,7 +2,8 @@
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus
@@ -10,6 +11,8 @@ from urllib.parse import quote, quote_plus
 from deedbook.contracts import Failed, Json, Secret
 
 _SHOWN = 400
+_SHORT = 6
+_PERCENT = re.compile("%[0-9A-F]{2}")
 
 
 class Mask:
@@ -31,15 +34,36 @@ class Mask:
 
 
 def _spellings(value: str) -> set[bytes]:
-    """Return how a value may come back: as it is, in JSON, in a URL, in base64."""
+    """Return how a value may come back: as it is, in JSON, in a URL, in hexadecimal, in base64."""
     raw = value.encode()
     told = {
         json.dumps(value)[1:-1],
         json.dumps(value, ensure_ascii=False)[1:-1],
-        quote(value, safe=""),
-        quote_plus(value),
+        *_quoted(value),
+        *_in_base64(raw),
     }
-    return {raw, base64.b64encode(raw), base64.urlsafe_b64encode(raw), *(text.encode() for text in told)} - {b""}
+    return {raw, *(text.encode() for text in told)} - {b""}
+
+
+def _quoted(value: str) -> Iterator[str]:
+    for quoted in (quote(value, safe=""), quote(value), quote_plus(value)):
+        yield quoted
+        yield _PERCENT.sub(lambda found: found[0].lower(), quoted)
+
+
+def _in_base64(raw: bytes) -> Iterator[str]:
+    """Yield its base64 and hexadecimal; of a short value only what cannot be taken for other text."""
+    whole = base64.b64encode(raw).decode()
+    found = {whole}
+    if len(raw) >= _SHORT:
+        found |= {raw.hex(), raw.hex().upper()}
+        # inside a longer text base64 starts at one of three places; the digits at both ends depend on the neighbours
+        for shift in range(3):
+            text = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
+            found.add(text[(0, 2, 3)[shift] : len(text) - ((shift + len(raw)) % 3 > 0)])
+    for each in found:
+        yield each
+        yield each.replace("+", "-").replace("/", "_")
 
 
 def text(raw: bytes, what: str) -> str:
