@@ -27,10 +27,11 @@ from .files import Folder
 from .heads import Head, gaps, recorded
 from .host import ReadingHost
 from .lockfile import LOCK, Lock, here
-from .plugins import Catalogue
+from .plugins import Catalogue, Offer
 from .schema import Schemas, data_folder
 from .site import Site
 from .supervisor import System
+from .trial import fatal
 from .verify import verify_file
 
 Level = Literal["ok", "note", "fault"]
@@ -39,6 +40,7 @@ _PYTHON: Final = ((3, 11), (3, 15))
 _LEAST_SPACE: Final = 256 * 1024 * 1024
 _EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
 _NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
+_UNINSTALL: Final = "pip uninstall it, or take it out of the workspace; nothing that uses it can start"
 _OPTIONAL: Final = (
     ("cel_expr_python", "conditions in CEL", "pip install 'deedbook[cel]'"),
     ("re2", "patterns of your own under `seal`", "pip install google-re2"),
@@ -99,6 +101,8 @@ def _installed(catalogue: Catalogue) -> Iterator[Check]:
     for (kind, name), rivals in catalogue.clashes.items():
         names = " and ".join(f"{rival.distribution} {rival.version}" for rival in rivals)
         yield Check("plugins", "fault", f"{kind} {name!r} is offered by {names}", "pip uninstall all but one of them")
+    for said in catalogue.hidden:
+        yield Check("plugins", "note", said, "pip uninstall one of the two")
     for place in catalogue.unreadable:
         yield Check("plugins", "note", f"metadata cannot be read: {place}", "pip install --force-reinstall it")
 
@@ -109,6 +113,10 @@ def _installed(catalogue: Catalogue) -> Iterator[Check]:
 def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
     try:
         workspace = read()
+        deadly = list(fatal(_named(workspace, catalogue)))
+        if deadly:  # what follows would import them here
+            yield from (Check("import", "fault", f"{offer}: {what}", _UNINSTALL) for offer, what in deadly)
+            return
         charter = compile_charter(workspace, catalogue, kernel="")
     except DeedbookError as problem:
         yield from (Check("workspace", "fault", str(each), f"mend it [{each.code}]") for each in problem.errors)
@@ -119,6 +127,18 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     yield _lock(workspace)
     yield from _records(workspace)
     yield from _disk(workspace.state)
+
+
+def _named(workspace: Workspace, catalogue: Catalogue) -> list[Offer]:
+    """Return what the workspace names of what is installed, without importing anything."""
+    profile = workspace.profiles.get(workspace.profile)
+    named = [pair for each in workspace.abilities.values() for pair in each.handler.items()]
+    named += [("hook", str(each.handler["hook"])) for each in workspace.hooks.values() if "hook" in each.handler]
+    named += [("policy", each.kind) for each in workspace.policies.values()]
+    named += [("skill", each.loader) for each in workspace.loaders]
+    named += [("provider", model.provider) for model in (profile.models.values() if profile else ())]
+    offers = (catalogue.offered(kind, str(name)) for kind, name in dict.fromkeys(named))
+    return [offer for offer in offers if offer]
 
 
 def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iterator[Check]:

@@ -1,14 +1,7 @@
 """Installed plugins: entry points to a catalogue without importing anything; then one at a time, loaded and checked."""
 
-import hashlib
-import json
 import re
-import signal
-import sys
-import threading
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import cached_property
 from hashlib import sha256
 from types import MappingProxyType
@@ -21,6 +14,7 @@ import pluggy
 
 from . import canonical
 from .errors import BindingError, DomainError, describe, fault
+from .importing import undisturbed
 from .lifecycle import EVENTS, Lifecycle
 from .packs import AGENT_PLUGIN, MARKER, PackFolder, pack_folder, plugin_folder
 from .schema import suggest
@@ -40,7 +34,6 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
 """Kind of plugin, and its entry-point group."""
 
 _TOLD: Final = (("entry_points.txt",), (MARKER,))
-_HASHED_WITH: Final = ((json, "dumps"), (json, "loads"), (orjson, "dumps"), (orjson, "loads"), (hashlib, "sha256"))
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -83,12 +76,16 @@ class Offer:
 
 @attrs.frozen
 class Catalogue:
-    """What is installed: offers by kind and name, names that two distributions claim, and what cannot be read."""
+    """What is installed: offers by kind and name, names that two distributions claim, and what cannot be read.
+
+    *hidden*: distributions that come after another of the same name on the path, each with where both are.
+    """
 
     offers: Mapping[tuple[str, str], Offer]
     clashes: Mapping[tuple[str, str], tuple[Offer, ...]]
     unreadable: tuple[str, ...] = ()
     distributions: Mapping[str, importlib_metadata.Distribution] = attrs.field(factory=dict, repr=False)
+    hidden: tuple[str, ...] = ()
 
     def offered(self, kind: str, name: str) -> Offer | None:
         """Return the one offer of that name, or that Agent Plugin; ``None`` if there is none, or more than one."""
@@ -144,6 +141,7 @@ def discover(distributions: Iterable[importlib_metadata.Distribution] | None = N
     """
     found: dict[tuple[str, str], list[Offer]] = {}
     unreadable: list[str] = []
+    hidden: list[str] = []
     seen: dict[str, importlib_metadata.Distribution] = {}
     present: Iterable[Any] = importlib_metadata.distributions() if distributions is None else distributions
     for distribution in present:
@@ -153,7 +151,8 @@ def discover(distributions: Iterable[importlib_metadata.Distribution] | None = N
         except Exception as problem:  # noqa: BLE001 - a half removed package must not stop every command
             unreadable.append(_where(distribution, problem))
             continue
-        seen.setdefault(name, distribution)
+        if _shadows(seen.setdefault(name, distribution), distribution):
+            hidden.append(f"{name} {distribution.version} in {_home(distribution)} is hidden by {_home(seen[name])}")
         for offer in offers:
             found.setdefault((offer.kind, offer.name), []).append(offer)
     return Catalogue(
@@ -161,17 +160,18 @@ def discover(distributions: Iterable[importlib_metadata.Distribution] | None = N
         {key: tuple(offers) for key, offers in found.items() if len(offers) > 1},
         tuple(unreadable),
         seen,
+        tuple(hidden),
     )
 
 
 def load(offer: Offer, place: str | None = None) -> type[Any]:
     """Import a plugin and return its class, checked against its kind; raises `BindingError` whatever it does.
 
-    What its import did to signal handlers, to the recursion limit and to warnings is undone.
+    What its import did to the process is undone as far as that can be (see `importing`); it has limited time.
     """
     made: Any = None
     try:
-        with _undisturbed() as replaced:
+        with undisturbed(offer.target.partition(":")[0]) as replaced:
             made = _import(offer)
         problems = [*misfits(offer.kind, made), *(f"replaced {name} while it was loaded" for name in replaced)]
     except KeyboardInterrupt:
@@ -230,6 +230,18 @@ def _name(distribution: importlib_metadata.Distribution) -> str:
     return normalised(quick or distribution.metadata["Name"])
 
 
+def _home(distribution: importlib_metadata.Distribution) -> Any:
+    """Return the folder that a distribution is installed in."""
+    return getattr(getattr(distribution, "_path", None), "parent", None)
+
+
+def _shadows(first: importlib_metadata.Distribution, distribution: importlib_metadata.Distribution) -> bool:
+    """Say whether *distribution* would offer plugins if it were not for *first*, which is elsewhere."""
+    if first is distribution or _home(first) == _home(distribution):
+        return False
+    return any(point.group in GROUPS.values() for point in distribution.entry_points)
+
+
 def _where(distribution: importlib_metadata.Distribution, problem: Exception) -> str:
     return f"{getattr(distribution, '_path', None) or type(distribution).__name__}: {describe(problem)}"
 
@@ -260,28 +272,3 @@ def _import(offer: Offer) -> Any:
     if offer.kind == "pack":
         raise TypeError("a pack is data, and is never imported")
     return importlib_metadata.EntryPoint(offer.name, offer.target, GROUPS[offer.kind]).load()
-
-
-@contextmanager
-def _undisturbed() -> Iterator[list[str]]:
-    """Undo what an import does to the process as far as that can be undone; give the names of functions it replaced.
-
-    The kernel holds references of its own to what it hashes with. Who replaces it for everybody else is refused anyway.
-    """
-    before = [getattr(module, name) for module, name in _HASHED_WITH]
-    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    limit = sys.getrecursionlimit()
-    replaced: list[str] = []
-    try:
-        with warnings.catch_warnings():
-            yield replaced
-    finally:
-        sys.setrecursionlimit(limit)
-        if threading.current_thread() is threading.main_thread():  # nobody else can have changed a handler
-            for number, handler in handlers.items():
-                if handler is not None and signal.getsignal(number) is not handler:
-                    signal.signal(number, handler)
-        for (module, name), function in zip(_HASHED_WITH, before, strict=True):
-            if getattr(module, name) is not function:
-                setattr(module, name, function)
-                replaced.append(f"{module.__name__}.{name}")

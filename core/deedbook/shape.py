@@ -5,9 +5,10 @@ own tests says more; this is what keeps a wrong class from being found out at th
 """
 
 import inspect
+from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, get_args
+from typing import Any, Final, Protocol, get_args
 
 import attrs
 
@@ -38,7 +39,9 @@ def misfits(kind: str, made: Any) -> Iterator[str]:
         return
     wanted = HandlerSpec if kind in ("tool", "provider", "flow") else GateSpec
     spec = inspect.getattr_static(made, "spec", None)
-    if isinstance(spec, wanted):
+    if _is_read_otherwise(made):
+        yield "its metaclass changes how it is read or called; a plugin is a plain class"
+    if type(spec) is wanted:
         yield from _spec_problems(spec)
     else:
         yield f"its `spec` is {type(spec).__name__}, not a {wanted.__name__}"
@@ -47,8 +50,19 @@ def misfits(kind: str, made: Any) -> Iterator[str]:
         yield from _hook_problems(made)
     else:
         yield from _method_problems(made, "__call__", _CALLED[kind], plain=kind == "policy")
+        if kind in ("tool", "provider", "flow") and _yields(made):
+            yield "`__call__` is a generator; return the whole result, and show what comes before with `ctx.progress`"
     if getattr(spec, "reconciles", None) is True:
         yield from _method_problems(made, "reconcile", ("self", "args", "idempotency_key"), plain=True)
+
+
+def _is_read_otherwise(made: type[Any]) -> bool:
+    """Say whether the class shows to its readers something else than what it holds."""
+    meta = type(made)
+    marks = ("__getattribute__", "__call__", "__instancecheck__", "__subclasscheck__")
+    usual = (type, type(Protocol), ABCMeta)
+    own = [base for base in meta.__mro__ if base not in (*usual, object)]
+    return any(name in vars(base) for base in own for name in (*marks, "spec"))
 
 
 def _spec_problems(spec: Any) -> Iterator[str]:
@@ -76,6 +90,11 @@ def _method_problems(made: type[Any], name: str, wanted: tuple[str, ...], *, pla
     yield from _argument_problems(method, name, wanted)
     if plain and not _is_plain(method):
         yield f"`{name}` must be a plain function, neither async nor a generator"
+
+
+def _yields(made: type[Any]) -> bool:
+    method = inspect.getattr_static(made, "__call__", None)
+    return inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
 
 
 def _is_plain(function: Any) -> bool:

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -19,7 +20,7 @@ from deedbook.errors import CODES, DeedbookError, DomainError, fault
 from .common import Asked, Suggesting
 from .completing import VARIABLE
 from .output import as_json, complain, message, worded
-from .process import flush, hold_streams, take_signals
+from .process import flush, hold_streams, leave, take_signals
 
 TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
 """Set to anything, this environment variable shows where an internal error came from."""
@@ -86,7 +87,7 @@ def main() -> None:
     """Run the command line and exit with its status; whatever happens, no traceback."""
     hold_streams()
     take_signals()
-    sys.exit(flush(_status(Asked())))
+    leave(flush(_status(Asked())))
 
 
 def _status(asked: Asked) -> int:

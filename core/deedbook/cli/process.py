@@ -3,9 +3,14 @@
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn, TextIO
 
+_PATIENCE = 5.0
+"""Seconds that threads and exit functions of plugins have, once all is done and written."""
 STOPPING = (signal.SIGTERM, signal.SIGHUP)
 """Besides SIGINT: what asks a process to end. A session is then closed as interrupted, like one of Ctrl-C."""
 
@@ -41,6 +46,20 @@ def flush(status: int) -> int:
     """Write out what is still held, and return the exit status: 1 instead of 0 where nobody can take it."""
     failed = [stream for stream in (sys.stdout, sys.stderr) if stream and not _flushed(stream)]
     return status or int(bool(failed))
+
+
+def leave(status: int) -> NoReturn:
+    """End the process with *status*: in an orderly way, or at once where something keeps it from ending."""
+    watch = threading.Timer(_PATIENCE, _cut_off, [os._exit, os.write, status])
+    watch.daemon = True
+    watch.start()
+    sys.exit(status)
+
+
+def _cut_off(exit_now: Callable[[int], NoReturn], write: Callable[[int, bytes], int], status: int) -> None:
+    with suppress(OSError):
+        write(2, b"a plugin keeps the process from ending (a thread, or an atexit function); it is ended now\n")
+    exit_now(status or 1)
 
 
 def _flushed(stream: TextIO) -> bool:

@@ -1,0 +1,152 @@
+"""The contracts find what is wrong: plugins that are, each in a way of its own, fail exactly where they should.
+
+They are installed distributions, tried in a pytest of its own as their authors would call it.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+HERE = Path(__file__).parent
+GROUPS = {
+    "tools": "Tool:fine Writes Keeps Changes Differs TakesAnySetting Tells Sleeps",
+    "providers": "Provider Prose Invents Bare",
+    "flows": "Flow MovesOn Random WritingFlow",
+    "hooks": "Hook Counts Reads Lax Raises Unmarked",
+    "policy_kinds": "Policy CountingPolicy ReadingPolicy LaxPolicy",
+    "skill_loaders": "Loader Skips Widens Varies",
+}
+PACKS = {"pack": {"policies/calm.yaml": "calm"}, "code": {"policies/calm2.yaml": "calm2", "run.py": ""}, "empty": {}}
+POLICY = "schema_version: v1\nid: {}\nkind: rules\nrules: []\ndefault: allow\n"
+
+FAILS = {
+    "Fine": set(),
+    "Writes": {"writes_nothing_unless_it_says_so"},
+    "Keeps": {"neither_changes_nor_keeps_its_arguments"},
+    "Changes": {"neither_changes_nor_keeps_its_arguments"},
+    "Differs": {"equal_settings_give_equal_behaviour"},
+    "TakesAnySetting": {"takes_its_settings_and_refuses_others"},
+    "Tells": {"keeps_its_secrets"},
+    "Sleeps": {"a_call_that_is_late_ends"},
+    "Peeks": {"imports_of_the_kernel_only_the_contract"},
+    "Heavy": {"importing_it_imports_nothing_heavy"},
+    "Absent": {"is_offered_by_an_installed_distribution", "fits_its_kind"},
+    "NoExamples": {"does_what_its_examples_say_and_is_recorded"},
+    "WrongExample": {"does_what_its_examples_say_and_is_recorded"},
+    "Provider": set(),
+    "Prose": {"answers_in_the_form_that_is_asked_for"},
+    "Invents": {"asks_only_for_tools_that_it_was_offered"},
+    "Bare": {"does_what_its_examples_say_and_is_recorded"},
+    "Flow": set(),
+    "MovesOn": {"does_what_its_examples_say_and_is_recorded"},
+    "Random": {"equal_settings_give_equal_behaviour"},
+    "WritingFlow": {"writes_nothing_unless_it_says_so"},
+    "Hook": set(),
+    "Counts": {"is_pure_if_it_says_so"},
+    "Reads": {"is_pure_if_it_says_so"},
+    "Lax": {"answers_as_its_cases_say_and_is_recorded"},
+    "Raises": {"answers_as_its_cases_say_and_is_recorded"},
+    "Unmarked": {"fits_its_kind"},
+    "Policy": set(),
+    "CountingPolicy": {"is_pure_if_it_says_so"},
+    "ReadingPolicy": {"is_pure_if_it_says_so"},
+    "LaxPolicy": {"answers_as_its_cases_say_and_is_recorded"},
+    "Loader": set(),
+    "Skips": {"refuses_a_skill_that_is_wrong"},
+    "Widens": {"loads_its_skills"},
+    "Varies": {"loads_the_same_again"},
+    "Pack": set(),
+    "Lacking": {"joins_the_workspace_with_what_it_brings"},
+    "Code": {"fits_its_kind"},
+    "Empty": {"fits_its_kind"},
+}
+"""Each test class of ``wrong/test_wrong.py``, and the checks that it fails; others may fail with them."""
+
+
+def spelled(name: str) -> str:
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("-")
+
+
+def install(site: Path) -> None:
+    """Install the wrong plugins as one distribution, and the packs as another."""
+    site.mkdir()
+    (site / "wrong_plugins.py").write_text((HERE / "wrong/wrong_plugins.py").read_text())
+    (site / "peeking.py").write_text("import deedbook.door\nfrom wrong_plugins import Tool as Plugin\n")
+    points = ""
+    for group, names in GROUPS.items():
+        pairs = [each.partition(":") for each in names.split()]
+        lines = (f"{to or spelled(name)} = wrong_plugins:{name}\n" for name, _, to in pairs)
+        points += f"[deedbook.{group}]\n" + "".join(lines)
+        points += "peeks = peeking:Plugin\n" if group == "tools" else ""
+    points += "[deedbook.packs]\n" + "".join(f"{name} = {name}_of_wrong.data\n" for name in PACKS)
+    files = {f"{name}_of_wrong/data/{path}": POLICY.format(policy) if policy else "" for name, own in PACKS.items()
+             for path, policy in own.items()}  # fmt: skip
+    told = "wrong_plugins-1.0.dist-info"
+    files |= {f"{told}/METADATA": "Metadata-Version: 2.1\nName: wrong-plugins\nVersion: 1.0\n"}
+    files |= {f"{told}/entry_points.txt": points}
+    for path, text in files.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text)
+    (site / told / "RECORD").write_text("".join(f"{path},,\n" for path in [*files, f"{told}/RECORD"]))
+
+
+def tried(folder: Path, *options: str, **env: str) -> dict[str, set[str]]:
+    """Run the tests of the wrong plugins; return for each class the checks that failed."""
+    report = folder / "report.xml"
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *options]
+    done = subprocess.run(
+        [*argv, "test_wrong.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "site"), "PYTEST_ADDOPTS": "", **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert report.exists(), done.stdout + done.stderr
+    found: dict[str, set[str]] = {}
+    for case in ET.parse(report).getroot().iter("testcase"):
+        failed = case.find("failure") is not None or case.find("error") is not None
+        names = found.setdefault(case.attrib["classname"].rpartition(".Test")[2], set())
+        names |= {case.attrib["name"].removeprefix("test_")} if failed else set()
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("wrong")
+    install(made / "site")
+    (made / "test_wrong.py").write_text((HERE / "wrong/wrong_tests.py").read_text())
+    return made
+
+
+@pytest.fixture(scope="module")
+def failed(folder):
+    return tried(folder)
+
+
+def test_every_class_was_tried(failed):
+    assert failed.keys() == FAILS.keys()
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_wrong_plugin_fails_where_it_is_wrong_and_a_right_one_nowhere(failed, name):
+    assert failed[name] >= FAILS[name]
+    assert bool(failed[name]) == bool(FAILS[name])
+
+
+@pytest.mark.parametrize(
+    ("options", "env"),
+    [
+        (["--import-mode=importlib"], {}),
+        (["--import-mode=importlib", "-p", "deedbook_testing.fixtures"], {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
+        (["-p", "deedbook_testing.fixtures"], {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
+    ],
+    ids=["importlib", "importlib, named", "named"],
+)
+def test_contracts_work_however_pytest_is_called(folder, options, env):
+    found = tried(folder, *options, "-k", "TestFine or TestWrites or TestPolicy", **env)
+    assert found == {"Fine": set(), "Policy": set(), "Writes": FAILS["Writes"]}
