@@ -4,6 +4,7 @@ Nothing is left running, whatever they do; and what has no need of plugins impor
 """
 
 import os
+import re
 import signal
 import sys
 
@@ -13,6 +14,7 @@ from test_plugins import TOOL, site
 
 FINE = TOOL.replace("def __call__(self, args, ctx): return {}", "def __call__(self, args, ctx): return {'fine': True}")
 SETTINGS = "schema_version: v1\nabilities:\n  thing: {summary: A thing., handler: {tool: thing}}\n"
+STUBBORN = "import time\nwhile True:\n  try: time.sleep(3600)\n  except BaseException: pass\n"
 SESSION = {"DEEDBOOK_IMPORT_SECONDS": "1"}
 
 
@@ -25,9 +27,8 @@ def place(tmp_path):
 
 def handler(body):
     """Return a tool whose call runs *body*."""
-    return TOOL.replace("return {}", "").replace(
-        "def __call__(self, args, ctx): ", "def __call__(self, args, ctx):"
-    ) + "".join(f"        {line}\n" for line in body.splitlines())
+    head, _, _ = TOOL.rpartition(" return {}")
+    return head + "".join(f"\n        {line}" for line in body.splitlines()) + "\n"
 
 
 def call(place, source, **env):
@@ -59,25 +60,25 @@ REFUSED = {
     "replaces sha256": (f"import hashlib; hashlib.sha256 = hashlib.md5\n{FINE}", "replaced hashlib.sha256"),
     "replaces orjson": (f"import orjson; orjson.dumps = lambda *_: b'{{}}'\n{FINE}", "replaced orjson.dumps"),
     "replaces the door": (
-        f"from deedbook.door import Door; Door.before = lambda *_, **__: None\n{FINE}", "replaced deedbook.door.Door.before"
+        f"from deedbook.door import Door as D; D.before = lambda *_, **__: None\n{FINE}", "deedbook.door.Door.before"
     ),
     "replaces the judge": (
         f"import deedbook.door; deedbook.door.judge = lambda *_, **__: None\n{FINE}", "replaced deedbook.door.judge"
     ),
-    "loosens a limit": (f"import deedbook.canonical as c; c.MAX_DEPTH = 9999\n{FINE}", "replaced deedbook.canonical.MAX_DEPTH"),
+    "loosens a limit": (f"import deedbook.canonical as c; c.MAX_DEPTH = 9999\n{FINE}", "deedbook.canonical.MAX_DEPTH"),
     "is a function": ("def Plugin(settings, host): return {}", "is function, not a class"),
-    "has another spec": ("class Plugin:\n  spec = {}\n", "not a HandlerSpec"),
+    "has another spec": (FINE.replace('HandlerSpec(effects="read")', "{}"), "not a HandlerSpec"),
     "has a spec that changes": (
         FINE.replace('spec = HandlerSpec(effects="read")', "spec = property(lambda self: HandlerSpec(effects='none'))"),
         "its `spec` is property, not a HandlerSpec",
     ),
     "has a spec of its own kind": (
-        FINE.replace("class Plugin:", "class Sly(HandlerSpec):\n    effects = property(lambda self: 'none')\nclass Plugin:")
+        FINE.replace("class Plugin:", "class Sly(HandlerSpec):\n  effects = property(lambda s: 'none')\nclass Plugin:")
         .replace('HandlerSpec(effects="read")', "Sly()"),
         "Plugin",
     ),
     "has a metaclass that lies": (
-        FINE.replace("class Plugin:", "class Meta(type):\n    spec = property(lambda c: 1)\nclass Plugin(metaclass=Meta):"),
+        FINE.replace("class Plugin:", "class Meta(type):\n  spec = property(id)\nclass Plugin(metaclass=Meta):"),
         "its metaclass changes how it is read",
     ),
     "has a metaclass that raises": (
@@ -94,7 +95,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("source, says", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("source", "says"), REFUSED.values(), ids=REFUSED)
 def test_plugin_that_cannot_be_used_is_refused_in_one_line(place, source, says):
     ran = call(place, source)
     assert ran.status == 1
@@ -104,8 +105,7 @@ def test_plugin_that_cannot_be_used_is_refused_in_one_line(place, source, says):
     assert "PLUGIN_BROKEN" in said
 
 
-@pytest.mark.parametrize("source", ["import posix; posix._exit(0)", "import time\nwhile True:\n try: time.sleep(9)\n except BaseException: pass",
-                                    "raise SystemExit(0)"])  # fmt: skip
+@pytest.mark.parametrize("source", ["import posix; posix._exit(0)", STUBBORN, "raise SystemExit(0)"])
 def test_what_needs_no_plugin_imports_none(place, source):
     place.offer("tools", "echo2", FINE)
     call(place, FINE)
@@ -119,13 +119,11 @@ DEADLY = {
     "ends the process in C": ("import posix; posix._exit(0)", "ends the process with status 0"),
     "crashes": ("import ctypes; ctypes.string_at(0)", "ends the process with status -11"),
     "kills itself": ("import os; os.kill(os.getpid(), 9)", "ends the process with status -9"),
-    "hangs and cannot be interrupted": (
-        "import time\nwhile True:\n  try: time.sleep(3600)\n  except BaseException: pass", "hangs while it is imported"
-    ),
+    "hangs and cannot be interrupted": (STUBBORN, "hangs while it is imported"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("source, says", DEADLY.values(), ids=DEADLY)
+@pytest.mark.parametrize(("source", "says"), DEADLY.values(), ids=DEADLY)
 def test_doctor_names_what_no_process_survives_and_goes_on(place, source, says):
     place.offer("tools", "thing", source)
     place.offer("tools", "other", FINE, distribution="sound")
@@ -161,12 +159,13 @@ def test_recursion_limit_and_signals_are_put_back(place):
         "for n in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM): signal.signal(n, signal.SIG_IGN)\n"
     )
     look = (
-        "import signal, sys\nreturn {'limit': sys.getrecursionlimit(), "
-        "'term': signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, 'int': signal.getsignal(signal.SIGINT) is signal.SIG_IGN}"
+        "import signal, sys\n"
+        "taken = [n.name for n in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(n) is signal.SIG_IGN]\n"
+        "return {'limit': sys.getrecursionlimit(), 'taken': taken}"
     )
     ran = call(place, thief + handler(look))
     assert ran.status == 0
-    assert ran.json == {"limit": sys.getrecursionlimit(), "term": False, "int": False}
+    assert ran.json == {"limit": sys.getrecursionlimit(), "taken": []}
 
 
 def test_command_can_be_stopped_though_a_plugin_took_the_signals(place):
@@ -174,7 +173,7 @@ def test_command_can_be_stopped_though_a_plugin_took_the_signals(place):
         "import time\nopen('begun', 'w').close()\ntime.sleep(60)\nreturn {}"
     ))  # fmt: skip
     process = place.start("call", "thing")
-    until(lambda: (place.path / "begun").exists())
+    until((place.path / "begun").exists)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 130
@@ -270,20 +269,13 @@ def test_name_that_two_distributions_offer_is_used_from_neither(place):
     place.offer("tools", "thing", FINE, distribution="honest")
     ran = call(place, FINE)
     assert ran.status == 1
-    assert "honest-thing 1.0 and offered-thing 1.0" in one_line(
-        ran
-    ) or "offered-thing 1.0 and honest-thing 1.0" in one_line(ran)
+    assert re.search("(honest|offered)-thing 1.0 and (offered|honest)-thing 1.0", one_line(ran))
 
 
 def test_distribution_that_hides_another_one_is_told_by_the_doctor(place, tmp_path):
     place.offer("tools", "thing", FINE)
-    first = site(
-        tmp_path / "first",
-        "offered_thing",
-        {("tool", "thing"): "offered_thing:Plugin"},
-        {"offered_thing.py": FINE},
-        "9.9",
-    )
+    points = {("tool", "thing"): "offered_thing:Plugin"}
+    first = site(tmp_path / "first", "offered_thing", points, {"offered_thing.py": FINE}, "9.9")
     place.env["PYTHONPATH"] = os.pathsep.join([str(first), place.env["PYTHONPATH"]])
     (note,) = [check for check in place.run("doctor", "--json").json["checks"] if "is hidden by" in check["found"]]
     assert note["found"] == f"offered-thing 1.0 in {tmp_path / 'site-packages'} is hidden by {first}"
