@@ -9,7 +9,6 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
