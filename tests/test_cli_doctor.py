@@ -133,6 +133,7 @@ def test_plugins_are_listed_with_who_uses_them_and_none_is_imported(place):
     assert by_name["tool", "echo"]["used"] == ["echo"]
     assert by_name["policy", "rules"]["used"] == ["baseline"]
     assert by_name["provider", "rules"]["used"] == ["model/standard"]
+    assert by_name["skill", "markdown"]["used"] == ["the workspace's skills"]
 
 
 def test_plugins_of_one_kind(place):

@@ -64,7 +64,9 @@ def call(place: Place, text: str, ability: str = "echo", **more):
 def test_installing_activates_nothing_and_naming_does(small):
     packing.installed(small, "acme-policies", FILES)
     call(small, "hi!", status=0)
+    assert "not used here" in small.run("plugins", "--kind", "pack", status=0).out
     activate(small, "acme-policies")
+    assert "used by packs" in small.run("plugins", "--kind", "pack", status=0).out
     denied = call(small, "hi!", status=3)
     assert "no shouting" in denied.err
     assert "pack acme-policies (acme-policies 1.0): policies/no-shouting.yaml:6" in str(

@@ -509,6 +509,9 @@ def test_front_matter_of_a_skill(schemas, front, fits):
     assert schemas.validator("skill_frontmatter_v1").valid(value) is fits
 
 
+PUBLIC = f"{SigningKey.generate('ada').public}\n"
+
+
 def examples():
     """Return the files that the page shows, by path."""
     text = (CHECKOUT / "docs" / "workspace.md").read_text()
@@ -518,7 +521,7 @@ def examples():
 def test_the_examples_of_the_page_make_a_workspace(tmp_path, schemas):
     for path, body in examples().items():
         put(tmp_path, path, body)
-    put(tmp_path, ".system/ada.pub", f"{SigningKey.generate('ada').public}\n")
+    put(tmp_path, ".system/ada.pub", PUBLIC)
     found = load_workspace(tmp_path, schemas)
     assert (set(found.policies), set(found.hooks), set(found.abilities)) == ({"baseline"}, {"redact"}, {"file-write"})
     assert set(found.digests) == {*examples(), ".system/ada.pub"}
@@ -576,6 +579,7 @@ def test_whatever_a_file_says_is_a_workspace_or_a_fault_with_its_place(schemas, 
     root = tmp_path_factory.mktemp("odd")
     for path, body in examples().items():
         put(root, path, body)
+    put(root, ".system/ada.pub", PUBLIC)
     path = data.draw(st.sampled_from([path for path in examples() if path.endswith(".yaml")]))
     value = parse_yaml(examples()[path].encode(), path).value
     way = data.draw(st.sampled_from(list(places(value))))

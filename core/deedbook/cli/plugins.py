@@ -82,6 +82,8 @@ def _named(source: "Workspace") -> list[tuple[str, str, str]]:
     named = [(kind, name, each.id) for each in source.abilities.values() for kind, name in each.handler.items()]
     named += [("hook", str(each.handler["hook"]), each.id) for each in source.hooks.values() if "hook" in each.handler]
     named += [("policy", each.kind, each.id) for each in source.policies.values()]
+    named += [("skill", each.loader, "the workspace's skills") for each in source.loaders]
+    named += [("pack", name, "packs") for name in source.packs]
     profile = source.profiles.get(source.profile)
     named += [
         ("provider", model.provider, f"model/{tier}") for tier, model in (profile.models if profile else {}).items()
