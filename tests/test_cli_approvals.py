@@ -102,3 +102,20 @@ def test_process_that_dies_in_the_effect_has_used_the_approval_up(desk):
         if each["state"] == "interrupted"
     ]
     assert "1 open call is unknown" in desk.run("sessions", "close", died, status=0).err
+
+
+@pytest.mark.parametrize("what", ["a link", "no folder", "no name", "the workspace's settings"])
+def test_key_whose_public_half_cannot_be_written_is_not_made(desk, tmp_path, what):
+    (desk.path / "link.pub").symlink_to(tmp_path / "elsewhere")
+    out = {"a link": "link.pub", "no folder": "nowhere/eve.pub", "no name": ""}.get(what, ".system/deedbook.yaml")
+    before = (desk.path / ".system/deedbook.yaml").read_text()
+    assert desk.run("keys", "new", "eve", "--out", out).status in (1, 2)
+    assert desk.run("keys", "show", "ada", "--out", out).status in (1, 2)
+    assert [path.name for path in (tmp_path / "config/deedbook/keys").iterdir()] == ["ada"]
+    assert (desk.path / ".system/deedbook.yaml").read_text() == before
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_public_key_is_written_over_a_public_key(desk):
+    desk.run("keys", "new", "ada", "--force", "--out", ".system/ada.pub", status=0)
+    assert (desk.path / ".system/ada.pub").read_text() == desk.run("keys", "show", "ada", status=0).out

@@ -183,3 +183,13 @@ def test_commands_and_names_are_completed(place):
 def test_completion_in_a_broken_workspace_offers_nothing_and_says_nothing(place):
     place.system("deedbook.yaml", "id: [\n")
     assert complete(place, "call", "ech") == set()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_ledger_that_is_no_file_is_a_fault_among_the_others_and_is_not_passed_over(place, kind):
+    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    ledger = place.ledger()
+    ledger.rename(ledger.with_name("moved"))
+    {"fifo": lambda: os.mkfifo(ledger), "folder": ledger.mkdir}[kind]()
+    assert any("expected a regular file" in str(check) for check in faults(place))
+    assert "[PATH_REFUSED]" in place.run("whatif", "--all", "--system", ".", status=1).err

@@ -1,5 +1,7 @@
 """`deedbook hooks` and `deedbook hooks test` as a user meets them."""
 
+import pytest
+
 CASES = """
     schema_version: v1
     cases:
@@ -73,3 +75,28 @@ def test_unknown_hook_fails_its_case(place):
         "schema_version: v1\ncases:\n  - {name: x, hook: redact-pi, event: {}, expect: {decision: allow}}\n",
     )
     assert 'did you mean "redact-pii"?' in place.run("hooks", "test", status=1).out
+
+
+def test_listing_hooks_leaves_no_trace(place):
+    place.run("hooks", status=0)
+    assert not (place.path / ".deedbook").exists()
+
+
+@pytest.mark.parametrize("name", ["../../../elsewhere", "..", "nothing", "/etc"])
+def test_recorded_session_is_one_of_the_workspace(place, name):
+    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    (place.path.parent / "elsewhere").mkdir(exist_ok=True)
+    (place.path.parent / "elsewhere/.events.jsonl").write_text("x\n")
+    case = f'{{name: a, hook: allow, recorded: {{session: "{name}", seq: 1}}, expect: {{decision: allow}}}}'
+    place.system("hooks/a.test.yaml", f"schema_version: v1\ncases: [{case}]\n")
+    ran = place.run("hooks", "test", status=1)
+    assert "no sessions begin with" in ran.out + ran.err
+
+
+def test_recorded_session_may_be_named_by_the_beginning_of_its_id(place):
+    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    (session,) = place.sessions()
+    seq = next(event.seq for event in place.events() if event.type == "tool.call")
+    case = f'{{name: a, hook: allow, recorded: {{session: "{session[:8]}", seq: {seq}}}, expect: {{decision: allow}}}}'
+    place.system("hooks/a.test.yaml", f"schema_version: v1\ncases: [{case}]\n")
+    place.run("hooks", "test", status=0)

@@ -86,6 +86,32 @@ def test_workspace_that_is_there_is_never_changed(place):
     place.run("init", "other", status=2)
 
 
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
+def test_gitignore_that_leads_elsewhere_is_refused_and_nothing_is_begun(place, tmp_path, kind):
+    outside = tmp_path.with_name(f"{tmp_path.name}-outside")
+    outside.write_text("precious")
+    ignored = place.path / ".gitignore"
+    {"link": lambda: ignored.symlink_to(outside), "fifo": lambda: os.mkfifo(ignored), "folder": ignored.mkdir}[kind]()
+    ran = place.run("init", status=1)
+    assert "[PATH_REFUSED]" in ran.err
+    assert [path.name for path in place.path.iterdir()] == [".gitignore"]
+    assert outside.read_text() == "precious"
+
+
+@pytest.mark.parametrize("linked", ["schemas", "schemas/hook_v1.json"])
+def test_schemas_are_never_written_through_a_link(place, tmp_path, linked):
+    place.system("deedbook.yaml", "schema_version: v1\n")
+    outside = tmp_path / "outside"
+    if linked == "schemas":
+        outside.mkdir()
+    else:
+        outside.write_text("precious")
+        (place.path / ".system/schemas").mkdir()
+    (place.path / ".system" / linked).symlink_to(outside)
+    assert "[PATH_REFUSED]" in place.run("init", "--schemas", status=1).err
+    assert not list(outside.iterdir()) if outside.is_dir() else outside.read_text() == "precious"
+
+
 def test_folder_that_cannot_be_made_is_one_line(place):
     place.write("file", "x")
     assert place.run("init", "file").status == 2

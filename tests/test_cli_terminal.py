@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from commandline import COMMAND, SECONDS, Place, ask, ended, environment, play
@@ -195,3 +196,14 @@ def test_internal_error_is_one_line_unless_its_origin_is_asked_for(place: Place)
         check=False,
     )
     assert b"Traceback" in loud.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["abilities"], ["hooks"], ["doctor"], ["policy", "list"], ["plugins"]], ids=" ".join
+)
+def test_json_that_nobody_can_take_is_one_line(place: Place, command: list[str]):
+    with Path("/dev/full").open("wb") as full:
+        process = place.start(*command, "--json", stdout=full)
+        ran = ended(process)
+    assert ran.status == 1
+    assert ran.err == "error: No space left on device\n"

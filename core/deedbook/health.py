@@ -183,13 +183,18 @@ def _lock(workspace: Workspace) -> Check:
 
 def _records(workspace: Workspace) -> Iterator[Check]:
     schemas = Schemas.load(data_folder("schemas"))
-    reports = [verify_file(place, schemas=schemas) for place in sorted(workspace.state.glob("*/**/.events.jsonl"))]
+    places, reports = sorted(workspace.state.glob("*/**/.events.jsonl")), []
+    for place in places:
+        try:
+            reports.append(verify_file(place, schemas=schemas))
+        except (DeedbookError, OSError) as problem:
+            yield Check("ledger", "fault", describe(problem), f"look at {place}; a ledger is a regular file")
     for report in reports:
         if not report.sound:
             yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
     yield from _lost(workspace.state)
     sound = sum(report.sound for report in reports)
-    yield Check("ledger", "ok", f"{sound} of {len(reports)} ledgers are sound (unwitnessed)")
+    yield Check("ledger", "ok", f"{sound} of {len(places)} ledgers are sound (unwitnessed)")
 
 
 def _lost(state: Path) -> Iterator[Check]:

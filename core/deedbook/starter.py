@@ -1,6 +1,5 @@
 """Beginning a workspace: one file, or the whole starter, with schemas for editors beside it."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -8,12 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from .errors import SourceError, fault
+from .files import Folder
 from .schema import data_folder
 from .sources import SYSTEM
 
 EDITORS: Final = "schemas"
 """The folder below ``.system`` that holds JSON Schemas for editors; the kernel reads its own."""
 STATE: Final = ".deedbook/"
+IGNORED: Final = ".gitignore"
+MAX_BYTES: Final = 1024 * 1024
 
 _MINIMAL: Final = """\
 schema_version: v1
@@ -53,6 +55,7 @@ def begin(folder: Path, *, full: bool) -> list[str]:
     if system.exists() or system.is_symlink():
         why = "is there already, and nothing was changed; `deedbook init --schemas` renews the schemas for editors"
         raise SourceError(fault("USAGE", why, place=str(system)))
+    _refuse_link(folder)
     folder.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f"{SYSTEM}-", dir=folder))
     try:
@@ -92,13 +95,14 @@ def _add_modelines(system: Path) -> None:
 
 
 def _write_schemas(system: Path) -> list[Path]:
-    folder, written = system / EDITORS, []
-    folder.mkdir(exist_ok=True)
-    for form in sorted(_FORMS.values()):
-        source = data_folder(EDITORS) / f"{form}.json"
-        if source.exists():
-            written.append(folder / source.name)
-            shutil.copyfile(source, written[-1])
+    """Write them anew; what is a link is refused, since whoever made it would choose what is overwritten."""
+    written = []
+    with Folder.at(system) as folder:
+        for form in sorted(_FORMS.values()):
+            source = data_folder(EDITORS) / f"{form}.json"
+            if source.exists():
+                folder.replace(f"{EDITORS}/{source.name}", source.read_bytes(), mode=0o644)
+                written.append(system / EDITORS / source.name)
     return written
 
 
@@ -108,13 +112,18 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _ignore_state(folder: Path) -> list[str]:
     """Keep the state out of git; return the file that was written, if one was."""
-    place = folder / ".gitignore"
-    before = place.read_text(encoding="utf-8") if place.exists() else ""
-    if STATE in before.split():
-        return []
-    separate = "" if before.endswith("\n") or not before else "\n"
-    with place.open("a", encoding="utf-8") as file:
-        file.write(f"{separate}{STATE}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return [place.name]
+    with Folder.at(folder) as held:
+        before = held.read(IGNORED, limit=MAX_BYTES) if held.exists(IGNORED) else b""
+        if STATE.encode() in before.split():
+            return []
+        separate = b"" if before.endswith(b"\n") or not before else b"\n"
+        held.replace(IGNORED, before + separate + STATE.encode() + b"\n", mode=0o644)
+    return [IGNORED]
+
+
+def _refuse_link(folder: Path) -> None:
+    """Refuse before anything is made what could not be written at the end."""
+    if folder.is_dir():
+        with Folder.at(folder) as held:
+            if held.exists(IGNORED):
+                held.read(IGNORED, limit=MAX_BYTES)

@@ -118,15 +118,25 @@ def _question(bindings: Bindings, hook: str, event: str, said: Mapping[str, Any]
 
 def _recorded(where: Mapping[str, Any], state: Path) -> dict[str, Any]:
     """Return what a line of a ledger is about: a prompt, or a call and perhaps its result."""
-    told = {event.seq: event for event in read_ledger(state / "sessions" / where["session"])}
+    session = _session(where["session"], state / "sessions")
+    told = {event.seq: event for event in read_ledger(session)}
     event = told.get(where["seq"])
     if event is None:
-        raise LookupError(f"session {where['session']} has no event {where['seq']}")
+        raise LookupError(f"session {session.name} has no event {where['seq']}")
     call = next((each for each in told.values() if each.span == event.parent), None)
     found = {"now": event.ts, "principal": event.principal or "local", **_about(event)}
     if "result" in event.payload and call is not None:
         found |= _about(call)
     return found
+
+
+def _session(name: str, sessions: Path) -> Path:
+    """Return the folder of the session whose id begins with *name*: one that is there, wherever the name would lead."""
+    found = [path for path in sorted(sessions.glob("*")) if path.name.startswith(name)]
+    exact = [path for path in found if path.name == name] or found
+    if len(exact) != 1:
+        raise LookupError(f"{len(exact) or 'no'} sessions begin with {name!r}; `deedbook sessions` lists them")
+    return exact[0]
 
 
 def _about(event: Event) -> dict[str, Any]:

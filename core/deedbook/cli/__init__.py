@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
@@ -145,4 +146,5 @@ def _as_json(asked: Asked, errors: Sequence[DomainError]) -> None:
     """Print what is wrong as the one JSON document, where JSON was asked for."""
     if asked.json:
         told = [{"code": error.code, "message": error.message, "place": error.place} for error in errors]
-        as_json({"schema_version": "v1", "ok": False, "errors": told})
+        with suppress(OSError):  # standard output may be what failed
+            as_json({"schema_version": "v1", "ok": False, "errors": told})

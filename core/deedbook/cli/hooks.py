@@ -18,13 +18,13 @@ def command(ctx: click.Context, profile: str | None) -> int:
     if ctx.invoked_subcommand is not None:
         return 0
     from deedbook.fitting import facts_of, fittings
-    from deedbook.kernel import open_kernel
+    from deedbook.kernel import bound_for_judging, read_workspace
     from deedbook.lifecycle import EVENTS
 
     asked = ctx.find_object(Asked)
     assert asked is not None
-    with open_kernel(asked.workspace, profile=profile) as kernel:
-        document = kernel.bindings.charter.document
+    with bound_for_judging(read_workspace(asked.workspace, profile)) as bindings:
+        document = bindings.charter.document
     rows: list[dict[str, Any]] = []
     for fit in sorted(fittings(document, "hooks"), key=lambda fit: fit.name):
         event = fit.entry["event"]

@@ -30,6 +30,7 @@ def new(asked: Asked, name: str, out: str | None, *, force: bool) -> int:
     """Make a key NAME (Ed25519), keep its private half for you alone, and print its public half."""
     from deedbook.keys import KeyRing
 
+    _refuse_place(out)
     ring = KeyRing.of(os.environ)
     public = ring.create(name, force=force).public
     _tell(asked, [public], out)
@@ -50,12 +51,28 @@ def show(asked: Asked, name: str | None, out: str | None) -> int:
 
     if out and not name:
         raise click.UsageError("--out needs the NAME of one key")
+    _refuse_place(out)
     ring = KeyRing.of(os.environ)
     found = [ring.load(each).public for each in ([name] if name else ring.names())]
     if not found and not asked.json:
         message(f"no keys in {shown(ring.place)}; make one with: deedbook keys new NAME")
     _tell(asked, found, out)
     return 0
+
+
+def _refuse_place(out: str | None) -> None:
+    """Refuse, before a key is made, where its public half cannot go: what is no public key is never overwritten."""
+    if out is None:
+        return
+    from deedbook.files import Folder
+    from deedbook.sources import public_key
+
+    place = Path(out)
+    if not place.name or not place.parent.is_dir():
+        raise click.BadParameter(f"{out!r} names no file in a folder that is there", param_hint="--out")
+    with Folder.at(place.parent) as folder:
+        if folder.exists(place.name):
+            public_key(folder, place.name)
 
 
 def _tell(asked: Asked, keys: "list[VerifierKey]", out: str | None) -> None:

@@ -1,5 +1,6 @@
 """``deedbook whatif``: what another charter would have decided about recorded calls."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +76,7 @@ def _places(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> l
         return list(dict.fromkeys(session_file(workspace, name) for name in sessions))
     source = read_workspace(workspace)
     places = (ledger_of(source, name) for name in session_ids(source))
-    return [place for place in places if place.is_file() and place.stat().st_size]
+    return [place for place in places if os.path.lexists(place) and (not place.is_file() or place.stat().st_size)]
 
 
 def _other(system: str, profile: str | None) -> "Workspace":
