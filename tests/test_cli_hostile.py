@@ -137,3 +137,13 @@ def test_any_source_is_read_or_refused_with_its_name(place: Place, path: str):
         ran = check(place, "abilities")
         assert ran.status == 0 or path in ran.err
         check(place, "lock")
+
+
+@pytest.mark.parametrize("noun", ["policy", "hooks"])
+def test_any_file_of_tests_is_read_or_refused_with_its_name(place: Place, noun: str):
+    path = f".system/{'policies' if noun == 'policy' else noun}/odd.test.yaml"
+    for text in SHAPES:
+        (place.path / path).write_bytes(text)
+        ran = check(place, noun, "test", path, "--json")
+        assert ran.status in {1, 2}
+        assert path in str(ran.fits("output_error_v1")["errors"]), text
