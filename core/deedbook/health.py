@@ -43,7 +43,6 @@ _NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"
 _UNINSTALL: Final = "pip uninstall it, or take it out of the workspace; nothing that uses it can start"
 _OPTIONAL: Final = (
     ("cel_expr_python", "conditions in CEL", "pip install 'deedbook[cel]'"),
-    ("re2", "patterns of your own under `seal`", "pip install google-re2"),
 )
 
 
