@@ -71,6 +71,17 @@ def test_call_under_a_request_that_nobody_granted_is_found(tmp_path):
     assert any("nobody has granted" in each for each in findings(book, tmp_path))
 
 
+def test_second_call_under_one_approval_is_found(tmp_path):
+    book = ledgers.Book("ee" * 16)
+    root = ledgers.start(book, "call")
+    span = book.add("approval.requested", ledgers.request(), parent=root, actor="policy", principal="local")
+    span = book.add("approval.granted", ledgers.taken(ledgers.request()), parent=span, principal="local")
+    for _ in range(2):
+        book.add("tool.call", {"args": {"text": "hi"}, "tool_name": "echo"}, parent=span, principal="local")
+    book.add("session.end", {"ok": True, "reason": "COMPLETED"}, parent=root)
+    assert [each for each in findings(book, tmp_path) if "a second call" in each]
+
+
 @pytest.mark.parametrize("member", ["approval", "call", "charter", "shown", "expires"])
 def test_statement_about_another_request_is_no_answer(member):
     request = ledgers.request()

@@ -31,6 +31,7 @@ class Consents:
         self._approvers = approvers
         self._requests: dict[bytes, Object] = {}
         self._granted: dict[bytes, Object] = {}
+        self._called_under: set[bytes] = set()
         self._unknown = self._sealed = 0
 
     def check(self, kind: str, span: bytes, parent: bytes | None, payload: Any) -> Iterator[str]:
@@ -41,7 +42,10 @@ class Consents:
         elif kind in ANSWERS or kind == "approval.answered":
             yield from self._answered(kind, span, self._requests.get(above), payload)
         elif kind in _NAMED and above in self._granted:
-            yield from self._called(kind, self._granted.pop(above), payload)
+            if above in self._called_under:
+                yield "a second call under one approval"
+            self._called_under.add(above)
+            yield from self._called(kind, self._granted[above], payload)
         elif kind in _NAMED and above in self._requests:
             yield "a call under a request that nobody has granted"
 
