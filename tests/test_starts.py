@@ -9,7 +9,7 @@ import workshop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deedbook import Err, Ok, documents, kernel, open_kernel
+from deedbook import Err, Ok, documents, open_kernel, workspace
 from deedbook.errors import DeedbookError
 from deedbook.files import Folder
 from deedbook.reader import read
@@ -189,14 +189,14 @@ def test_plugin_installed_in_place_is_read_anew_each_time(tmp_path, parsed):
 
 
 def test_file_that_came_while_sources_were_read_is_noticed_by_the_next_start(shop, monkeypatch):
-    original = kernel.load_workspace
+    original = workspace.load_workspace
 
     def load(root, **options):
         loaded = original(root, **options)
         shop.policy("late", "rules: []\nmatch: {}\n")
         return loaded
 
-    monkeypatch.setattr(kernel, "load_workspace", load)
+    monkeypatch.setattr(workspace, "load_workspace", load)
     start(shop)
     monkeypatch.undo()
     with open_kernel(shop.root, catalogue=shop.catalogue()) as opened:
