@@ -23,7 +23,7 @@ from deedbook import contracts, folds, lifecycle
 from deedbook.cli import COMMANDS
 from deedbook.errors import CODES
 from deedbook.events import CATALOGUE
-from deedbook.lifecycle import EVENTS, Lifecycle
+from deedbook.lifecycle import ALIASES, EVENTS, Lifecycle
 from deedbook.plugins import GROUPS
 
 ROOT = Path(__file__).parents[1]
@@ -223,6 +223,18 @@ def test_contract_page_lists_the_event_with_its_arguments_and_answers(event):
     assert (cells[2] == "yes") is EVENTS[event].blocking is ("not blocking" not in method.__doc__)
     if cells[2] == "yes":
         assert set(re.findall(r"allow|deny|ask|transform", cells[3].partition(";")[0])) == EVENTS[event].may
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_hooks_page_lists_the_event_with_its_other_name_its_arguments_and_signals(event):
+    names = getattr(Lifecycle, EVENTS[event].method).__code__.co_varnames
+    count = getattr(Lifecycle, EVENTS[event].method).__code__.co_argcount
+    page = (DOCS / "hooks.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{event}` | "))
+    other, arguments, signals = (set(re.findall(r"[A-Za-z_]+", cell)) for cell in row.strip("|").split("|")[1:])
+    assert other == {alias for alias, name in ALIASES.items() if name == event}
+    assert arguments == set(names[1:count])
+    assert signals == set(EVENTS[event].signals)
 
 
 def test_contract_page_lists_every_entry_point_group():
