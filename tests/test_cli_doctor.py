@@ -193,3 +193,37 @@ def test_ledger_that_is_no_file_is_a_fault_among_the_others_and_is_not_passed_ov
     {"fifo": lambda: os.mkfifo(ledger), "folder": ledger.mkdir}[kind]()
     assert any("expected a regular file" in str(check) for check in faults(place))
     assert "[PATH_REFUSED]" in place.run("whatif", "--all", "--system", ".", status=1).err
+
+
+# --- what a workspace stands on ---------------------------------------------------------------------------------------
+
+
+def test_script_hook_is_no_fault(place):
+    place.write("scripts/yes.sh", """echo '{"decision": "allow"}'\n""")
+    place.system(
+        "hooks/yes.yaml",
+        HOOK.replace("{hook: guard}", "{script: [sh, scripts/yes.sh]}").replace("id: guard", "id: yes"),
+    )
+    assert place.run("doctor", status=0).out.splitlines()[-1] == "all is well"
+
+
+def test_changed_code_of_a_plugin_is_a_fault_where_it_is_pinned(place):
+    place.offer("hooks", "guard", GUARD)
+    place.system("hooks/guard.yaml", HOOK)
+    place.configure("lock: auto", "lock: required")
+    place.run("lock", "--editable", status=0)
+    checks(place)
+    code = next(place.path.parent.glob("site-packages/offered_guard.py"))
+    code.write_text(code.read_text() + "# other\n")
+    (found,) = faults(place)
+    assert found["name"] == "lock"
+    assert "offered" in found["found"]
+
+
+def test_variable_of_a_secret_that_is_not_set_is_named(place):
+    place.offer("hooks", "guard", GUARD.replace("pass", 'host.secret("token")'))
+    place.system("hooks/guard.yaml", HOOK)
+    place.configure("profile: local\n", "profile: local\nsecrets: {token: {env: DOCTOR_TOKEN}}\n")
+    (found,) = faults(place)
+    assert "DOCTOR_TOKEN" in found["found"]
+    assert "set the environment variable" in found["fix"]

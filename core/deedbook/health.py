@@ -22,7 +22,7 @@ from .bindings import freeze
 from .charter import Charter
 from .compiler import compile_charter
 from .declarations import Workspace
-from .errors import DeedbookError, describe
+from .errors import DeedbookError, DomainError, describe
 from .files import Folder
 from .heads import Head, gaps, recorded
 from .host import ReadingHost
@@ -33,6 +33,7 @@ from .site import Site
 from .supervisor import System
 from .trial import fatal
 from .verify import verify_file
+from .workers import Workers
 
 Level = Literal["ok", "note", "fault"]
 
@@ -63,6 +64,19 @@ def examine(root: Path | None, catalogue: Catalogue, read: Callable[[], Workspac
     else:
         yield from _workspace(catalogue, read)
     yield from _system()
+
+
+def _remedy(error: DomainError) -> str:
+    """Return what mends a fault of the sources or of what they name."""
+    match error.code:
+        case "PLUGIN_MISSING":
+            return "pip install the distribution that offers it, or correct the name"
+        case "PLUGIN_BROKEN":
+            return "pip install --force-reinstall its distribution, or tell its author"
+        case "SECRET_MISSING":
+            return "set the environment variable, or take out what asks for the secret"
+        case _:
+            return f"edit {error.place.partition(' ')[0]}" if error.place else "edit .system"
 
 
 # --- what is installed ------------------------------------------------------------------------------------------------
@@ -116,12 +130,12 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
             return
         charter = compile_charter(workspace, catalogue, kernel="")
     except DeedbookError as problem:
-        yield from (Check("workspace", "fault", str(each), f"mend it [{each.code}]") for each in problem.errors)
+        yield from (Check("workspace", "fault", str(each), _remedy(each)) for each in problem.errors)
         return
     yield Check("workspace", "ok", f"{workspace.root}, profile {workspace.profile}, {workspace.enforcement}")
     yield from _bound(workspace, charter, catalogue)
     yield from _inline(charter)
-    yield _lock(workspace)
+    yield _lock(workspace, charter, catalogue)
     yield from _records(workspace)
     yield from _disk(workspace.state)
 
@@ -143,10 +157,11 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
     site = Site.of(workspace)
     try:
         with Folder.at(workspace.root) as root:
-            host = ReadingHost(root, site.file_roots, site.hidden, site.secret_values())
+            workers = Workers()  # which starts nothing before it is asked to
+            host = ReadingHost(root, site.file_roots, site.hidden, site.secret_values(), None, workers, site.secrets)
             freeze(charter, catalogue, host, Schemas.load(data_folder("schemas")))
     except DeedbookError as problem:
-        yield from (Check("binding", "fault", str(each), f"mend it [{each.code}]") for each in problem.errors)
+        yield from (Check("binding", "fault", str(each), _remedy(each)) for each in problem.errors)
     else:
         yield Check("binding", "ok", f"{len(charter.document['plugins'])} plugins load and take their settings")
 
@@ -163,19 +178,33 @@ def _inline(charter: Charter) -> Iterator[Check]:
             )  # fmt: skip
 
 
-def _lock(workspace: Workspace) -> Check:
+def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check:
     try:
         with Folder.at(workspace.root) as root:
             pins = Lock.read(root)
     except DeedbookError as problem:
         return Check("lock", "fault", str(problem), "deedbook lock")
-    pinned = pins is not None and here() in pins.charters
-    changed = bool(pins and [*pins.refuse_sources(workspace.digests, profile=pins.profile, kernel=pins.kernel)])
-    state = "nothing is pinned" if not pinned else "sources changed since" if changed else "pins these sources"
-    wanted = workspace.lock == "required"
-    fault = wanted and (not pinned or changed)
-    said = f"lock: {workspace.lock}; {LOCK} {state}" if pinned else f"lock: {workspace.lock}; {state}"
-    return Check("lock", "fault" if fault else "ok", said, "deedbook lock" if fault else "")
+    wanted, mode = workspace.lock == "required", f"lock: {workspace.lock}"
+    if pins is None or here() not in pins.charters:
+        return Check(
+            "lock", "fault" if wanted else "ok", f"{mode}; nothing is pinned", "deedbook lock" if wanted else ""
+        )
+    differing = [*pins.refuse_sources(workspace.digests, profile=pins.profile, kernel=pins.kernel)]
+    differing += _repacked(pins, charter, catalogue)
+    if not differing:
+        return Check("lock", "ok", f"{mode}; {LOCK} pins these sources and plugins")
+    said = f"{mode}; {'; '.join(dict.fromkeys(each.message for each in differing))}"
+    return Check("lock", "fault" if wanted else "note", said, "look at what changed, then run: deedbook lock")
+
+
+def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[DomainError]:
+    """Say what speaks against the code of each plugin in use."""
+    for key in charter.document["plugins"]:
+        kind, _, name = key.partition("/")
+        offer = catalogue.offered(kind, name)
+        refused = pins.refuse_code(offer, offer.digest) if offer else None
+        if refused:
+            yield refused
 
 
 def _records(workspace: Workspace) -> Iterator[Check]:

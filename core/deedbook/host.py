@@ -46,8 +46,8 @@ class WorkspaceHost:
 
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
     read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
-    Without *workers* it runs no programs: the charter is still being compiled. *asked* are the secrets that somebody
-    wanted.
+    Without *workers* it runs no programs: the charter is still being compiled. *variables* names the environment
+    variable of each secret. *asked* are the secrets that somebody wanted.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class WorkspaceHost:
         secrets: Mapping[str, str | None],
         schemas: Schemas | None = None,
         workers: Workers | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder
         self._roots = tuple(_normal(root) for root in roots)
@@ -66,6 +67,7 @@ class WorkspaceHost:
         self._schemas = schemas or Schemas({})
         self.asked: set[str] = set()
         self._workers = workers
+        self._variables = variables or {}
         self._sealer = Sealer(secrets={name: value for name, value in secrets.items() if value})
 
     @property
@@ -103,7 +105,8 @@ class WorkspaceHost:
         self.asked.add(name)
         value = self._secrets[name]
         if not value:
-            why = f"secret {name!r} is declared, but its environment variable is not set, or is empty"
+            variable = f" {self._variables[name]}" if name in self._variables else ""
+            why = f"secret {name!r} is declared, but its environment variable{variable} is not set, or is empty"
             raise BindingError(fault("SECRET_MISSING", why))
         return HeldSecret(name, value)
 
