@@ -47,7 +47,7 @@ class KeyRing:
                 with suppress(FileNotFoundError):
                     folder.remove(name)
             elif folder.exists(name):
-                self._refuse(name, "is there already; --force replaces it, and what it signed cannot be signed again")
+                self._refuse(name, "is there already; `deedbook keys show` writes its public half with --out, and --force makes another key")
             folder.replace(name, f"{made.reveal()}\n".encode(), expected="", mode=0o600)
             folder.sync()
         return made

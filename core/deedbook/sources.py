@@ -34,7 +34,7 @@ def find_workspace(start: Path) -> Path:
             return folder
     message = (
         f"no folder {SYSTEM}/ in {here} or any folder above it. "
-        f"Go to a folder of a workspace, or begin one with {SYSTEM}/deedbook.yaml (docs/workspace.md)."
+        f"Go to a folder of a workspace, or begin one with: deedbook init"
     )
     raise SourceError(fault("WORKSPACE_NOT_FOUND", message))
 
