@@ -47,7 +47,8 @@ class KeyRing:
                 with suppress(FileNotFoundError):
                     folder.remove(name)
             elif folder.exists(name):
-                self._refuse(name, "is there already; `deedbook keys show` writes its public half with --out, and --force makes another key")
+                why = "is there already; `deedbook keys show` writes its public half with --out, --force makes another key"
+                self._refuse(name, why)
             folder.replace(name, f"{made.reveal()}\n".encode(), expected="", mode=0o600)
             folder.sync()
         return made

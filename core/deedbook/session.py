@@ -207,7 +207,8 @@ class Session:
             return Err(fault("PROMPT_DENIED", fired.refusal))
         flow = self.bindings.charter.document["flow"]
         if flow is None:
-            return Err(fault("BINDING_INVALID", "no flow is set for this profile, which needs models, too; `deedbook init --full` elsewhere shows one"))
+            why = "no flow is set for this profile; `deedbook init --full` in another folder shows a profile with one"
+            return Err(fault("BINDING_INVALID", why))
         message = self._write("user.message", "user", {"text": fired.prompt}, self._root)
         caller = attrs.evolve(self.caller, signals=fired.signals)
         choices = self._choices(fired)
