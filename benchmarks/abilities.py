@@ -59,7 +59,7 @@ def _seconds(work: Callable[[], object]) -> float:
 def _catalogue() -> Catalogue:
     points = [
         ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
-        ("deedbook.policy_kinds", "rules", "deedbook.rules:Rules"),
+        ("deedbook.policy_kinds", "rules", "deedbook.policies.rules:Rules"),
     ]
     return discover([_Installed("benchmarks", points)])
 

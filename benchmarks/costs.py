@@ -219,6 +219,6 @@ def _installed() -> Catalogue:
     points = [
         ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
         ("deedbook.hooks", "allow", "deedbook_hook_standard.guards:Allow"),
-        ("deedbook.policy_kinds", "rules", "deedbook.rules:Rules"),
+        ("deedbook.policy_kinds", "rules", "deedbook.policies.rules:Rules"),
     ]
     return discover([_Installed("benchmarks", points)])

@@ -7,8 +7,8 @@ from typing import Final
 
 from benchmarks.measures import Line, Measure, Note
 from benchmarks.rounds import WALL, take_turns
-from deedbook.programs import BASE, SUPERVISOR
-from deedbook.workers import Workers
+from deedbook.programs.process import BASE, SUPERVISOR
+from deedbook.programs.workers import Workers
 
 _CAT: Final = ["cat"]
 _PYTHON: Final = [sys.executable, "-I", "-S", "-c", "for line in open(0): print(line, end='', flush=True)"]

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from deedbook.keys import KeyRing
+from deedbook.approvals.keys import KeyRing
 from deedbook.notes import SigningKey
 
 

@@ -10,8 +10,8 @@ import pytest
 from persons import approving
 
 from deedbook import Err, Ok, allow, ask, deny, transform
-from deedbook.answering import answer, perform_once, queue
-from deedbook.approvals import shown_of
+from deedbook.approvals.answering import answer, perform_once, queue
+from deedbook.approvals.requests import shown_of
 from deedbook.contracts import Principal
 from deedbook.errors import DeedbookError
 from deedbook.reader import read
@@ -211,7 +211,7 @@ def test_who_is_acted_for_may_approve(lab):
 
 
 def test_key_that_is_not_the_declared_one_is_refused(office):
-    from deedbook.keys import KeyRing
+    from deedbook.approvals.keys import KeyRing
 
     identity = park(office)
     KeyRing.of(os.environ).create("ada", force=True)

@@ -5,7 +5,7 @@ import json
 import ledgers
 import pytest
 
-from deedbook.approvals import faults
+from deedbook.approvals.requests import faults
 from deedbook.schema import Schemas, data_folder
 from deedbook.verify import verify_file
 

@@ -23,7 +23,7 @@ FLOORS = (
         "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
         "loops": "event loops: a coroutine run from plain code, plain code run beside a loop",
         "paths": "what a path beneath a root may look like, and how it is shown in messages",
-        "supervisor": "the process that starts a program, and kills all that it leaves behind",
+        "programs.supervisor": "the process that starts a program, and kills all that it leaves behind",
         "terminal": "text that is safe to print, whoever wrote it",
     }),
     ("bytes", {
@@ -35,94 +35,98 @@ FLOORS = (
         "files": "open beneath a root held by descriptor, without following links; atomic replace",
         "lifecycle": "the events that hooks answer, and the one table of what each of them is",
         "lint": "what a schema from outside may hold: every keyword known, every budget kept",
-        "migrations": "what sources of older forms said, and how it is said now",
-        "programs": "one program in a process of its own: pipes, limits, its supervisor's word",
+        "workspaces.migrations": "what sources of older forms said, and how it is said now",
+        "programs.process": "one program in a process of its own: pipes, limits, its supervisor's word",
         "notes": "signed notes and their keys in C2SP's form: Ed25519, strict, pure",
-        "report": "what a verification found, for people and as JSON",
+        "verification.report": "what a verification found, for people and as JSON",
         "routing": "which skill a prompt asks for: deterministic, without a model",
-        "syntax": "the syntax tree of a condition in CEL, as its engine checked it",
+        "policies.syntax": "the syntax tree of a condition in CEL, as its engine checked it",
     }),
     ("forms", {
-        "approvals": "what an approval binds: the request that is shown, the statement that is signed; pure",
+        "approvals.requests": "what an approval binds: the request that is shown, the statement that is signed; pure",
         "context": "RunContext: a run's typed state, a fold of its `context.*` events",
-        "documents": "text to plain values, strictly, each with its place: YAML and front matter",
-        "expressions": "conditions in CEL: compiled when bound, asked about calls",
+        "workspaces.documents": "text to plain values, strictly, each with its place: YAML and front matter",
+        "policies.expressions": "conditions in CEL: compiled when bound, asked about calls",
         "gates": "asking a hook or a policy safely, merging the answers, writing down who was asked",
-        "keys": "private keys of people: one file each, which nobody else may read",
+        "approvals.keys": "private keys of people: one file each, which nobody else may read",
         "journal": "one append-only file: whole writes, shared syncs, locks, a torn tail set aside",
-        "lines": "the complete lines of a file of any size",
+        "verification.lines": "the complete lines of a file of any size",
         "match": "the one match grammar of hooks and policies",
         "importing": "importing foreign code within a limit, and undoing what it did to the process",
-        "packs": "data that installed distributions bring, found through their record and never imported",
-        "parked": "calls that waited for a person, as a ledger holds them",
+        "workspaces.packs": "data that installed distributions bring, found through their record and never imported",
+        "approvals.history": "calls that waited for a person, as a ledger holds them",
         "schema": "JSON Schema at every boundary: the kernel's own by id, and those from outside",
-        "scripts": "hooks that are scripts, as YAML declares them, and which files of the workspace these are",
+        "programs.scripts": "hooks that are scripts, as YAML declares them, and which files of the workspace these are",
         "sealed": "values that a ledger commits to by salted digest while their bytes lie beside it",
         "shape": "what a plugin's class has to be: its `spec`, its constructor, its methods",
-        "standings": "where in a run somebody stands who asks for something, told from the events before",
+        "rejudging.standings": "where in a run somebody stands who asks for something, told from the events before",
         "story": "one event in one line for people",
-        "workers": "programs in processes of their own, with a hard limit; kept alive or run once",
+        "programs.workers": "programs in processes of their own, with a hard limit; kept alive or run once",
     }),
     ("parts", {
-        "consents": "what a verifier checks about approvals: who signed what, and what was called under it",
-        "asking": "how a hook is asked in this process: on the calling thread, or on one of its own",
+        "approvals.consents": "what a verifier checks about approvals: who signed what, and what was called under it",
+        "programs.threads": "how a hook is asked in this process: on the calling thread, or on one of its own",
         "bound": "an ability, ready to be called: one immutable record of all that its calls need",
         "chain": "a ledger open for writing: entries become lines, each committed to by the next",
         "completions": "model calls at the boundary: version 1 upcast, both ends checked",
-        "declarations": "what a workspace's files declare, each with its place",
-        "envelope_1_0": "the older envelope of seed 002, checked by its own rules",
-        "exchange": "a question to a hook in another process, and its answer, as JSON",
+        "workspaces.declarations": "what a workspace's files declare, each with its place",
+        "verification.envelope_1_0": "the older envelope of seed 002, checked by its own rules",
+        "programs.exchange": "a question to a hook in another process, and its answer, as JSON",
         "fitting": "which abilities a hook or policy of the charter is about",
         "folds": "state from events: tree, snapshot, metrics, transcript; pure",
         "host": "what a plugin is given when it is constructed: secrets, files beneath the roots, programs",
-        "instances": "values that a JSON Schema accepts, a few for each, the plainest first",
-        "inventory": "what the sources of a workspace are made of: names and bytes, without reading what they say",
+        "compiling.instances": "values that a JSON Schema accepts, a few for each, the plainest first",
+        "workspaces.inventory":
+            "what the sources of a workspace are made of: names and bytes, without reading what they say",
         "plugins": "entry points to a catalogue without importing; then load one, and check it",
         "reader": "reading ledgers plainly, for folds and listings: no lock, no repair",
-        "recorded": "a call as a ledger holds it, taken apart",
-        "rules": "the policy kind `rules`: the first match decides",
-        "sight": "what a condition in CEL may see, by JSON Schema: misspelt fields and values found at load",
-        "sources": "find the workspace, read its YAML and Markdown without following links",
-        "spelling": "which spelling a skill's front matter has, and what keeps it from being portable",
+        "rejudging.recorded": "a call as a ledger holds it, taken apart",
+        "policies.rules": "the policy kind `rules`: the first match decides",
+        "policies.vocabulary":
+            "what a condition in CEL may see, by JSON Schema: misspelt fields and values found at load",
+        "workspaces.sources": "find the workspace, read its YAML and Markdown without following links",
+        "compiling.spelling": "which spelling a skill's front matter has, and what keeps it from being portable",
     }),
     ("books", {
-        "structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
-        "apart": "hooks in processes of their own: scripts, and plugins that the workspace wants there",
-        "calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
-        "export": "finished sessions in another form: envelope 1.0, as seed 002 reads it",
-        "heads": "what the workspace ledger recorded of each session, held against the session's file",
-        "hooked": "the process of a hook that is asked in one of its own: a line in, a line out",
+        "verification.structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
+        "programs.isolation": "hooks in processes of their own: scripts, and plugins that the workspace wants there",
+        "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
+        "verification.export": "finished sessions in another form: envelope 1.0, as seed 002 reads it",
+        "verification.heads": "what the workspace ledger recorded of each session, held against the session's file",
+        "programs.hookhost": "the process of a hook that is asked in one of its own: a line in, a line out",
         "ledger": "the only writers: a session's ledger, which has one, and the workspace's, which has many",
-        "linker": "from names in YAML to loaded plugins and compiled schemas, every fault collected",
-        "lockfile": "`.system/deedbook.lock`: read strictly, written so that people can compare versions",
-        "narrowing": "whether a schema in YAML narrows the plugin's, or widens it: each widening with a witness",
-        "drafts": "beginning a plugin: a whole distribution, from the kernel's templates",
-        "starter": "beginning a workspace: one file, or the whole starter",
-        "site": "where a workspace is, and what of its settings all records and files are under",
+        "compiling.linker": "from names in YAML to loaded plugins and compiled schemas, every fault collected",
+        "workspaces.lockfile": "`.system/deedbook.lock`: read strictly, written so that people can compare versions",
+        "compiling.narrowing":
+            "whether a schema in YAML narrows the plugin's, or widens it: each widening with a witness",
+        "workspaces.drafts": "beginning a plugin: a whole distribution, from the kernel's templates",
+        "workspaces.starter": "beginning a workspace: one file, or the whole starter",
+        "workspaces.site": "where a workspace is, and what of its settings all records and files are under",
         "trial": "which plugins end a process, hang or crash, tried in one of their own",
-        "trees": "the files of `.system` or of a pack: listed, read, checked, every fault collected",
-        "waiting": "what waits for a person: the queue of the workspace ledger, a fold",
+        "workspaces.trees": "the files of `.system` or of a pack: listed, read, checked, every fault collected",
+        "approvals.queue": "what waits for a person: the queue of the workspace ledger, a fold",
     }),
     ("entries", {
         "verify": "the independent reader: bytes and structure; knows the format and not the writer",
-        "abilities": "what a charter says of each ability and each model",
+        "compiling.abilities": "what a charter says of each ability and each model",
         "charter": "one frozen, content-addressed document of all that is in force",
         "changes": "what became looser or tighter between two charters; pure",
-        "guards": "what a charter says of each hook and policy",
-        "activation": "what settings put into force of what is installed: packs, and the loaders of skills",
-        "personas": "who can be put to work: roles in Markdown, and agents with a card",
+        "compiling.guards": "what a charter says of each hook and policy",
+        "workspaces.activation": "what settings put into force of what is installed: packs, and the loaders of skills",
+        "workspaces.personas": "who can be put to work: roles in Markdown, and agents with a card",
         "recovery": "ending a session whose process died: what has no outcome becomes unknown",
-        "rulebook": "the policies of the kind `rules`, held against the abilities of their charter",
-        "skills": "what a charter says of each skill: every loader asked, each answer checked",
+        "policies.rulebook": "the policies of the kind `rules`, held against the abilities of their charter",
+        "compiling.skills": "what a charter says of each skill: every loader asked, each answer checked",
     }),
     ("charter", {
-        "compiler": "sources x plugins to a charter, every fault collected",
-        "workspace": "a workspace's files read whole, and its packs: every fault of every file at once",
+        "compiling.compiler": "sources x plugins to a charter, every fault collected",
+        "workspaces.workspace": "a workspace's files read whole, and its packs: every fault of every file at once",
     }),
     ("bindings", {
         "bindings": "a charter, bound: everything it names constructed, every ability a `Bound`",
         "store": "charters and their sources, kept once per digest; what the last start found",
-        "registry": "what is wrong with the abilities of a workspace, and what could be better; nothing is begun",
+        "compiling.registry":
+            "what is wrong with the abilities of a workspace, and what could be better; nothing is begun",
     }),
     ("judge", {
         "callers": "who asks, and what they may use, at each place of a run",
@@ -133,19 +137,20 @@ FLOORS = (
         "locks": "which charter is in force: kept, compiled anew, or pinned by `deedbook.lock`",
     }),
     ("minutes", {
-        "cases": "tests of policies: cases in YAML, judged without I/O, and the rules that they reach",
-        "parking": "parking a call for a person: the request, the answer taken over, the mark that it was used",
+        "policies.cases": "tests of policies: cases in YAML, judged without I/O, and the rules that they reach",
+        "approvals.parking":
+            "parking a call for a person: the request, the answer taken over, the mark that it was used",
         "records": "what the door writes: the entries of one call, from verdicts and outcomes",
-        "rederive": "judges recorded calls again, under any charter",
-        "trials": "tests of hooks: written or recorded events, put to the real hook where it stands",
+        "rejudging.rederive": "judges recorded calls again, under any charter",
+        "programs.trials": "tests of hooks: written or recorded events, put to the real hook where it stands",
     }),
     ("hearings", {
-        "hearing": "a parked call, heard: waiting for the answer, taking it over, going on or giving up",
+        "approvals.hearing": "a parked call, heard: waiting for the answer, taking it over, going on or giving up",
     }),
     ("door", {
         "door": "the one door, in nine steps: start reading here",
-        "explanation": "why a call is decided as it is: every step, who said what and where that is written",
-        "whatif": "what would change under another charter: counted, the weightiest changes kept",
+        "rejudging.explanation": "why a call is decided as it is: every step, who said what and where that is written",
+        "rejudging.whatif": "what would change under another charter: counted, the weightiest changes kept",
     }),
     ("runs", {
         "runs": "what handlers are given: a call's context, and for a flow the run with its roles",
@@ -157,7 +162,7 @@ FLOORS = (
         "kernel": "a workspace, opened: charter, bindings, state; nothing is global",
     }),
     ("persons", {
-        "answering": "the approver's side: answering a request, and performing what was approved",
+        "approvals.answering": "the approver's side: answering a request, and performing what was approved",
     }),
     ("command line", {
         "cli": "the command `deedbook`: one small file per command",
@@ -211,14 +216,24 @@ def imported(path, package):
     return found
 
 
+def package_of(path):
+    """Return the dotted name of the package that a file of the kernel lies in."""
+    return ".".join(["deedbook", *path.relative_to(CORE).parent.parts])
+
+
 def kernel_imports(path):
     """Return the kernel's modules that a file of the kernel imports."""
-    package = ".".join(["deedbook", *path.relative_to(CORE).parent.parts])
-    names = {name.split(".")[1] for name in imported(path, package) if name.startswith("deedbook.")}
-    return {name for name in names if name in FLOOR}
+    names = [name.split(".")[1:] for name in imported(path, package_of(path)) if name.startswith("deedbook.")]
+    return {room for name in names for room in (name[0], ".".join(name[:2])) if room in FLOOR}
 
 
-KERNEL = {path.stem: path for path in sorted(CORE.glob("*.py")) if path.stem != "__init__"}
+KERNEL = {
+    ".".join(path.relative_to(CORE).with_suffix("").parts): path
+    for path in sorted(CORE.rglob("*.py"))
+    if path.stem != "__init__" and path.parent.name != "cli"
+}
+"""Every module by its name: one that lies in a package is `package.module`."""
+PACKAGES = {path.parent.name for path in CORE.glob("*/__init__.py")}
 
 
 def everything_below(module):
@@ -235,8 +250,16 @@ def everything_below(module):
 
 
 def test_floors_name_every_module_and_nothing_else():
-    packages = {path.parent.name for path in CORE.glob("*/__init__.py")}
-    assert sorted(module for _, modules in FLOORS for module in modules) == sorted({*KERNEL, *packages})
+    assert sorted(module for _, modules in FLOORS for module in modules) == sorted({*KERNEL, "cli"})
+
+
+def test_package_is_a_folder_and_no_floor():
+    """A package says in one line what its modules are about, and offers nothing by itself."""
+    for package in PACKAGES - {"cli"}:
+        (only,) = tree(CORE / package / "__init__.py").body
+        assert len(ast.literal_eval(only.value).splitlines()) == 1, package
+        assert f"| `core/deedbook/{package}/` | " in TOUR.read_text(encoding="utf-8")
+        assert not KERNEL.keys() & {package}
 
 
 @pytest.mark.parametrize("module", sorted(KERNEL))
@@ -268,7 +291,8 @@ def test_verify_shares_nothing_with_the_writer_but_the_format():
 @pytest.mark.parametrize("module", PURE)
 def test_pure_module_touches_nothing_outside(module):
     outside = {"asyncio", "os", "pathlib", "random", "shutil", "socket", "subprocess", "sys", "threading", "time"}
-    assert not {name.partition(".")[0] for name in imported(KERNEL[module], "deedbook")} & outside
+    used = imported(KERNEL[module], package_of(KERNEL[module]))
+    assert not {name.partition(".")[0] for name in used} & outside
     calls = [node.func for node in ast.walk(tree(KERNEL[module])) if isinstance(node, ast.Call)]
     names = {function.id for function in calls if isinstance(function, ast.Name)}
     assert not {"open", "input", "print", "eval", "exec"} & names
@@ -328,7 +352,7 @@ def test_package_exports_what_it_lists():
 
     assert deedbook.__all__ == sorted(deedbook.__all__)
     assert all(getattr(deedbook, name) is not None for name in deedbook.__all__)
-    offered = {name for name in vars(deedbook) if not name.startswith("_") and name not in KERNEL and name != "cli"}
+    offered = {name for name in vars(deedbook) if not name.startswith("_")} - KERNEL.keys() - PACKAGES
     assert offered - {"Any", "TYPE_CHECKING"} <= set(deedbook.__all__)
 
 

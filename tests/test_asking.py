@@ -8,8 +8,8 @@ import time
 import pytest
 
 from deedbook import Decision, allow, deny, transform
-from deedbook.asking import MOST, Threads
 from deedbook.gates import BoundGate, Unanswered, answer
+from deedbook.programs.threads import MOST, Threads
 
 LONG = 60.0
 SHORT = 0.05
@@ -105,7 +105,7 @@ def test_many_callers_each_get_their_own_answer():
 def test_hung_thread_keeps_no_process_from_exiting():
     script = (
         "import time\n"
-        "from deedbook.asking import Threads\n"
+        "from deedbook.programs.threads import Threads\n"
         "from deedbook.gates import Unanswered\n"
         "try:\n    Threads(lambda: time.sleep(3600), 0.05)()\n"
         "except Unanswered as problem:\n    print(problem)\n"

@@ -8,8 +8,9 @@ import workshop
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from deedbook import bindings, canonical, linker
+from deedbook import bindings, canonical
 from deedbook.bindings import EVERYTHING, Scope, words
+from deedbook.compiling import linker
 from deedbook.contracts import ALLOW, Call, Decision, GateSpec, HandlerSpec, Principal, hookimpl
 from deedbook.errors import BindingError
 from deedbook.fitting import unasked, unguarded

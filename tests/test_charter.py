@@ -9,12 +9,13 @@ import workshop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deedbook import canonical, linker
+from deedbook import canonical
 from deedbook.charter import Charter
-from deedbook.compiler import compile_charter
+from deedbook.compiling import linker
+from deedbook.compiling.compiler import compile_charter
 from deedbook.contracts import Declared, Failed, GateSpec, HandlerSpec, Skill
 from deedbook.errors import BindingError, DeedbookError, IntakeError
-from deedbook.workspace import load_workspace
+from deedbook.workspaces.workspace import load_workspace
 
 CONFIG = ".system/deedbook.yaml"
 LOW = ".system/registry/low-level"

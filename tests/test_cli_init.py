@@ -11,7 +11,7 @@ import pytest
 from commandline import ROOT, Place
 from ruamel.yaml import YAML
 
-from deedbook.documents import parse_yaml
+from deedbook.workspaces.documents import parse_yaml
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from commandline import SCHEMAS, Place
 from ledgers import forge
 
-from deedbook.report import Report
+from deedbook.verification.report import Report
 from deedbook.verify import verify_file
 
 READING = [

@@ -112,6 +112,8 @@ def resolves(name):
         return True
     try:
         found = importlib.import_module(f"deedbook.{first}")
+        if hasattr(found, "__path__") and rest:
+            found = importlib.import_module(f"deedbook.{first}.{rest.pop(0)}")
         for part in rest:
             found = getattr(found, part)
     except (ImportError, AttributeError):

@@ -12,10 +12,10 @@ from deedbook import Decision, Err
 from deedbook.bindings import EVERYTHING, Caller
 from deedbook.canonical import admit, decode
 from deedbook.errors import BindingError
-from deedbook.explanation import Explanation, explain
 from deedbook.judge import Circumstances
 from deedbook.kernel import LOCAL, bound_for_judging
-from deedbook.rederive import Asking
+from deedbook.rejudging.explanation import Explanation, explain
+from deedbook.rejudging.rederive import Asking
 
 WRITING = {"path": "reports/a.md", "text": "hi", "expected_hash": "", "who": "ada", "why": "to try"}
 

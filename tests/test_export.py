@@ -10,9 +10,9 @@ from test_folds import events_of
 from test_verify import SCHEMAS, checks
 
 from deedbook.errors import LedgerError
-from deedbook.export import seed_002
 from deedbook.folds import TreeFold, fold
 from deedbook.reader import read
+from deedbook.verification.export import seed_002
 from deedbook.verify import verify_file
 
 

@@ -10,9 +10,9 @@ from ledgers import forge
 
 from deedbook.errors import LedgerError
 from deedbook.files import Folder
-from deedbook.heads import Head, gaps, recorded
 from deedbook.kernel import close_session, discard_session, open_kernel, read_workspace, write
 from deedbook.ledger import Ledger
+from deedbook.verification.heads import Head, gaps, recorded
 
 NEVER = "0e" * 16
 

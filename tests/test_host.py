@@ -21,8 +21,8 @@ from deedbook.contracts import Entry, Failed
 from deedbook.errors import BindingError, IntakeError
 from deedbook.files import Folder
 from deedbook.host import HeldSecret, WorkspaceHost
+from deedbook.programs.workers import Workers
 from deedbook.schema import Schemas, data_folder
-from deedbook.workers import Workers
 
 OUTSIDE = b"what no plugin may read"
 

@@ -14,7 +14,7 @@ from deedbook import canonical
 from deedbook.charter import Charter
 from deedbook.errors import BindingError, DeedbookError
 from deedbook.files import Folder
-from deedbook.lockfile import LOCK, Lock, Pin, here
+from deedbook.workspaces.lockfile import LOCK, Lock, Pin, here
 
 ECHO = ".system/registry/low-level/echo.yaml"
 

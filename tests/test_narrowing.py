@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deedbook.instances import instances, unfolded
-from deedbook.narrowing import widenings
+from deedbook.compiling.instances import instances, unfolded
+from deedbook.compiling.narrowing import widenings
 from deedbook.schema import foreign, lint
 
 PLUGIN = {

@@ -11,7 +11,7 @@ import pytest
 from persons import approving
 
 import deedbook
-from deedbook.answering import answer, perform_once
+from deedbook.approvals.answering import answer, perform_once
 from deedbook.door import Door
 from deedbook.handlers import Outcome
 from deedbook.kernel import Kernel

@@ -50,10 +50,11 @@ def imported():
 
 
 MAY_IMPORT = {
-    "subprocess": {"programs"},
-    "socket": {"programs", "supervisor", "workers"},  # a pair between two processes of ours; nothing is connected to
-    "ctypes": {"supervisor"},
-    "shutil": {"health", "starter"},
+    "subprocess": {"programs.process"},
+    # a pair between two processes of ours; nothing is connected to
+    "socket": {"programs.process", "programs.supervisor", "programs.workers"},
+    "ctypes": {"programs.supervisor"},
+    "shutil": {"health", "workspaces.drafts", "workspaces.starter"},
 }
 """Who may import what reaches out of the process, and who copies folders."""
 
@@ -62,23 +63,30 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert called("handler") == {"handlers"}
     assert called_of("self", "_handler") == {"completions"}
     assert called("perform") | called("aperform") == {"door", "runs"}
-    users = {module for module, tree in MODULES.items() if "handlers" in _siblings(tree)}
-    assert users == {"door", "hearing", "records", "runs", "session"}
+    users = {module for module in MODULES if "handlers" in _sources(module)}
+    assert users == {"door", "approvals.hearing", "records", "runs", "session"}
     assert _taken("door", "handlers") >= {"perform", "aperform"}
     for module in users - {"door"}:
         assert _taken(module, "handlers") <= {"Outcome", "Ticket"}
 
 
-def _siblings(tree):
+def _source(module, node):
+    """Return the module of the kernel that an import in *module* takes from, whether said with a dot or in full."""
+    package = module.rpartition(".")[0]
+    near = f"{package}.{node.module}" if package else str(node.module)
+    return near if node.level else str(node.module).removeprefix("deedbook.")
+
+
+def _sources(module):
     """Return the modules of the kernel that a module imports from."""
-    return {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1}
+    return {_source(module, node) for node in ast.walk(MODULES[module]) if isinstance(node, ast.ImportFrom)}
 
 
 def _taken(module, other):
     return {
         alias.name
         for node in ast.walk(MODULES[module])
-        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module == other
+        if isinstance(node, ast.ImportFrom) and _source(module, node) == other
         for alias in node.names
     }
 
@@ -106,7 +114,7 @@ def test_kernel_starts_processes_and_opens_connections_only_where_programs_are_r
 
 @pytest.mark.parametrize("name", ["system", "popen", "fork", "forkpty", "execv", "execve", "posix_spawn", "kill"])
 def test_kernel_runs_programs_in_one_place(name):
-    assert called_of("os", name) <= {"supervisor"}
+    assert called_of("os", name) <= {"programs.supervisor"}
 
 
 def test_kernel_evaluates_no_text_as_code():
@@ -114,11 +122,12 @@ def test_kernel_evaluates_no_text_as_code():
 
 
 def test_files_are_written_by_the_modules_that_own_them():
-    pipes = {"command", "programs", "supervisor"}  # these write to descriptors that are no files
+    pipes = {"command", "programs.process", "programs.supervisor"}  # these write to descriptors that are no files
     assert called_of("os", "write") == {"files", "journal"} | pipes
     assert called_of("os", "ftruncate") == {"journal"}
-    assert called_of("os", "open") <= {"files", "cli.process", "health", "packs", "programs"}
-    assert called("write_text") | called("write_bytes") | called("touch") <= {"starter"}  # where nothing is yet
+    assert called_of("os", "open") <= {"files", "cli.process", "health", "workspaces.packs", "programs.process"}
+    # where nothing is yet
+    assert called("write_text") | called("write_bytes") | called("touch") <= {"workspaces.drafts", "workspaces.starter"}
     for name in ("rename", "replace", "remove", "unlink", "mkdir", "rmdir", "makedirs", "chmod", "link", "symlink"):
         assert called_of("os", name) <= {"files"}, name
     builtin = {
@@ -127,7 +136,7 @@ def test_files_are_written_by_the_modules_that_own_them():
         for function in functions
         if isinstance(function, ast.Name) and function.id == "open"
     }
-    assert builtin <= {"supervisor"}  # of what the system says about processes, to read
+    assert builtin <= {"programs.supervisor"}  # of what the system says about processes, to read
 
 
 def test_ledgers_are_appended_to_by_the_kernels_own_modules():
@@ -139,4 +148,13 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         and function.attr == "append"
         and ast.unparse(function.value).rpartition(".")[2] in ("ledger", "_ledger")
     }
-    assert appending == {"answering", "door", "hearing", "hooks", "kernel", "recovery", "runs", "session"}
+    assert appending == {
+        "approvals.answering",
+        "door",
+        "approvals.hearing",
+        "hooks",
+        "kernel",
+        "recovery",
+        "runs",
+        "session",
+    }

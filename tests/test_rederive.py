@@ -17,8 +17,8 @@ from deedbook import Decision, Failed
 from deedbook.bindings import Bindings
 from deedbook.errors import BindingError, LedgerError
 from deedbook.kernel import bound_for_judging, read_workspace
-from deedbook.recorded import ERASED, NO_ARGUMENTS, NOBODY, SCRUBBED
-from deedbook.rederive import LATE, MUTATED, Rejudged, rejudge
+from deedbook.rejudging.recorded import ERASED, NO_ARGUMENTS, NOBODY, SCRUBBED
+from deedbook.rejudging.rederive import LATE, MUTATED, Rejudged, rejudge
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from deedbook.contracts import Call, Decision, Principal
 from deedbook.errors import BindingError
 from deedbook.gates import BoundGate, merge
 from deedbook.match import AbilityFacts, Match
-from deedbook.rules import SETTINGS, Rules
+from deedbook.policies.rules import SETTINGS, Rules
 
 BASELINE = {
     "rules": [
@@ -265,7 +265,8 @@ def test_without_the_engine_only_rules_with_conditions_are_refused(monkeypatch):
 
 def test_the_engine_is_imported_where_a_condition_is_written():
     code = (
-        "import sys; from deedbook.rules import Rules; Rules({'rules': [{'match': {}, 'then': 'allow'}]}, None);"
+        "import sys; from deedbook.policies.rules import Rules;"
+        "Rules({'rules': [{'match': {}, 'then': 'allow'}]}, None);"
         "print('cel_expr_python' in sys.modules);"
         "Rules({'rules': [{'match': {}, 'when': 'true', 'then': 'allow'}]}, None);"
         "print('cel_expr_python' in sys.modules)"

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from deedbook.contracts import ALLOW, Call, Decision, GateSpec, HandlerSpec, Host, Json, Object, Skill, hookimpl
-from deedbook.rules import Rules
+from deedbook.policies.rules import Rules
 from deedbook.shape import misfits
 
 ACTING = ["tool", "provider", "flow"]

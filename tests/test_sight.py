@@ -2,8 +2,8 @@
 
 import pytest
 
-from deedbook.expressions import Language
-from deedbook.sight import FACTS, flaws
+from deedbook.policies.expressions import Language
+from deedbook.policies.vocabulary import FACTS, flaws
 
 ECHO = {
     "type": "object",

@@ -8,7 +8,7 @@ import pytest
 
 from deedbook.errors import SourceError
 from deedbook.files import Folder
-from deedbook.sources import entries, files, find_workspace, front_matter, load_yaml, read
+from deedbook.workspaces.sources import entries, files, find_workspace, front_matter, load_yaml, read
 
 
 @pytest.fixture

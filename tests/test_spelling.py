@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from skills_ref import validate
 
 from deedbook import Skill
-from deedbook.documents import parse_front_matter
+from deedbook.compiling.spelling import obstacles, spelling
 from deedbook.files import Folder
 from deedbook.host import WorkspaceHost
-from deedbook.spelling import obstacles, spelling
+from deedbook.workspaces.documents import parse_front_matter
 from deedbook_skill_markdown import Markdown
 
 KEYS = ("name", "description", "license", "compatibility", "allowed-tools", "metadata")

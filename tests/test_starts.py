@@ -9,11 +9,12 @@ import workshop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deedbook import Err, Ok, documents, open_kernel, workspace
+from deedbook import Err, Ok, open_kernel
 from deedbook.errors import DeedbookError
 from deedbook.files import Folder
 from deedbook.reader import read
 from deedbook.store import Store
+from deedbook.workspaces import documents, workspace
 
 POLICY = "rules: [{match: {effects: [none, read, write]}, then: allow}]\nmatch: {}\n"
 

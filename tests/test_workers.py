@@ -14,7 +14,7 @@ import pytest
 
 from deedbook.contracts import Failed, HandlerSpec, Ran
 from deedbook.errors import Ok
-from deedbook.workers import Workers
+from deedbook.programs.workers import Workers
 
 LONG = 60.0
 """Seconds that nothing here takes, however busy the machine is."""

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from deedbook import programs
 from deedbook.contracts import Failed
-from deedbook.supervisor import System
-from deedbook.workers import Workers
+from deedbook.programs import process
+from deedbook.programs.supervisor import System
+from deedbook.programs.workers import Workers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="macOS promises less, and has no /proc to look into")
 
@@ -261,9 +261,9 @@ def without_landlock(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let the supervisors of this process find a kernel that is too old."""
     place = folder / "supervisor.py"
     place.write_text(
-        programs.SUPERVISOR.read_text().replace("_LANDLOCK_SCOPES: Final = 6", "_LANDLOCK_SCOPES: Final = 999")
+        process.SUPERVISOR.read_text().replace("_LANDLOCK_SCOPES: Final = 6", "_LANDLOCK_SCOPES: Final = 999")
     )
-    patch.setattr(programs, "SUPERVISOR", place)
+    patch.setattr(process, "SUPERVISOR", place)
 
 
 @pytest.fixture(name="open_workers")
@@ -336,7 +336,7 @@ def test_programs_go_on_when_the_forker_is_killed(open_workers, token):
 
 
 def test_stopped_forker_is_replaced(open_workers, token, monkeypatch):
-    monkeypatch.setattr("deedbook.workers.GRACE", SHORT)
+    monkeypatch.setattr("deedbook.programs.workers.GRACE", SHORT)
     open_workers.run(python(ABOVE + "os.kill(forker, signal.SIGSTOP)", token), seconds=LONG)
     assert code_of(lambda: open_workers.run(["echo"], seconds=SHORT)) == "TOOL_TIMEOUT"
     assert open_workers.run(["echo"], seconds=LONG).out == b"\n"
@@ -346,7 +346,7 @@ def test_stopped_forker_is_replaced(open_workers, token, monkeypatch):
 
 KERNEL = """
 import sys, threading
-from deedbook.workers import Workers
+from deedbook.programs.workers import Workers
 workers = Workers()
 code, token = sys.argv[1:]
 program = [sys.executable, "-I", "-S", "-c", code, token]
@@ -422,7 +422,7 @@ HOLDER = """
 import os, sys
 from pathlib import Path
 from deedbook import programs, supervisor
-from deedbook.workers import Workers
+from deedbook.programs.workers import Workers
 pry, token, private, other = sys.argv[1:]
 if other:
     supervisor._LANDLOCK_SCOPES, programs.SUPERVISOR = 999, Path(other)
@@ -466,4 +466,4 @@ def test_program_sees_no_secret_of_the_kernel_nor_of_another_program(token):
 def test_kernel_with_secrets_hides_them_where_landlock_does_not(token, tmp_path, monkeypatch, private, found):
     """Without either they are found: that shows what the rest of this test is worth. Those of other programs are."""
     without_landlock(monkeypatch, tmp_path)
-    assert pried(token, private, str(programs.SUPERVISOR)) == f"None False {found};None False True;"
+    assert pried(token, private, str(process.SUPERVISOR)) == f"None False {found};None False True;"

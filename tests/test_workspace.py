@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deedbook import match, rules
-from deedbook.documents import parse_yaml
+from deedbook import match
 from deedbook.errors import SourceError
 from deedbook.notes import SigningKey
+from deedbook.policies import rules
 from deedbook.schema import Schemas, data_folder, lint
-from deedbook.workspace import load_workspace
+from deedbook.workspaces.documents import parse_yaml
+from deedbook.workspaces.workspace import load_workspace
 
 CHECKOUT = Path(__file__).parent.parent
 SOURCE_SCHEMAS = ("deedbook_v1", "policy_v1", "hook_v1", "ability_v1", "skill_frontmatter_v1")

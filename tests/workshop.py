@@ -8,16 +8,16 @@ from types import ModuleType
 import importlib_metadata
 
 from deedbook.bindings import freeze
-from deedbook.compiler import compile_charter
+from deedbook.compiling.compiler import compile_charter
 from deedbook.contracts import ALLOW, GateSpec, HandlerSpec, hookimpl
 from deedbook.errors import BindingError
 from deedbook.files import Folder
 from deedbook.host import WorkspaceHost
 from deedbook.locks import Store, lock, open_charter
 from deedbook.plugins import GROUPS, discover
-from deedbook.rules import Rules
+from deedbook.policies.rules import Rules
 from deedbook.schema import Schemas, data_folder
-from deedbook.workspace import load_workspace
+from deedbook.workspaces.workspace import load_workspace
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 HEAD = "schema_version: v1\n"

@@ -12,18 +12,18 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from . import canonical
-from .asking import asked, identity, is_apart, is_elsewhere, placed
 from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Persona, Scope, Words, no_persona, words
 from .charter import Charter
+from .compiling.linker import Linked, Linker
 from .completions import Completion, CompletionSchema
 from .contracts import Handler, Host, Skill
 from .errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
 from .fitting import Fitting, facts_of, fittings
 from .gates import BoundGate, in_order
 from .lifecycle import EVENTS
-from .linker import Linked, Linker
 from .match import AbilityFacts
 from .plugins import Catalogue, implementations
+from .programs.threads import asked, identity, is_apart, is_elsewhere, placed
 from .schema import Schemas, Validator, Violation, foreign
 
 __all__ = [
@@ -192,7 +192,7 @@ class _Freezer:
         entry, event = fitting.entry, fitting.entry["event"]
         may = EVENTS[event].may | (EVENTS[event].rewriter if entry["rewrites"] else frozenset())
         if is_apart(entry):  # its process is killed at its limit, and needs none here
-            from .apart import apart
+            from .programs.isolation import apart
 
             self._keep(event, fitting, apart(entry, self.document["plugins"], self.host), may, inf)
             return

@@ -5,7 +5,7 @@ through `Door.before` and `Door.after`. The nine steps:
 
 1. find the ability, 2. check the caller's scope, 3. validate the arguments, 4. ask rewriters, hooks and policies
    (these four are `judge.judge`; a refusal is recorded as ``tool.denied`` and ends here; what a person is to decide is
-   parked, which is `hearing`),
+   parked, which is `approvals.hearing`),
 5. append the intent, durable first when there are effects,
 6. invoke the handler, within its limit,
 7. append the outcome,
@@ -21,6 +21,8 @@ from threading import RLock
 from typing import Any, TypeAlias
 
 from . import canonical
+from .approvals.hearing import Hearing, Opened
+from .approvals.parking import Grant, Parked, Parking
 from .bindings import Bindings, Bound, Caller
 from .bound import DURABLE
 from .contracts import ALLOW, Call, Decision, Json, Object
@@ -39,10 +41,8 @@ from .errors import (
 from .events import Entry
 from .gates import Asked, BoundGate, Clock, answer, merge, refusal
 from .handlers import Interrupted, Outcome, Ticket, aperform, perform
-from .hearing import Hearing, Opened
 from .judge import Circumstances, Verdict, judge, make_call
 from .ledger import Ledger
-from .parking import Grant, Parked, Parking
 from .reader import read
 from .records import Scribe
 

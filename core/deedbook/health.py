@@ -20,20 +20,20 @@ import attrs
 
 from .bindings import freeze
 from .charter import Charter
-from .compiler import compile_charter
-from .declarations import Workspace
+from .compiling.compiler import compile_charter
 from .errors import DeedbookError, DomainError, describe
 from .files import Folder
-from .heads import Head, gaps, recorded
 from .host import ReadingHost
-from .lockfile import LOCK, Lock, here
 from .plugins import Catalogue, Offer
+from .programs.supervisor import System
+from .programs.workers import Workers
 from .schema import Schemas, data_folder
-from .site import Site
-from .supervisor import System
 from .trial import fatal
+from .verification.heads import Head, gaps, recorded
 from .verify import verify_file
-from .workers import Workers
+from .workspaces.declarations import Workspace
+from .workspaces.lockfile import LOCK, Lock, here
+from .workspaces.site import Site
 
 Level = Literal["ok", "note", "fault"]
 

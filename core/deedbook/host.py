@@ -11,9 +11,9 @@ from .canonical import decode, encode_payload
 from .contracts import Entry, Failed, Ran
 from .errors import BindingError, FileRefused, SchemaError, fault
 from .files import Conflict, Folder
+from .programs.workers import LIMIT, Workers
 from .schema import Schemas, suggest
 from .sealed import Sealer
-from .workers import LIMIT, Workers
 
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
 """Parts of paths at and below which no tool writes, in whatever case."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import attrs
 
 from . import canonical
-from .approvals import Approved, call_digest
+from .approvals.requests import Approved, call_digest
 from .bindings import Bindings, Bound, Caller
 from .contracts import Call, Decision, Json, Object
 from .errors import describe, recordable

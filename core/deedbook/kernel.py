@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from . import canonical, inventory
+from . import canonical
+from .approvals.parking import Parking
 from .bindings import Bindings, freeze
 from .contracts import Json, Object, Principal
 from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
@@ -21,20 +22,20 @@ from .host import ReadingHost, WorkspaceHost
 from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
 from .locks import Opened, enforce, kept_charter, open_charter
-from .parking import Parking
 from .plugins import Catalogue, discover
+from .programs.workers import Workers
 from .reader import is_empty, read
 from .recovery import close_interrupted, discard, refuse_cut
 from .schema import Schemas, data_folder, suggest
 from .sealed import Sealer
 from .session import Session
-from .site import Site, told_state
-from .sources import SYSTEM, find_workspace
 from .store import Start, Store
-from .workers import Workers
+from .workspaces import inventory
+from .workspaces.site import Site, told_state
+from .workspaces.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
-    from .declarations import Workspace
+    from .workspaces.declarations import Workspace
 
 VERSION: Final = "0.1.0"
 LOCAL: Final = Principal("local", "cli")
@@ -202,7 +203,7 @@ def _made(
 
 
 def _persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, Any]) -> str:
-    from .personas import read_persona
+    from .workspaces.personas import read_persona
 
     return read_persona(root, catalogue, name, card)
 
@@ -234,7 +235,7 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
 
     Raises `DeedbookError` with everything that is wrong.
     """
-    from .compiler import compile_charter
+    from .compiling.compiler import compile_charter
 
     found, site = catalogue or discover(), Site.of(workspace)
     with Folder.at(workspace.root) as root:
@@ -313,7 +314,7 @@ def read_workspace(path: str | Path, profile: str | None = None, catalogue: Cata
 
 def load_profile(root: Path, profile: str | None, catalogue: Catalogue | None = None) -> "Workspace":
     """Read the workspace at *root*, under *profile* if one is given; raises `SourceError` or `BindingError`."""
-    from .workspace import load_workspace
+    from .workspaces.workspace import load_workspace
 
     workspace = load_workspace(root, catalogue=catalogue)
     if profile is None or profile == workspace.profile:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from . import inventory
 from .changes import Difference, difference
 from .charter import FORMAT, Charter
 from .errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from .files import Folder
-from .lockfile import LOCK, Lock, here
 from .plugins import Catalogue
 from .store import Start, Store
+from .workspaces import inventory
+from .workspaces.lockfile import LOCK, Lock, here
 
 if TYPE_CHECKING:
-    from .declarations import Workspace
+    from .workspaces.declarations import Workspace
 
 __all__ = ["LOCK", "Opened", "Store", "enforce", "here", "in_force", "kept_charter", "lock", "open_charter"]
 
@@ -47,7 +47,7 @@ def open_charter(
     *record* is told of a change before the store remembers it, so that no crash loses it; it may be told twice. With
     ``lock: required`` a change is refused (`BindingError`, ``CHARTER_CHANGED``) until `lock`.
     """
-    from .compiler import compile_charter
+    from .compiling.compiler import compile_charter
 
     past = _Past.of(store, store.current())
     if workspace.lock == "required":
@@ -102,7 +102,7 @@ def in_force(
 
     Raises `DeedbookError` where the sources do not compile, or what is kept are other bytes.
     """
-    from .compiler import compile_charter
+    from .compiling.compiler import compile_charter
 
     kept = store.find(digest)
     if kept is None or _is_fresh(kept, workspace, catalogue, root, kernel):
@@ -119,7 +119,7 @@ def lock(
     With *editable*, distributions that are installed in place are named as such and accepted. The charter comes into
     force with the next start, which records it.
     """
-    from .compiler import compile_charter
+    from .compiling.compiler import compile_charter
 
     before = _before(root)
     charter = compile_charter(workspace, catalogue, kernel=kernel)
@@ -160,7 +160,7 @@ class _Past:
 
 def _is_fresh(kept: Charter, workspace: "Workspace", catalogue: Catalogue, root: Folder, kernel: str) -> bool:
     """Say whether compiling again would give *kept*: nothing that it was made from has changed."""
-    from .compiler import unavailable
+    from .compiling.compiler import unavailable
 
     document = kept.document
     return (
@@ -191,7 +191,7 @@ def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> b
 
 def _pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, kernel: str) -> Charter:
     """Return the charter that the lock pins, if the workspace comes to it; else raise with everything that differs."""
-    from .compiler import compile_charter
+    from .compiling.compiler import compile_charter
 
     pins = Lock.read(root)
     if pins is None:

@@ -16,9 +16,9 @@ from . import canonical
 from .errors import BindingError, DomainError, describe, fault
 from .importing import undisturbed
 from .lifecycle import EVENTS, Lifecycle
-from .packs import AGENT_PLUGIN, MARKER, PackFolder, pack_folder, plugin_folder
 from .schema import suggest
 from .shape import misfits
+from .workspaces.packs import AGENT_PLUGIN, MARKER, PackFolder, pack_folder, plugin_folder
 
 GROUPS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -13,10 +13,10 @@ from .errors import LedgerError, fault
 from .events import OUTCOMES, Entry, label
 from .files import Folder
 from .folds import NAMED_BY, fold
-from .heads import gaps, recorded
 from .journal import NAME, acquire
 from .ledger import LOCK_SECONDS, Ledger
 from .reader import SEALED, is_empty, strays
+from .verification.heads import gaps, recorded
 
 REASON = "interrupted: the process died before the session ended"
 PARKED = "NEEDS_HUMAN: the process died while a person was to decide; `deedbook approvals list` says what waits"

@@ -10,7 +10,8 @@ from typing import Any, Self
 import attrs
 
 from . import canonical
-from .approvals import principal_json
+from .approvals.parking import Grant, Parking, caller_of
+from .approvals.requests import principal_json
 from .bindings import EVERYTHING, Bindings, Caller
 from .context import LIVE, ContextFold, Recorder
 from .contracts import Event, Json, Object, Principal, Skill
@@ -21,7 +22,6 @@ from .folds import MetricsFold
 from .handlers import Ticket
 from .hooks import Fired, HookRunner
 from .ledger import Ledger
-from .parking import Grant, Parking, caller_of
 from .reader import read
 from .recovery import close_lost
 from .routing import Choice, choose

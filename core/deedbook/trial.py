@@ -11,7 +11,7 @@ from .contracts import Failed
 from .errors import BindingError
 from .importing import VARIABLE, seconds
 from .plugins import Offer, discover, load
-from .workers import Workers
+from .programs.workers import Workers
 
 _CODE: Final = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from deedbook.trial import child; child()"
 _BEGUN: Final = "trying"

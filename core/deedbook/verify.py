@@ -13,15 +13,16 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from . import canonical, envelope_1_0, events
-from .consents import Approvers
+from . import canonical, events
+from .approvals.consents import Approvers
 from .errors import DeedbookError, IntakeError
 from .files import Folder
-from .lines import Lines
-from .report import UNWITNESSED, Findings, Part, Report
 from .schema import Schemas, Validator
-from .structure import Header, Structure
 from .terminal import excerpt
+from .verification import envelope_1_0
+from .verification.lines import Lines
+from .verification.report import UNWITNESSED, Findings, Part, Report
+from .verification.structure import Header, Structure
 
 Level: TypeAlias = Literal["chain", "hashes", "full"]
 """``chain``: each header's hash and that of the one before. ``hashes``: the payload's hash, too. ``full``: also the

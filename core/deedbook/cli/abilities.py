@@ -12,7 +12,7 @@ from .common import Asked, json_option, profile_option
 from .output import as_json, say, table
 
 if TYPE_CHECKING:
-    from deedbook.declarations import AbilitySource, Workspace
+    from deedbook.workspaces.declarations import AbilitySource, Workspace
 
 
 @click.command("abilities")

@@ -11,9 +11,9 @@ from .output import as_json, message, say, table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from deedbook.approvals.queue import Pending, Waiting
     from deedbook.contracts import Object
     from deedbook.session import Session
-    from deedbook.waiting import Pending, Waiting
 
     from .acting import Ending
 
@@ -98,7 +98,7 @@ def deny(asked: Asked, request: str, principal: str | None, note: str) -> int:
 @click.pass_obj
 def run(asked: Asked, request: str, principal: str | None) -> int:
     """Perform the approved REQUEST once, as who asked for it, in a session of its own."""
-    from deedbook.answering import begin
+    from deedbook.approvals.answering import begin
     from deedbook.kernel import LOCAL
 
     from .acting import act
@@ -124,7 +124,7 @@ def _resume(session: "Session", ready: list[Any]) -> "Ending":
 
 
 def _answered(asked: Asked, request: str, approver: str | None, note: str, *, approve: bool) -> int:
-    from deedbook.answering import answer
+    from deedbook.approvals.answering import answer
 
     pending = answer(asked.workspace, request, approve=approve, approver=approver, note=note)
     word = "approved" if approve else "denied"
@@ -138,7 +138,7 @@ def _answered(asked: Asked, request: str, approver: str | None, note: str, *, ap
 
 
 def _queue(asked: Asked) -> Any:
-    from deedbook.answering import queue
+    from deedbook.approvals.answering import queue
     from deedbook.kernel import read_workspace
 
     return queue(read_workspace(asked.workspace).state)
@@ -164,7 +164,7 @@ def _row(pending: "Pending", waiting: "Waiting") -> dict[str, Any]:
 
 
 def _answer(pending: "Pending", waiting: "Waiting") -> dict[str, Any] | None:
-    from deedbook.approvals import read_statement
+    from deedbook.approvals.requests import read_statement
 
     if pending.answer is None:
         return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 if TYPE_CHECKING:
-    from deedbook.declarations import Workspace
+    from deedbook.workspaces.declarations import Workspace
 
 VARIABLE: Final = "_DEEDBOOK_COMPLETE"
 """The environment variable in which a shell's completion script asks."""

@@ -27,7 +27,7 @@ def command(asked: Asked) -> int:
     from deedbook.health import examine
     from deedbook.kernel import load_profile
     from deedbook.plugins import discover
-    from deedbook.sources import find_workspace
+    from deedbook.workspaces.sources import find_workspace
 
     try:
         root = find_workspace(Path(asked.workspace))

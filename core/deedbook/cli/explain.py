@@ -13,9 +13,9 @@ from .output import DENIED, as_json, say
 
 if TYPE_CHECKING:
     from deedbook.bindings import Bindings, Caller
-    from deedbook.declarations import Workspace
-    from deedbook.explanation import Explanation, Step
-    from deedbook.recorded import Recorded
+    from deedbook.rejudging.explanation import Explanation, Step
+    from deedbook.rejudging.recorded import Recorded
+    from deedbook.workspaces.declarations import Workspace
 
 UNDETERMINED = 1
 
@@ -72,9 +72,9 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
     from deedbook.canonical import admit, decode, without_big_integers
     from deedbook.errors import DeedbookError, IntakeError
     from deedbook.events import timestamp
-    from deedbook.explanation import explain
     from deedbook.judge import Circumstances
-    from deedbook.rederive import Asking
+    from deedbook.rejudging.explanation import explain
+    from deedbook.rejudging.rederive import Asking
 
     args, bound = read_arguments(wish.text), bindings.abilities.get(ability)
     try:
@@ -93,8 +93,8 @@ def _facts(given: tuple[str, ...], now: str) -> dict[str, Any]:
     from deedbook.canonical import parse
     from deedbook.errors import IntakeError
     from deedbook.folds import MetricsFold
+    from deedbook.policies.vocabulary import FACTS
     from deedbook.schema import suggest
-    from deedbook.sight import FACTS
 
     facts: dict[str, Any] = {**MetricsFold().start().facts(), "session.started": now, "context.state": None}
     for each in given:
@@ -172,11 +172,11 @@ def _status(found: "Explanation") -> int:
 
 
 def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
-    from deedbook.calls import read_calls
-    from deedbook.explanation import explain
     from deedbook.files import Folder
     from deedbook.judge import Circumstances
-    from deedbook.rederive import Asking, Rejudge, recorded_answer
+    from deedbook.rejudging.calls import read_calls
+    from deedbook.rejudging.explanation import explain
+    from deedbook.rejudging.rederive import Asking, Rejudge, recorded_answer
 
     from .ledgers import session_file
 
@@ -238,8 +238,8 @@ def _nothing(call: "Recorded") -> dict[str, Any]:
 
 
 def _tell_recorded(call: "Recorded", told: Mapping[str, Any]) -> None:
+    from deedbook.rejudging.whatif import TOTALS
     from deedbook.terminal import plain
-    from deedbook.whatif import TOTALS
 
     say(plain(f"recorded   {call.ts} {call.ability} for {call.principal}: {call.outcome} {call.code}".rstrip()))
     if call.reason:

@@ -16,8 +16,8 @@ FORMS = ("seed-002",)
 @click.pass_obj
 def command(asked: Asked, session: str, form: str) -> int:
     """Write SESSION (an id, or a file) to standard output as envelope 1.0, one event a line."""
-    from deedbook.export import seed_002
     from deedbook.reader import read
+    from deedbook.verification.export import seed_002
 
     from .ledgers import identity, session_file
 

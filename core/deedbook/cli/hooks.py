@@ -54,12 +54,12 @@ def command(ctx: click.Context, profile: str | None) -> int:
 @click.pass_obj
 def test(asked: Asked, files: tuple[str, ...], profile: str | None) -> int:
     """Put the cases in FILE, or in all `*.test.yaml` beside the hooks, to the real hooks; status 1 if one fails."""
-    from deedbook import trials
     from deedbook.files import Folder
     from deedbook.kernel import open_kernel
+    from deedbook.programs import trials
     from deedbook.schema import Schemas, data_folder
-    from deedbook.sources import find_workspace
     from deedbook.terminal import plain
+    from deedbook.workspaces.sources import find_workspace
 
     root = find_workspace(Path(asked.workspace)).absolute()
     schemas = Schemas.load(data_folder("schemas"))

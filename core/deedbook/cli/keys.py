@@ -28,7 +28,7 @@ def command() -> None:
 @click.pass_obj
 def new(asked: Asked, name: str, out: str | None, *, force: bool) -> int:
     """Make a key NAME (Ed25519), keep its private half for you alone, and print its public half."""
-    from deedbook.keys import KeyRing
+    from deedbook.approvals.keys import KeyRing
 
     _refuse_place(out)
     ring = KeyRing.of(os.environ)
@@ -47,7 +47,7 @@ def new(asked: Asked, name: str, out: str | None, *, force: bool) -> int:
 @click.pass_obj
 def show(asked: Asked, name: str | None, out: str | None) -> int:
     """Print the public half of the key NAME, or of all that are here."""
-    from deedbook.keys import KeyRing
+    from deedbook.approvals.keys import KeyRing
 
     if out and not name:
         raise click.UsageError("--out needs the NAME of one key")
@@ -65,7 +65,7 @@ def _refuse_place(out: str | None) -> None:
     if out is None:
         return
     from deedbook.files import Folder
-    from deedbook.sources import public_key
+    from deedbook.workspaces.sources import public_key
 
     place = Path(out)
     if not place.name or not place.parent.is_dir():

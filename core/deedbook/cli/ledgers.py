@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from deedbook.declarations import Workspace
 from deedbook.errors import LedgerError, fault
 from deedbook.events import MAX_PAYLOAD, SESSION_ID, split_line
 from deedbook.files import Folder
 from deedbook.kernel import read_workspace
 from deedbook.reader import sessions
 from deedbook.schema import suggest
+from deedbook.workspaces.declarations import Workspace
 
 FILE = ".events.jsonl"
 WORKSPACE = "workspace"

@@ -23,7 +23,7 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
     from deedbook.kernel import VERSION, read_workspace
     from deedbook.locks import LOCK, lock
     from deedbook.plugins import discover
-    from deedbook.rulebook import idle
+    from deedbook.policies.rulebook import idle
     from deedbook.store import Store
     from deedbook.terminal import plain
 
@@ -54,8 +54,8 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
 
 
 def _tell(opened: "Opened", free: list[str], silent: list[str], *, first: bool) -> None:
-    from deedbook.report import counted
     from deedbook.terminal import plain
+    from deedbook.verification.report import counted
 
     changes = news(opened) if opened.previous else []  # to what was never in force nothing compares
     for way, text in changes:

@@ -8,8 +8,8 @@ from .common import KINDS, Asked, json_option
 from .output import as_json, complain, say, table
 
 if TYPE_CHECKING:
-    from deedbook.declarations import Workspace
     from deedbook.plugins import Catalogue
+    from deedbook.workspaces.declarations import Workspace
 
 
 @click.command("plugins")

@@ -11,9 +11,9 @@ from .output import as_json, message, say, table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deedbook.cases import Finding, Part
     from deedbook.errors import DomainError
-    from deedbook.rulebook import Idle
+    from deedbook.policies.cases import Finding, Part
+    from deedbook.policies.rulebook import Idle
 
 
 @click.group("policy", cls=Suggesting)
@@ -29,7 +29,7 @@ def listing(asked: Asked, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
     from deedbook.fitting import covers
     from deedbook.kernel import bound_for_judging, read_workspace
-    from deedbook.rulebook import idle
+    from deedbook.policies.rulebook import idle
 
     with bound_for_judging(read_workspace(asked.workspace, profile)) as bindings:
         document = bindings.charter.document
@@ -84,8 +84,8 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
 
     A rule is covered if it decided what its policy answered in at least one case. Exit status 1 if a case fails.
     """
-    from deedbook import cases
     from deedbook.kernel import bound_for_judging, read_workspace
+    from deedbook.policies import cases
 
     source = read_workspace(asked.workspace, profile)
     found = _cases(source.root, files)
@@ -105,9 +105,9 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
 
 
 def _cases(root: Path, paths: tuple[str, ...]) -> "list[Any]":
-    from deedbook import cases
     from deedbook.errors import SourceError, raise_all
     from deedbook.files import Folder
+    from deedbook.policies import cases
     from deedbook.schema import Schemas, data_folder
 
     schemas = Schemas.load(data_folder("schemas"))

@@ -25,12 +25,12 @@ def lint(asked: Asked, files: tuple[Path, ...]) -> int:
     """
     import attrs
 
+    from deedbook.compiling.registry import survey
     from deedbook.kernel import VERSION
     from deedbook.plugins import discover
-    from deedbook.registry import survey
-    from deedbook.report import counted
-    from deedbook.sources import find_workspace
     from deedbook.terminal import plain
+    from deedbook.verification.report import counted
+    from deedbook.workspaces.sources import find_workspace
 
     root = find_workspace(Path(asked.workspace)).absolute()
     made = survey(root, discover(), kernel=VERSION, files=[_within(root, file) for file in files])

@@ -8,7 +8,7 @@ from .common import Asked, Suggesting, json_option, profile_option
 from .output import answer, as_json, message, say, table
 
 if TYPE_CHECKING:
-    from deedbook.declarations import Workspace
+    from deedbook.workspaces.declarations import Workspace
 
 
 @click.group("skills", cls=Suggesting, invoke_without_command=True)
@@ -81,11 +81,11 @@ def _list(asked: Asked, profile: str | None) -> int:
 
 def _skills(asked: Asked, profile: str | None) -> tuple[list[dict[str, Any]], dict[str, str], list[str]]:
     """Return a row for each skill, the bodies by name, and notes; raises `BindingError` with every fault."""
+    from deedbook.compiling.linker import Linker
+    from deedbook.compiling.skills import Skills
     from deedbook.errors import BindingError, raise_all
     from deedbook.kernel import read_workspace
-    from deedbook.linker import Linker
     from deedbook.plugins import discover
-    from deedbook.skills import Skills
 
     catalogue = discover()
     workspace = read_workspace(asked.workspace, profile, catalogue)
@@ -98,8 +98,8 @@ def _skills(asked: Asked, profile: str | None) -> tuple[list[dict[str, Any]], di
 
 
 def _row(name: str, entry: dict[str, Any], workspace: "Workspace") -> dict[str, Any]:
-    from deedbook.skills import written
-    from deedbook.spelling import obstacles, spelling
+    from deedbook.compiling.skills import written
+    from deedbook.compiling.spelling import obstacles, spelling
 
     document = written(entry["source"], workspace)
     found = obstacles(document) if document else []

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from deedbook.consents import Approvers
-    from deedbook.declarations import Workspace
-    from deedbook.heads import Gap, Head
-    from deedbook.report import Report
+    from deedbook.approvals.consents import Approvers
+    from deedbook.verification.heads import Gap, Head
+    from deedbook.verification.report import Report
+    from deedbook.workspaces.declarations import Workspace
 
 UNSOUND = 4
 
@@ -61,7 +61,7 @@ def command(asked: Asked, ledger: str | None) -> int:
 
 def _approvers(workspace: str) -> "Approvers | None":
     """Return how the approvers of a charter are found; ``None`` where there is no workspace."""
-    from deedbook.approvals import approvers
+    from deedbook.approvals.requests import approvers
     from deedbook.errors import DeedbookError
     from deedbook.files import Folder
     from deedbook.kernel import read_workspace
@@ -119,7 +119,7 @@ def _one(workspace: str, name: str) -> _Chosen:
 def _heads(source: "Workspace") -> "Mapping[str, list[Head]]":
     """Return the heads of every session that the workspace ledger knows, as far as it can be read."""
     from deedbook.errors import DeedbookError
-    from deedbook.heads import recorded
+    from deedbook.verification.heads import recorded
 
     heads: dict[str, list[Head]] = {}
     with suppress(DeedbookError):  # its own verification says what is wrong with it
@@ -132,8 +132,8 @@ def _session(source: "Workspace", identity: str, heads: "Sequence[Head]") -> _Ch
     """Choose a session: what is lost of it, whether it never began, and else its file."""
     from deedbook.errors import DeedbookError
     from deedbook.files import Folder
-    from deedbook.heads import Gap, gaps, lost
     from deedbook.reader import is_empty, strays
+    from deedbook.verification.heads import Gap, gaps, lost
 
     from .ledgers import ledger_of
 
@@ -168,8 +168,8 @@ def _tell_one(reports: "Sequence[Report]", chosen: _Chosen) -> None:
 
 def _tell_all(reports: "Sequence[Report]", chosen: _Chosen) -> None:
     """Say what holds for all once, a line for each sound ledger, and everything about the others."""
-    from deedbook.report import UNWITNESSED
     from deedbook.terminal import plain
+    from deedbook.verification.report import UNWITNESSED
 
     if reports or chosen.lost:
         say(UNWITNESSED)

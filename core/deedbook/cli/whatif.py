@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deedbook.charter import Charter
-    from deedbook.declarations import Workspace
-    from deedbook.whatif import Changed, WhatIf
+    from deedbook.rejudging.whatif import Changed, WhatIf
+    from deedbook.workspaces.declarations import Workspace
 
 CHANGED = 1
 _SHOWN = 12
@@ -46,8 +46,8 @@ def command(
     Nothing is called, and nothing is written. The exit status is 1 if a decision changed.
     """
     from deedbook.kernel import bound_for_judging
-    from deedbook.rederive import rejudge
-    from deedbook.whatif import WhatIf
+    from deedbook.rejudging.rederive import rejudge
+    from deedbook.rejudging.whatif import WhatIf
 
     places = _places(asked.workspace, sessions, everything=everything)
     found = WhatIf(limit)
@@ -108,9 +108,9 @@ def _announce(workspace: str, charter: "Charter") -> None:
 
 
 def _tell(found: "WhatIf", sessions: int) -> None:
-    from deedbook.report import counted
+    from deedbook.rejudging.whatif import TOTALS
     from deedbook.terminal import plain
-    from deedbook.whatif import TOTALS
+    from deedbook.verification.report import counted
 
     for change in found.changes:
         say(plain(_line(change)))

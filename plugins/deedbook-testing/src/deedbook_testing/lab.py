@@ -16,10 +16,10 @@ from deedbook.errors import DeedbookError, Err
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins import GROUPS, Catalogue, discover
 from deedbook.reader import read
-from deedbook.rederive import rejudge
-from deedbook.report import Report
+from deedbook.rejudging.rederive import rejudge
 from deedbook.schema import Schemas, data_folder
 from deedbook.session import Session
+from deedbook.verification.report import Report
 from deedbook.verify import verify_file
 
 from .offered import OfferedDistribution, acting, answering, judging

@@ -1,0 +1,144 @@
+"""The approver's side: answering a request with a key of one's own, and performing what was approved.
+
+Nothing here trusts that the door will check again, and the door does not trust that anything was checked here.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deedbook import canonical
+from deedbook.contracts import Json, Object
+from deedbook.errors import ApprovalError, Err, Result, fault, recordable
+from deedbook.events import Entry, label, new_id, timestamp
+from deedbook.files import Folder
+from deedbook.kernel import LOCAL, VERSION, Kernel, own_ledger, read_workspace
+from deedbook.ledger import WorkspaceLedger
+from deedbook.locks import Store, in_force
+from deedbook.notes import VerifierKey
+from deedbook.plugins import Catalogue, discover
+from deedbook.session import Session
+
+from .keys import KeyRing
+from .parking import Grant, charter_changed, principal_of, refuse_approver
+from .queue import Pending, Waiting, refuse_state
+from .requests import answered, approvers, call_digest
+
+
+def answer(
+    path: str | Path,
+    name: str,
+    *,
+    approve: bool,
+    approver: str | None = None,
+    note: str = "",
+    catalogue: Catalogue | None = None,
+) -> Pending:
+    """Answer the request *name* of the workspace at *path* with the approver's private key, durably.
+
+    Without *approver* the only one is meant whose private key is here; *catalogue* takes the place of what is
+    installed. Raises `DeedbookError` with what is in the way.
+    """
+    workspace = read_workspace(path)
+    with queue(workspace.state) as waiting:
+        pending = waiting.find(name)
+        request = waiting.request(pending)
+        refuse_state(pending, timestamp(time.time()), wanted="waiting")
+        principals = _principals(path, request, catalogue or discover())
+        ring = KeyRing.of(os.environ)
+        who = approver or _only(approvers(principals), ring)
+        refuse_approver(principals, request, who)
+        declared = VerifierKey.parse(approvers(principals)[who])
+        key = ring.load(declared.name)
+        if key.public != declared:
+            why = f"the private key {declared.name!r} here is {key.public}; the charter declares {declared} for {who!r}"
+            raise ApprovalError(fault("APPROVAL_WRONG_KEY", why, place=str(ring.place / declared.name)))
+        with own_ledger(workspace) as ledger:
+            said = {
+                "answer": "approve" if approve else "deny",
+                "approver": who,
+                "ledger": ledger.session_id,
+                "at": ledger.now(),
+                "nonce": new_id(),
+                "note": recordable(note),
+            }
+            _append(ledger, waiting, pending, answered(request, key, said), who)
+    return pending
+
+
+def perform_once(kernel: Kernel, name: str, *, by: str = LOCAL.id) -> Result[Json]:
+    """Perform the approved call of the request *name* once, in a session of its own, as who asked for it.
+
+    *by* is the principal who wants that now. Raises `DeedbookError` where it may not be performed; then nothing was.
+    """
+    with queue(kernel.site.state) as waiting:
+        session, grant, request = begin(kernel, waiting, waiting.find(name), by)
+        with session:
+            return session.resume(request, grant)
+
+
+def begin(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -> tuple[Session, Grant, Object]:
+    """Begin the session in which the approved call is performed; return it with the grant and the request.
+
+    Raises `DeedbookError` where the call may not be performed.
+    """
+    grant = kernel.parking().take(pending, waiting, timestamp(time.time()))
+    request = waiting.request(pending)
+    raw = canonical.encode(request["args"])
+    if call_digest(request["name"], raw, request["principal"]["id"]) != request["call"]:
+        why = f"the arguments of request {pending.id} held a secret, which no record keeps; let it be asked for again"
+        raise ApprovalError(fault("APPROVAL_INCOMPLETE", why))
+    resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
+    begun = kernel.session("call", principal=principal_of(request["principal"]), resumes=resumes)
+    if isinstance(begun, Err):
+        raise ApprovalError(begun.error)
+    return begun.value, grant, request
+
+
+@contextmanager
+def queue(state: Path) -> Iterator[Waiting]:
+    """Open the queue of a *state* folder; raises `ApprovalError` where nothing was ever recorded."""
+    try:
+        waiting = Waiting.of(state)
+    except FileNotFoundError:
+        raise ApprovalError(fault("APPROVAL_NOT_FOUND", "nothing was ever asked for in this workspace")) from None
+    with waiting:
+        yield waiting
+
+
+def _append(ledger: WorkspaceLedger, waiting: Waiting, pending: Pending, payload: Object, who: str) -> None:
+    """Record the answer, if nobody else was first."""
+
+    def check() -> None:
+        waiting.refresh()
+        refuse_state(pending, timestamp(time.time()), wanted="waiting")
+
+    raw = canonical.encode_payload(dict(payload))
+    entry = Entry(label("approval.answered", "user", who), ledger.span(), pending.asked.span, raw)
+    ledger.append([entry], durable=True, check=check)
+
+
+def _only(known: dict[str, str], ring: KeyRing) -> str:
+    """Return the approver whose private key is here, if there is one and no more."""
+    here = [who for who, key in known.items() if VerifierKey.parse(key).name in ring.names()]
+    if len(here) == 1:
+        return here[0]
+    why = (
+        f"the private keys of {', '.join(sorted(here))} are here"
+        if here
+        else f"no approver's private key is in {ring.place}"
+    )
+    raise ApprovalError(fault("APPROVAL_NO_APPROVER", f"{why}; say who answers with --as NAME"))
+
+
+def _principals(path: str | Path, request: Object, catalogue: Catalogue) -> Any:
+    """Return the principals of the charter that the request was made under, if it is in force still."""
+    workspace = read_workspace(path, request["profile"])
+    with Folder.at(workspace.root) as root, Folder.at(workspace.state) as state:
+        charter = in_force(request["charter"], workspace, catalogue, root, Store(state), VERSION)
+    if charter is None:
+        raise ApprovalError(charter_changed(request["approval"]))
+    return charter.document["principals"]

@@ -1,0 +1,105 @@
+"""Private keys of people: one file each, beneath ``$XDG_CONFIG_HOME/deedbook/keys``, readable by its owner alone."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+from deedbook.errors import FileRefused, SignatureError, fault
+from deedbook.files import Folder
+from deedbook.notes import SigningKey
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_MAX_BYTES: Final = 4096
+_OTHERS: Final = 0o077
+
+
+class KeyRing:
+    """The private keys in the folder at *place*, by name."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "KeyRing":
+        """Return the keys of whoever has this *environment*: beneath ``XDG_CONFIG_HOME``, or else ``~/.config``."""
+        base = environment.get("XDG_CONFIG_HOME", "")
+        root = Path(base) if base.startswith("/") else Path(environment.get("HOME", "") or "/") / ".config"
+        return cls(root / "deedbook" / "keys")
+
+    def names(self) -> list[str]:
+        """Return the names of all keys, in order."""
+        if not self.place.is_dir():
+            return []
+        with Folder.at(self.place) as folder:
+            return [entry.name for entry in folder.scan() if not entry.folder and _NAME.fullmatch(entry.name)]
+
+    def create(self, name: str, *, force: bool = False) -> SigningKey:
+        """Make a key and keep it; one that is there is replaced with *force* alone. Raises `SignatureError`."""
+        self._refuse_name(name)
+        made = SigningKey.generate(name)
+        with self._explained(name), Folder.at(self.place, create=True) as folder:
+            self._refuse_loose_folder()
+            if force:
+                with suppress(FileNotFoundError):
+                    folder.remove(name)
+            elif folder.exists(name):
+                why = "is there already; `keys show --out FILE` writes its public half, --force makes another key"
+                self._refuse(name, why)
+            folder.replace(name, f"{made.reveal()}\n".encode(), expected="", mode=0o600)
+            folder.sync()
+        return made
+
+    def load(self, name: str) -> SigningKey:
+        """Return the key of that name; raises `SignatureError` if it is missing, malformed, or not kept safely."""
+        self._refuse_name(name)
+        if not self.place.is_dir():
+            self._refuse(name, "is not there; make one with: deedbook keys new")
+        with self._explained(name), Folder.at(self.place) as folder:
+            self._refuse_loose_folder()
+            with folder.open(name) as file:
+                found = os.fstat(file.fileno())
+                if found.st_uid != os.geteuid():
+                    self._refuse(name, f"belongs to the user {found.st_uid}; a key belongs to who signs with it")
+                if found.st_mode & _OTHERS:
+                    mode = stat.S_IMODE(found.st_mode)
+                    self._refuse(
+                        name, f"has the mode {mode:04o}, so that others may use it; make a new key, or: chmod 600"
+                    )
+                raw = file.read(_MAX_BYTES + 1)
+        try:
+            key = SigningKey.parse(raw.decode().removesuffix("\n"))
+        except (UnicodeDecodeError, SignatureError):
+            self._refuse(name, "holds no private key in the form PRIVATE+KEY+name+hash+key")
+        if key.public.name != name:
+            self._refuse(name, "holds a key of another name")
+        return key
+
+    def _refuse_loose_folder(self) -> None:
+        """Refuse a folder that somebody else could put keys into."""
+        found = self.place.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            why = "the folder belongs to somebody else, or others may write into it; see to it, then: chmod 700"
+            raise SignatureError(fault("KEY_REFUSED", why, place=str(self.place)))
+
+    def _refuse_name(self, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            why = f"{name[:80]!r} names no key: letters, digits, dot, dash, underscore and @, at most 64"
+            raise SignatureError(fault("KEY_REFUSED", why))
+
+    @contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            self._refuse(name, "is not there; make one with: deedbook keys new")
+        except FileRefused as problem:
+            self._refuse(name, problem.error.message)
+        except OSError as problem:
+            self._refuse(name, f"cannot be read or written: {problem.strerror or problem}")
+
+    def _refuse(self, name: str, why: str) -> NoReturn:
+        raise SignatureError(fault("KEY_REFUSED", why, place=str(self.place / name)))

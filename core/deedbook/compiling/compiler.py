@@ -1,0 +1,134 @@
+"""Compiling: sources x plugins to a charter.
+
+Every plugin that the sources name is loaded, and all faults are reported at once. A start that finds nothing changed
+imports none of this.
+"""
+
+from typing import Any
+
+from deedbook.charter import FORMAT, Charter
+from deedbook.errors import BindingError, DomainError, fault, raise_all
+from deedbook.files import Folder
+from deedbook.plugins import Catalogue
+from deedbook.policies.rulebook import unsound
+from deedbook.workspaces.declarations import Profile, Workspace
+
+from .abilities import Abilities
+from .guards import Guards
+from .linker import Admit, Linked, Linker, admit_all, in_profile
+from .skills import Skills
+
+
+def compile_charter(workspace: Workspace, catalogue: Catalogue, *, kernel: str, admit: Admit = admit_all) -> Charter:
+    """Compile *workspace* with the plugins of *catalogue*, those that *admit* has nothing against.
+
+    Raises `BindingError` with every fault.
+    """
+    compiler = _Compiler(workspace, Linker(catalogue, admit))
+    document = compiler.document(kernel)
+    raise_all(BindingError, dict.fromkeys(compiler.linker.faults))
+    return Charter.of(document)
+
+
+def unavailable(root: Folder) -> list[DomainError]:
+    """Return what stands in a workspace and belongs to a later release: to pass over it would lift its limits."""
+    found = [".system/workflows"] if root.exists(".system/workflows") else []
+    why = "workflows and phases come with a later release; take it out of .system"
+    return [fault("NOT_AVAILABLE", why, place=place) for place in found]
+
+
+class _Compiler:
+    """One compilation; collects faults instead of stopping at the first."""
+
+    def __init__(self, workspace: Workspace, linker: Linker) -> None:
+        self.workspace = workspace
+        self.linker = linker
+        self.profile = workspace.profiles.get(workspace.profile) or Profile()
+
+    def document(self, kernel: str) -> dict[str, Any]:
+        workspace, profile, guards = self.workspace, self.profile, Guards(self.linker)
+        with Folder.at(workspace.root) as root:
+            self.linker.faults.extend(unavailable(root))
+        for pack in workspace.packs.values():
+            self.linker.link("pack", pack.id, pack.place)
+        parts = {
+            "abilities": Abilities(workspace, profile, self.linker).entries(),
+            "hooks": {name: guards.hook(source) for name, source in workspace.hooks.items()},
+            "policies": {name: guards.policy(source) for name, source in workspace.policies.items()},
+        }
+        self.linker.faults.extend(
+            unsound(workspace.policies, parts["policies"], parts["abilities"], self.linker.schemas)
+        )
+        self._check_profile()
+        return {
+            **parts,
+            "format": FORMAT,
+            "kernel": kernel,
+            "profile": workspace.profile,
+            "durability": profile.durability,
+            "flow": profile.flow,
+            "models": {tier: model.model for tier, model in profile.models.items()},
+            "roles": dict(profile.roles),
+            "enforcement": workspace.enforcement,
+            "lock": workspace.lock,
+            "principals": {
+                name: {"roles": sorted(p.roles), "via": p.via, "key": p.key, "on_behalf_of": p.on_behalf_of}
+                for name, p in workspace.principals.items()
+            },
+            "approvals": {"expires_s": workspace.expires_s},
+            "secrets": dict(workspace.secrets),
+            "seal": list(workspace.seal),
+            "file_roots": list(workspace.file_roots),
+            "skills": Skills(workspace, self.linker).entries(self._providers()),
+            "instructions": {name: role.body for name, role in workspace.roles.items()},
+            "agents": self._agents(),
+            "plugins": self.linker.entries(),
+            "schemas": self.linker.schemas,
+            "sources": dict(workspace.digests),
+        }
+
+    # --- profile ------------------------------------------------------------------------------------------------------
+
+    def _agents(self) -> dict[str, Any]:
+        """Return what is said of each agent that has a card; its persona is named, and read when it is chosen."""
+        for card in self.workspace.cards.values():
+            for index, name in enumerate(sorted(card.capabilities)):
+                self.linker.known("ability", name, self.workspace.abilities, card.place_of(f"/capabilities/{index}"))
+        return {
+            name: {
+                "domain": card.domain,
+                "capabilities": sorted(card.capabilities),
+                "state": dict(card.state),
+                "budget": dict(card.budget),
+                "source": card.file,
+                "pack": card.pack,
+                "persona": card.persona,
+                "digest": card.digest,
+            }
+            for name, card in self.workspace.cards.items()
+        }
+
+    def _providers(self) -> list[Linked]:
+        """Return the providers of the profile's models, each once."""
+        named = {model.provider: in_profile(self.workspace.profile, "models") for model in self.profile.models.values()}
+        found = (self.linker.link("provider", name, place) for name, place in named.items())
+        return [linked for linked in found if linked]
+
+    def _check_profile(self) -> None:
+        """Check that the flow is one, that roles have instructions, and that these roles have a model to speak with."""
+        flow, abilities = self.profile.flow, self.workspace.abilities
+        roles = {**self.workspace.roles, **self.workspace.cards}
+        if flow is not None and flow not in abilities:
+            flows = [name for name, source in abilities.items() if "flow" in source.handler]
+            self.linker.known("flow", flow, flows, self._place("flow"))
+        elif flow is not None and "flow" not in abilities[flow].handler:
+            why = f"{flow!r} is no flow; name an ability with handler: {{flow: …}}"
+            self.linker.refuse("BINDING_INVALID", why, self._place("flow"))
+        for role in self.profile.roles:
+            self.linker.known("role", role, roles, self._place("roles", role))
+        if flow is not None and roles and not self.profile.models:
+            why = f"no models for the roles {', '.join(sorted(roles))}; add models: {{standard: {{provider: …}}}}"
+            self.linker.refuse("BINDING_INVALID", why, self._place())
+
+    def _place(self, *keys: str) -> str:
+        return in_profile(self.workspace.profile, *keys)

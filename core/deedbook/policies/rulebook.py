@@ -1,0 +1,125 @@
+"""The policies of the kind ``rules`` in a charter, held against its abilities.
+
+What a condition sees is checked by the schemas of the abilities that its rule can be about; rules that are about no
+ability, or never reached because an earlier one always decides, are found.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from deedbook.contracts import Object
+from deedbook.errors import DomainError, fault
+from deedbook.fitting import Fitting, facts_of
+from deedbook.lint import violation
+from deedbook.match import AbilityFacts
+from deedbook.workspaces.declarations import PolicySource
+
+from .rules import Rule, Rules, problems
+from .vocabulary import flaws
+
+Entry: TypeAlias = Mapping[str, Any]
+
+_KIND: Final = ["policy", "rules"]
+
+
+@attrs.frozen
+class Idle:
+    """A rule that decides nothing: its *policy*, its *index*, its *place* (``file:line``), and why."""
+
+    policy: str
+    index: int
+    place: str
+    why: str
+
+
+def unsound(
+    sources: Mapping[str, PolicySource], policies: Mapping[str, Entry | None], abilities: Mapping[str, Entry | None],
+    schemas: Mapping[str, Object],
+) -> Iterator[DomainError]:  # fmt: skip
+    """Yield what is wrong with the conditions of a workspace's rules, each at its place in the YAML.
+
+    *policies* and *abilities* are what the charter will say of them, *schemas* the documents by digest. Rules that do
+    not compile are left out: what is wrong with these was said when they were read.
+    """
+    about = [(facts_of(name, entry), entry) for name, entry in abilities.items() if entry]
+    for name, entry in policies.items():
+        settings = sources[name].settings
+        if entry and entry["plugin"] == _KIND and _conditional(settings) and not any(problems(settings)):
+            fits = _fits(name, entry, about)
+            for index, rule in enumerate(_made(settings).rules):
+                yield from _flaws(sources[name], index, rule, entry["reads"], _arguments(rule, fits, schemas))
+
+
+def idle(document: Entry) -> list[Idle]:
+    """Return the rules of a charter that never decide."""
+    about = [(facts_of(name, entry), entry) for name, entry in sorted(document["abilities"].items())]
+    return [
+        each
+        for name, entry in sorted(document["policies"].items())
+        if entry["plugin"] == _KIND
+        for each in _idle(name, entry, [facts for facts, _ in _fits(name, entry, about)])
+    ]
+
+
+def reached(document: Entry, policy: str) -> tuple[frozenset[int], bool]:
+    """Return the indices of the rules of a policy that can decide about some ability, and whether the default can."""
+    entry = document["policies"][policy]
+    about = [(facts_of(name, each), each) for name, each in document["abilities"].items()]
+    made = _made(entry["settings"])
+    rules = {
+        decision.signals.get("rule")
+        for facts, _ in _fits(policy, entry, about)
+        for decision in made.plan(facts).decisions()
+    }
+    return frozenset(rule for rule in rules if rule is not None), None in rules
+
+
+def _idle(name: str, entry: Entry, about: Sequence[AbilityFacts]) -> Iterator[Idle]:
+    made = _made(entry["settings"])
+    deciding = [[decision.signals.get("rule") for decision in made.plan(facts).decisions()] for facts in about]
+    for index, rule in enumerate(made.rules):
+        concerned = [rules for facts, rules in zip(about, deciding, strict=True) if rule.match.could_match(facts)]
+        if not concerned:
+            yield Idle(name, index, entry["rules"][index], "is about no ability that this policy is asked about")
+        elif not any(index in rules for rules in concerned):
+            before = sorted({rules[-1] for rules in concerned if rules[-1] is not None})
+            places = ", ".join(f"rule {first + 1} ({entry['rules'][first]})" for first in before)
+            yield Idle(name, index, entry["rules"][index], f"is never reached: {places} always decides before it")
+
+
+def _fits(name: str, entry: Entry, about: list[tuple[AbilityFacts, Entry]]) -> list[tuple[AbilityFacts, Entry]]:
+    fitting = Fitting.of(name, entry)
+    return [(facts, ability) for facts, ability in about if fitting.fits(facts, ability["policies"])]
+
+
+def _made(settings: Object) -> Rules:
+    host: Any = None
+    return Rules(settings, host)
+
+
+def _conditional(settings: Object) -> bool:
+    rules = settings.get("rules")
+    return isinstance(rules, list) and any(isinstance(rule, dict) and "when" in rule for rule in rules)
+
+
+def _arguments(rule: Rule, fits: list[tuple[AbilityFacts, Entry]], schemas: Mapping[str, Object]) -> list[list[Object]]:
+    """Return the schemas of the arguments of each ability that *rule* can be about; none where a model is among them.
+
+    A request to a model is bound by the completion contract, which is not the plugin's own schema.
+    """
+    found = [ability for facts, ability in fits if rule.match.could_match(facts)]
+    if any(ability["kind"] == "model" for ability in found):
+        return []
+    return [[schemas[ability[key]] for key in ("takes", "schema_in") if ability[key] in schemas] for ability in found]
+
+
+def _flaws(
+    source: PolicySource, index: int, rule: Rule, reads: Sequence[str], args: list[list[Object]]
+) -> Iterator[DomainError]:
+    if rule.when is None:
+        return
+    for flaw in flaws(rule.when, args, reads):
+        found = violation(("rules", index, "when"), flaw.message)
+        yield fault("BINDING_INVALID", str(found), place=source.origin.within(found.pointer, flaw.at))

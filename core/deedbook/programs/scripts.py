@@ -1,0 +1,55 @@
+"""Hooks that are scripts, as YAML declares them: what is wrong with one, and which files of the workspace it is."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from deedbook.files import Folder
+
+SCRIPTS_ONLY: Final = ("protocol", "env", "reads", "rewrites")
+"""Keys of a hook that belong to scripts; a plugin declares these things itself."""
+
+
+def problems(body: Mapping[str, Any], folder: Folder) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a hook, each as the JSON pointer of its place and what to do."""
+    script = body["handler"].get("script")
+    if script is None:
+        for key in SCRIPTS_ONLY:
+            if key in body:
+                yield f"/{key}", f"{key}: belongs to scripts; a plugin declares this itself, leave it out"
+        return
+    if isinstance(script, str):
+        yield "/handler/script", f"script: is a list, since no shell reads it; write {_listed(script)}"
+        return
+    if body.get("isolation", "worker") != "worker":
+        yield "/isolation", f"isolation {body['isolation']}: a script runs in a process of its own; leave it out"
+    for index, each in enumerate(script):
+        if ".." in Path(each).parts and (Path(folder.path) / each).is_file():
+            why = f'"{each}" holds "..": write the path without it, so that the file is a source and is pinned'
+            yield f"/handler/script/{index}", why
+    program = script[0]
+    if "/" in program and not program.startswith("/") and program not in files(script, folder):
+        yield "/handler/script/0", f'there is no file "{program}" in the workspace'
+
+
+def files(script: Sequence[str], folder: Folder) -> list[str]:
+    """Return which of a script's arguments are files of the workspace: these are sources, and pinned by digest."""
+    inside = Path(folder.path)
+    found = []
+    for each in script:
+        path = Path(each)
+        if path.is_absolute() and path.is_relative_to(inside):
+            path = path.relative_to(inside)
+        parts = path.parts
+        if parts and not path.is_absolute() and ".." not in parts and (inside / path).is_file():
+            found.append(path.as_posix())
+    return list(dict.fromkeys(found))
+
+
+def _listed(text: str) -> str:
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = [text]
+    return f"[{', '.join(words)}]"

@@ -1,0 +1,80 @@
+"""A call as a ledger holds it, taken apart; nothing here knows a charter."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import attrs
+
+from deedbook.approvals.history import JUDGED
+from deedbook.canonical import decode
+from deedbook.contracts import Object, Principal
+
+from .standings import Standing
+
+NO_ARGUMENTS: Final = "its arguments are not recorded"
+ERASED: Final = "a sealed value is gone"
+SCRUBBED: Final = "it held a secret's value, which is kept nowhere"
+NOBODY: Final = "who asked cannot be told"
+
+_TAGGED: Final = {"rule": "approval-gate"}
+
+
+@attrs.frozen(eq=False)
+class Told:
+    """What ``session.start`` says: the session's id, its principal, the charter's digest, and whether it enforced."""
+
+    id: str
+    principal: Principal
+    charter: str
+    enforcement: str
+
+
+@attrs.define(eq=False)
+class Recorded:
+    """One intent or denial. *args* are those that were asked for, *raw* their canonical bytes, *final* what was judged.
+
+    *code* is empty where the call went on; *by* says who refused it. *fired* and *checked* are the payloads of the
+    ``hook.fired`` and the ``policy.check`` before it. *standing* is ``None`` if nobody can tell who asked, *over* says
+    that they asked for a call that had its outcome. *approved* is the request that a person has approved before. *why*
+    is what keeps the call from being judged again.
+    """
+
+    told: Told
+    seq: int
+    ts: str
+    span: str
+    kind: str
+    ability: str
+    principal: str
+    standing: Standing | None
+    args: Any
+    raw: bytes
+    final: bytes
+    code: str = ""
+    reason: str = ""
+    by: Object | None = None
+    over: bool = False
+    fired: bytes | None = None
+    checked: bytes | None = None
+    facts: Mapping[str, Any] = attrs.field(factory=dict)
+    why: str = ""
+    approved: Object | None = None
+    open: Callable[[bytes], Any] = decode
+
+    @property
+    def outcome(self) -> Literal["allow", "ask", "deny"]:
+        """What was decided by the charter, whatever a person decided then: what they were asked about is an ``ask``."""
+        if self.code:
+            return "deny" if self.code in JUDGED else "ask"
+        return "ask" if self.approved is not None and self._asked(self.approved) else "allow"
+
+    def _asked(self, request: Object) -> bool:
+        """Say whether a person was still to be asked when the approved call was judged again."""
+        fired, checked = self.minutes()
+        binding = checked.get("asked", ()) if self.told.enforcement == "enforce" else ()
+        lines = [*fired.get("asked", ()), *binding]
+        return request.get("by") == _TAGGED or any(line["decision"] == "ask" for line in lines)
+
+    def minutes(self) -> tuple[Object, Object]:
+        """Return ``hook.fired`` and ``policy.check``, opened; empty where there was none."""
+        return tuple(self.open(raw) if raw else {} for raw in (self.fired, self.checked))

@@ -1,0 +1,1 @@
+"""What ledgers are checked by and said in beside `verify`: structure, heads, reports, older forms."""

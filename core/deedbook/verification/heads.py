@@ -1,0 +1,104 @@
+"""What the workspace ledger recorded of each session, held against the session's file: cut ends and lost files show.
+
+A file alone cannot tell that its last lines, or all of it, were taken away.
+"""
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from deedbook.contracts import Event
+from deedbook.events import MAX_PAYLOAD, SESSION_ID, split_line
+from deedbook.files import Folder
+from deedbook.journal import NAME
+from deedbook.reader import read
+
+from .lines import Lines
+
+MAX_LINE: Final = MAX_PAYLOAD + 1024
+
+
+@attrs.frozen
+class Head:
+    """A session as the workspace ledger once recorded it: so many *events*, the hash *head* of the last of them."""
+
+    session: str
+    events: int
+    head: str
+    state: str
+
+
+@attrs.frozen
+class Gap:
+    """What is *expected* of a session's file by a recorded head, and what was *found* instead."""
+
+    session: str
+    check: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"session {self.session}: {self.check}: expected {self.expected}, found {self.found}"
+
+
+def recorded(state: Path) -> Iterator[Head]:
+    """Yield every head in the workspace ledger of a *state* folder, in order; none if there is no such ledger.
+
+    Raises `LedgerError` where it cannot be read; what was yielded up to there was recorded.
+    """
+    with suppress(FileNotFoundError):
+        for event in read(state / "workspace"):
+            if head := _head(event):
+                yield head
+
+
+def gaps(state: Path, heads: Sequence[Head]) -> Iterator[Gap]:
+    """Yield all that the file of a session lacks of its *heads*, which are in order; raises as `read` does.
+
+    Every head counts, not only the newest: one that was recorded after lines were taken away hides none before it.
+    """
+    if not heads:
+        return
+    session, most = heads[-1].session, max(head.events for head in heads)
+    try:
+        events, hashes = _hashes(state / "sessions" / session, {head.events for head in heads})
+    except FileNotFoundError:
+        yield lost(heads)
+        return
+    if events < most:
+        yield Gap(session, "events", f"at least {most}", str(events))
+    for number, expected in dict.fromkeys((head.events, head.head) for head in heads):
+        if hashes.get(number, expected) != expected:
+            yield Gap(session, f"envelope_hash of line {number}", expected, hashes[number])
+
+
+def lost(heads: Sequence[Head]) -> Gap:
+    """Return the gap that the session of *heads* leaves when it has no file at all."""
+    most = max(head.events for head in heads)
+    return Gap(heads[-1].session, "file", f"a ledger of {most} events, {heads[-1].state}", "none")
+
+
+def _head(event: Event) -> Head | None:
+    """Return the head that *event* records; ``None`` if it is of another kind, or not what was written."""
+    told = event.payload
+    session, events, head = told.get("session_id"), told.get("events"), told.get("head")
+    if event.type != "ledger.session" or not isinstance(session, str) or not SESSION_ID.fullmatch(session):
+        return None
+    if type(events) is not int or events < 1 or not isinstance(head, str):
+        return None
+    return Head(session, events, head, str(told.get("state")))
+
+
+def _hashes(place: Path, wanted: AbstractSet[int]) -> tuple[int, dict[int, str]]:
+    """Return how many lines the ledger in *place* has, up to the last *wanted*, and the hashes of those wanted."""
+    count, hashes = 0, {}
+    with Folder.at(place) as folder, folder.open(NAME) as file:
+        for count, line in enumerate(islice(Lines(file, MAX_LINE), max(wanted)), 1):
+            if count in wanted:
+                hashes[count] = split_line(line, place=f"{place / NAME}:{count}").envelope_hash
+    return count, hashes

@@ -1,0 +1,138 @@
+"""The files of a workspace's ``.system``, or of a pack: listed, read, checked; every fault collected."""
+
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec, TypeVar
+
+import attrs
+
+from deedbook import canonical
+from deedbook.errors import DeedbookError, DomainError, fault
+from deedbook.files import Folder, Found
+from deedbook.schema import Schemas, Validator, Violation, foreign
+
+from .documents import Document, parse_front_matter, parse_yaml
+from .migrations import guard_message, old_guards
+from .sources import entries, files, read
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_SHORT: Final = 40
+
+
+@attrs.frozen
+class Tree:
+    """A folder with the layout of ``.system``: *base* is where it begins, *label* what messages say before a path."""
+
+    folder: Folder
+    base: str = ""
+    label: str = ""
+
+    def path(self, name: str) -> str:
+        """Return the path of something in the tree."""
+        return f"{self.base}/{name}" if self.base else name
+
+    def shown(self, path: str) -> str:
+        """Return *path* as messages show it."""
+        return f"{self.label}: {path}" if self.label else path
+
+    def explained(self, error: DomainError) -> DomainError:
+        """Return *error* with the tree's label before its place."""
+        place = error.place or ""
+        labelled = not self.label or place.startswith(self.label)
+        return error if labelled else attrs.evolve(error, place=self.shown(place))
+
+
+class Reading:
+    """One reading of trees; collects faults instead of stopping at the first.
+
+    *digests* has the SHA-256 of every file that was read of trees without a label, by its path.
+    """
+
+    def __init__(self, schemas: Schemas) -> None:
+        self.faults: list[DomainError] = []
+        self.digests: dict[str, str] = {}
+        self._schemas = schemas
+        self._validators: dict[str, Validator] = {}
+
+    def listed(self, tree: Tree, folder: str, suffix: str) -> list[str]:
+        """Return the paths of the files of a folder that end in *suffix*."""
+        paths, faults = files(tree.folder, folder, suffix)
+        self.faults += map(tree.explained, faults)
+        return paths
+
+    def entries(self, tree: Tree, folder: str) -> list[Found]:
+        """Return what stands in a folder."""
+        found, faults = entries(tree.folder, folder)
+        self.faults += map(tree.explained, faults)
+        return found
+
+    def checked(self, tree: Tree, path: str, schema: str) -> Document | None:
+        """Return a YAML file that fits its schema; everything else is a fault."""
+        raw = self.raw(tree, path)
+        return None if raw is None else self.fitting(tree, path, raw, schema)
+
+    def fitting(self, tree: Tree, path: str, raw: bytes, schema: str) -> Document | None:
+        """Return the YAML *raw* of the file at *path*, if it fits its schema; everything else is a fault."""
+        document = self.collected(tree, parse_yaml, raw, tree.shown(path))
+        if document is None:
+            return None
+        old = list(old_guards(schema, document.value))
+        for guard in old:
+            why = guard_message(guard.rpartition("/")[2])
+            self.refuse("SOURCE_INVALID", why, document.place(guard, key=True))
+        violations = self._validator(schema).violations(document.value)
+        for violation in violations:
+            if violation.pointer and any(f"{guard}/".startswith(f"{violation.pointer}/") for guard in old):
+                continue  # said already
+            unknown = violation.message.startswith("unknown key")
+            said = f"{_found(document, violation)}{violation.message}"
+            why = f"{violation.path.removeprefix('$.')}: {said}" if violation.pointer else said
+            self.refuse("SOURCE_INVALID", why, document.place(violation.pointer, key=unknown))
+        return None if violations or old else document
+
+    def markdown(self, tree: Tree, path: str) -> tuple[Document, str] | None:
+        """Return the front matter of a Markdown file and the text after it; a file that has no such form is a fault."""
+        raw = self.raw(tree, path)
+        return None if raw is None else self.collected(tree, parse_front_matter, raw, tree.shown(path))
+
+    def raw(self, tree: Tree, path: str) -> bytes | None:
+        """Return the bytes of a file, and remember their digest; one that cannot be read is a fault."""
+        found = self.collected(tree, read, tree.folder, path)
+        if not tree.label:
+            self.digests[path] = canonical.digest(found or b"")
+        return found
+
+    def digest(self, tree: Tree, path: str) -> str:
+        """Return the SHA-256 of a file, which is remembered like those of all that were read."""
+        return canonical.digest(self.raw(tree, path) or b"")
+
+    def collected(self, tree: Tree, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Return what *make* returns, or take the faults that it raises."""
+        try:
+            return make(*args, **kwargs)
+        except DeedbookError as problem:
+            self.faults += map(tree.explained, problem.errors)
+            return None
+
+    def refuse(self, code: str, message: str, place: str) -> None:
+        """Note a fault."""
+        self.faults.append(fault(code, message, place=place))
+
+    def _validator(self, schema: str) -> Validator:
+        # These schemas are asked a few times at start: interpreting them costs a twentieth of compiling them.
+        if schema not in self._validators:
+            self._validators[schema] = foreign(self._schemas.document(schema), place=schema)
+        return self._validators[schema]
+
+
+def _found(document: Document, violation: Violation) -> str:
+    """Return the short value that is none of its schema's options; schemas quote no value, but YAML is no secret."""
+    if not violation.message.startswith("is not one of "):
+        return ""
+    value: Any = document.value
+    for step in violation.pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    said = "" if isinstance(value, dict | list) else canonical.encode(value).decode()
+    return f"{said} " if said and said.isprintable() and len(said) <= _SHORT else ""
