@@ -197,9 +197,17 @@ def test_files_of_tests_are_no_sources(ruled: Place):
     assert ruled.here("lock", "--json", status=0).json["charter"] == before
 
 
-def test_without_tests_or_outside_the_workspace_it_says_so(place: Place, tmp_path):
+def test_without_tests_it_says_so_and_nothing_has_failed_unless_coverage_is_wanted(place: Place):
     (place.path / ".system/policies/baseline.test.yaml").unlink()
-    assert "there are no tests" in place.here("policy", "test", status=2).err
+    ran = place.here("policy", "test", status=0)
+    assert ran.err == "there are no tests; write some in .system/policies/NAME.test.yaml\n"
+    assert "0 of 0 cases passed; 0 of" in ran.out
+    ran = place.here("policy", "test", "--json", status=0)
+    assert ran.fits("output_policy_test_v1")["cases"] == []
+    assert "50 % are wanted" in place.here("policy", "test", "--coverage", "50", status=1).err
+
+
+def test_a_test_outside_the_workspace_or_a_misspelt_command_is_wrong_usage(place: Place):
     assert "outside the workspace" in place.here("policy", "test", "/nowhere/x.test.yaml", status=2).err
     assert 'did you mean "test"' in place.here("policy", "tets", status=2).err
 
