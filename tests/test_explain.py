@@ -81,6 +81,15 @@ def test_explain_suggests_the_ability_that_was_meant(only_read: Place) -> None:
     assert 'did you mean "echo"?' in found["reason"]
 
 
+def test_explain_of_a_session_alone_asks_for_the_event(only_read: Place) -> None:
+    (session,) = (each["id"] for each in only_read.here("sessions", "--json", status=0).json["sessions"])
+    for name in (session, session[:6], "last"):
+        err = only_read.here("explain", name, status=2).err
+        assert f"give SEQ: deedbook explain {name} SEQ" in err
+        assert f"`deedbook tree --json {name}`" in err
+    assert "tree --json SESSION" in " ".join(only_read.here("explain", "--help", status=0).out.split())
+
+
 def test_explain_scopes_a_role_by_its_skill(only_read: Place) -> None:
     inside = ("echo", "--skill", "greet", "--role", "worker", "--args", '{"text":"hi"}')
     found = told(only_read, *inside, status=0)

@@ -34,9 +34,9 @@ UNDETERMINED = 1
 def command(asked: Asked, /, what: str, event: str | None, profile: str | None, **wanted: Any) -> int:
     """Say step by step what would decide about a call of ABILITY, and where that is written.
 
-    With SEQ or SPAN, say who decided about that call of SESSION, and whether the charter of today decides alike.
-    Nothing is recorded and nothing is called. The exit status is 0 if the call is allowed, 3 if not, 1 if nobody can
-    tell without asking a gate that is not pure.
+    With SEQ or SPAN, say who decided about that call of SESSION, and whether the charter of today decides alike;
+    `deedbook tree --json SESSION` has the seq and the span of every call. Nothing is recorded and nothing is called.
+    The exit status is 0 if the call is allowed, 3 if not, 1 if nobody can tell without asking a gate that is not pure.
     """
     from deedbook.kernel import bound_for_judging, read_workspace
 
@@ -44,6 +44,7 @@ def command(asked: Asked, /, what: str, event: str | None, profile: str | None, 
     with bound_for_judging(source) as bindings:
         if event is not None:
             return _recorded(asked, source, bindings, what, event)
+        _refuse_session(source, bindings, what)
         wish = _Wish(**wanted)
         caller = _caller(bindings, wish)
         found = _explained(source, bindings, caller, what, wish)
@@ -52,6 +53,16 @@ def command(asked: Asked, /, what: str, event: str | None, profile: str | None, 
     else:
         _tell(found)
     return _status(found)
+
+
+def _refuse_session(source: "Workspace", bindings: "Bindings", what: str) -> None:
+    """Say what is missing where *what* is no ability, but a session or what the id of one begins with."""
+    from .ledgers import LAST, session_ids
+
+    begun = [LAST, *session_ids(source)]
+    if what and what not in bindings.abilities and any(name.startswith(what) for name in begun):
+        why = f"{what!r} is no ability, but a session; give SEQ: deedbook explain {what} SEQ"
+        raise click.UsageError(f"{why} (`deedbook tree --json {what}` lists seq and span)")
 
 
 @attrs.frozen
