@@ -100,3 +100,26 @@ def test_recorded_session_may_be_named_by_the_beginning_of_its_id(place):
     case = f'{{name: a, hook: allow, recorded: {{session: "{session[:8]}", seq: {seq}}}, expect: {{decision: allow}}}}'
     place.system("hooks/a.test.yaml", f"schema_version: v1\ncases: [{case}]\n")
     place.run("hooks", "test", status=0)
+
+
+def test_hook_is_listed_and_tested_before_it_is_pinned(place):
+    settings = place.path / ".system/deedbook.yaml"
+    settings.write_text(settings.read_text().replace("lock: auto", "lock: required"))
+    place.run("lock", "--editable", status=0)
+    pins = (place.path / ".system/deedbook.lock").read_bytes()
+    state = sorted((place.path / ".deedbook").rglob("*"))
+    (place.path / "guards").mkdir()
+    (place.path / "guards/no.sh").write_text("""echo '{"decision": "deny", "reason": "no"}'\n""")
+    place.system(
+        "hooks/no.yaml",
+        "schema_version: v1\nid: no\nevent_type: PreToolUse\nhandler: {script: [sh, guards/no.sh]}\n"
+        "match: {abilities: echo}\n",
+    )
+    case = "{name: no, hook: no, event: {ability: echo, args: {text: hi}}, expect: {decision: deny, reason: 'no'}}"
+    place.system("hooks/no.test.yaml", f"schema_version: v1\ncases:\n  - {case}\n")
+    rows = place.run("hooks", "--json", status=0).fits("output_hooks_v1")["hooks"]
+    assert "no" in {row["id"] for row in rows}
+    assert place.run("hooks", "test", status=0).out == "1 of 1 case passed\n"
+    assert (place.path / ".system/deedbook.lock").read_bytes() == pins
+    assert sorted((place.path / ".deedbook").rglob("*")) == state
+    assert "CHARTER_CHANGED" in place.run("call", "echo", "--args", '{"text": "hi"}', status=1).err

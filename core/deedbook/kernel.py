@@ -244,6 +244,23 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
         yield freeze(charter, found, host, Schemas.load(data_folder("schemas")), lazily=True, only_judging=True)
 
 
+@contextmanager
+def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None) -> Iterator[Bindings]:
+    """Compile *workspace* as it is and bind its hooks so that each can be asked where it really stands.
+
+    No lock is looked at: a hook may be tried before it is pinned. Nothing is adopted, recorded or pinned.
+    Raises `DeedbookError` with everything that is wrong.
+    """
+    from .compiling.compiler import compile_charter
+
+    refuse_platform()
+    found, site, schemas = catalogue or discover(), Site.of(workspace), Schemas.load(data_folder("schemas"))
+    charter, secrets = compile_charter(workspace, found, kernel=VERSION), site.secret_values()
+    with Folder.at(workspace.root) as root, Workers(private=any(secrets.values())) as workers:
+        host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
+        yield freeze(charter, found, host, schemas, lazily=True)
+
+
 def close_session(workspace: "Workspace", identity: str) -> int:
     """End a session whose process died; return how many of its calls have an unknown outcome.
 

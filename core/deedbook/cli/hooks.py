@@ -53,23 +53,26 @@ def command(ctx: click.Context, profile: str | None) -> int:
 @json_option
 @click.pass_obj
 def test(asked: Asked, files: tuple[str, ...], profile: str | None) -> int:
-    """Put the cases in FILE, or in all `*.test.yaml` beside the hooks, to the real hooks; status 1 if one fails."""
+    """Put the cases in FILE, or in all `*.test.yaml` beside the hooks, to the real hooks; status 1 if one fails.
+
+    The hooks are those that stand here now, pinned or not; nothing is recorded and nothing is put in force.
+    """
     from deedbook.files import Folder
-    from deedbook.kernel import open_kernel
+    from deedbook.kernel import bound_for_asking, read_workspace
     from deedbook.programs import trials
     from deedbook.schema import Schemas, data_folder
     from deedbook.terminal import plain
-    from deedbook.workspaces.sources import find_workspace
 
-    root = find_workspace(Path(asked.workspace)).absolute()
+    source = read_workspace(asked.workspace, profile)
+    root = source.root
     schemas = Schemas.load(data_folder("schemas"))
     with Folder.at(root) as folder:
         paths = [_below(root, path) for path in files] or trials.find(folder)
         cases = [case for path in paths for case in trials.read(folder, path, schemas)]
     if not cases:
         message(f"there are no tests; write some in {trials.FOLDER}/NAME.test.yaml")
-    with open_kernel(asked.workspace, profile=profile) as kernel:
-        found = [trials.run(kernel.bindings, case, Path(kernel.state.path)) for case in cases]
+    with bound_for_asking(source) as bindings:
+        found = [trials.run(bindings, case, source.state) for case in cases]
     failed = [each for each in found if each.problem]
     if asked.json:
         as_json({"schema_version": "v1", "ok": not failed, "cases": [each.as_json() for each in found]})
