@@ -300,6 +300,59 @@ def test_misspelt_conditions_are_refused_at_their_column(place: Place):
     assert 'the argument txt; did you mean "text"?' in err
 
 
+MISSPELT = """\
+    schema_version: v1
+    id: baseline
+    kind: rules
+    match: {}
+    rules:
+      - {match: {abilities: echo, args: {/txt: %s}}, then: %s}
+    default: allow
+    """
+
+
+@pytest.mark.parametrize("then", ["deny", "ask"])
+def test_a_guard_on_an_argument_that_no_ability_takes_is_refused_at_its_column(place: Place, then: str):
+    place.system("policies/baseline.yaml", MISSPELT % ("x", then))
+    err = place.here("call", "echo", "--args", '{"text":"x"}', status=1).err
+    assert ".system/policies/baseline.yaml:6:38: $.rules[0].match.args['/txt']: no ability that this rule can be" in err
+    assert 'has the argument txt; did you mean "text"?; known: text; this rule can never hold [BINDING_INVALID]' in err
+    place.system("policies/baseline.yaml", (MISSPELT % ("x", then)).replace("/txt", "/text"))
+    assert "denied" in place.here("call", "echo", "--args", '{"text":"x"}', status=3).err
+
+
+@pytest.mark.parametrize(
+    ("condition", "then", "so"),
+    [("x", "allow", "this rule can never hold"), ("{present: false}", "deny", "it is always absent"),
+     ("{present: false}", "allow", "it is always absent")],
+)  # fmt: skip
+def test_other_rules_about_an_argument_that_no_ability_takes_are_noted(place: Place, condition, then, so):
+    place.system("policies/baseline.yaml", MISSPELT % (condition, then))
+    where = ".system/policies/baseline.yaml:6:38"
+    (noted,) = place.here("policy", "list", "--json", status=0).fits("output_policy_list_v1")["idle"]
+    assert (noted["place"], noted["rule"]) == (where, 1)
+    assert 'did you mean "text"?' in noted["why"]
+    assert noted["why"].endswith(so)
+    said = f"rule 1 of policy baseline {noted['why']}"
+    assert f"{where}: {said}" in place.here("lock", status=0).out
+    assert f"note: {where}: {said}" in place.here("registry", "lint", status=0).out
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        "{abilities: [echo, file-read], args: {/path: x}}",  # one of them takes it
+        "{abilities: echo, args: {/text/deeper: x}}",  # only the first step is looked at
+        "{kind: model, args: {/nothing: x}}",  # bound by the completion contract
+        "{abilities: nobody, args: {/nothing: x}}",  # said otherwise: it is about no ability
+    ],
+)
+def test_an_argument_that_some_ability_may_take_is_not_called_misspelt(place: Place, match: str):
+    place.system("policies/baseline.yaml", MISSPELT.replace("{abilities: echo, args: {/txt: %s}}", match) % "deny")
+    noted = place.here("policy", "list", "--json", status=0).json["idle"]
+    assert not [each for each in noted if "no argument" in each["why"]]
+
+
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
     from deedbook.kernel import VERSION, read_workspace
     from deedbook.locks import LOCK, lock
     from deedbook.plugins import discover
-    from deedbook.policies.rulebook import idle
+    from deedbook.policies.rulebook import idle, misspelt
     from deedbook.store import Store
     from deedbook.terminal import plain
 
@@ -47,7 +47,7 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
         )
         return 0
     _tell(opened, free, silent, first=first)
-    for each in idle(opened.charter.document):
+    for each in (*idle(opened.charter.document), *misspelt(opened.charter.document, source.policies)):
         say(f"{plain(each.place)}: rule {each.index + 1} of policy {plain(each.policy)} {each.why}")
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0

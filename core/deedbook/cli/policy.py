@@ -29,11 +29,12 @@ def listing(asked: Asked, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
     from deedbook.fitting import covers
     from deedbook.kernel import bound_for_judging, read_workspace
-    from deedbook.policies.rulebook import idle
+    from deedbook.policies.rulebook import idle, misspelt
 
-    with bound_for_judging(read_workspace(asked.workspace, profile)) as bindings:
+    source = read_workspace(asked.workspace, profile)
+    with bound_for_judging(source) as bindings:
         document = bindings.charter.document
-        never, fits = idle(document), covers(document)
+        never, fits = [*idle(document), *misspelt(document, source.policies)], covers(document)
     policies = sorted(document["policies"].items())
     if asked.json:
         as_json({"schema_version": "v1", "policies": [_policy(name, entry, fits[name]) for name, entry in policies],

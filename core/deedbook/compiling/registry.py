@@ -14,6 +14,7 @@ from deedbook.charter import Charter
 from deedbook.errors import BindingError, DomainError, fault
 from deedbook.fitting import unasked, unguarded
 from deedbook.plugins import Catalogue
+from deedbook.policies.rulebook import misspelt
 from deedbook.schema import suggest
 from deedbook.workspaces.declarations import AbilitySource, Workspace
 from deedbook.workspaces.workspace import survey_workspace
@@ -118,6 +119,8 @@ def _notes(sources: list[AbilitySource], charter: Charter | None, workspace: Wor
         yield Finding(
             "note", None, definition.origin.place("", key=True), f"{said} fits no ability: nobody will ask it"
         )
+    for each in misspelt(charter.document, workspace.policies):
+        yield Finding("note", None, each.place, f"rule {each.index + 1} of policy {each.policy} {each.why}")
 
 
 def _wanting(source: AbilitySource, summaries: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """The policies of the kind ``rules`` in a charter, held against its abilities.
 
 What a condition sees is checked by the schemas of the abilities that its rule can be about; rules that are about no
-ability, or never reached because an earlier one always decides, are found.
+ability, or never reached because an earlier one always decides, are found, as are those that ask for an argument which
+no ability takes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +13,12 @@ import attrs
 from deedbook.contracts import Object
 from deedbook.errors import DomainError, fault
 from deedbook.fitting import Fitting, facts_of
-from deedbook.lint import violation
+from deedbook.lint import Violation, violation
 from deedbook.match import AbilityFacts
 from deedbook.workspaces.declarations import PolicySource
 
 from .rules import Rule, Rules, problems
-from .vocabulary import flaws
+from .vocabulary import flaws, unknown_argument
 
 Entry: TypeAlias = Mapping[str, Any]
 
@@ -26,7 +27,7 @@ _KIND: Final = ["policy", "rules"]
 
 @attrs.frozen
 class Idle:
-    """A rule that decides nothing: its *policy*, its *index*, its *place* (``file:line``), and why."""
+    """A rule that decides nothing, or too much: its *policy*, *index*, *place* (``file:line[:column]``), and why."""
 
     policy: str
     index: int
@@ -40,16 +41,24 @@ def unsound(
 ) -> Iterator[DomainError]:  # fmt: skip
     """Yield what is wrong with the conditions of a workspace's rules, each at its place in the YAML.
 
+    A rule that denies or asks only where an argument is one that no ability takes guards nothing, and is wrong, too.
     *policies* and *abilities* are what the charter will say of them, *schemas* the documents by digest. Rules that do
     not compile are left out: what is wrong with these was said when they were read.
     """
     about = [(facts_of(name, entry), entry) for name, entry in abilities.items() if entry]
     for name, entry in policies.items():
         settings = sources[name].settings
-        if entry and entry["plugin"] == _KIND and _conditional(settings) and not any(problems(settings)):
+        if entry and entry["plugin"] == _KIND and _looking(settings) and not any(problems(settings)):
             fits = _fits(name, entry, about)
             for index, rule in enumerate(_made(settings).rules):
-                yield from _flaws(sources[name], index, rule, entry["reads"], _arguments(rule, fits, schemas))
+                args = _arguments(rule, fits, schemas)
+                yield from _flaws(sources[name], index, rule, entry["reads"], args)
+                for pointer, why in (
+                    _unknown(settings["rules"][index], args) if rule.decision.outcome != "allow" else ()
+                ):
+                    if not _absent(settings["rules"][index], pointer):
+                        at = ("rules", index, "match", "args", pointer)
+                        yield _at_argument(sources[name], violation(at, f"{why}; this rule can never hold"))
 
 
 def idle(document: Entry) -> list[Idle]:
@@ -60,6 +69,22 @@ def idle(document: Entry) -> list[Idle]:
         for name, entry in sorted(document["policies"].items())
         if entry["plugin"] == _KIND
         for each in _idle(name, entry, [facts for facts, _ in _fits(name, entry, about)])
+    ]
+
+
+def misspelt(document: Entry, sources: Mapping[str, PolicySource]) -> list[Idle]:
+    """Return the rules of a charter whose match asks for an argument that no ability takes, where that is no error.
+
+    Such a rule allows nothing, or holds whenever the rest of its match does: the argument is always absent.
+    """
+    about = [(facts_of(name, entry), entry) for name, entry in sorted(document["abilities"].items())]
+    return [
+        Idle(name, index, _place(sources[name], index, pointer), f"looks at no argument: {why}; {_so(body, pointer)}")
+        for name, entry in sorted(document["policies"].items())
+        if entry["plugin"] == _KIND and name in sources
+        for index, rule in enumerate(_made(entry["settings"]).rules)
+        for body in [entry["settings"]["rules"][index]]
+        for pointer, why in _unknown(body, _arguments(rule, _fits(name, entry, about), document["schemas"]))
     ]
 
 
@@ -99,9 +124,43 @@ def _made(settings: Object) -> Rules:
     return Rules(settings, host)
 
 
-def _conditional(settings: Object) -> bool:
+def _looking(settings: Object) -> bool:
+    """Say whether a rule looks at arguments: by a condition, or in its match."""
     rules = settings.get("rules")
-    return isinstance(rules, list) and any(isinstance(rule, dict) and "when" in rule for rule in rules)
+    listed = [rule for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
+    return any("when" in rule or _pointers(rule) for rule in listed)
+
+
+def _pointers(rule: Object) -> Object:
+    """Return the conditions on arguments in a rule's match, by JSON pointer."""
+    body = rule.get("match")
+    found = body.get("args") if isinstance(body, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _unknown(rule: Object, args: list[list[Object]]) -> Iterator[tuple[str, str]]:
+    """Yield each JSON pointer in a rule's match that leads to no argument of any ability, and why."""
+    for pointer in _pointers(rule):
+        if why := unknown_argument(pointer, args):
+            yield pointer, why
+
+
+def _absent(rule: Object, pointer: str) -> bool:
+    """Say whether the argument at *pointer* is wanted absent."""
+    wanted = _pointers(rule)[pointer]
+    return isinstance(wanted, dict) and wanted.get("present") is False
+
+
+def _so(rule: Object, pointer: str) -> str:
+    return "it is always absent" if _absent(rule, pointer) else "this rule can never hold"
+
+
+def _place(source: PolicySource, index: int, pointer: str) -> str:
+    return source.origin.place(violation(("rules", index, "match", "args", pointer), "").pointer, key=True)
+
+
+def _at_argument(source: PolicySource, found: Violation) -> DomainError:
+    return fault("BINDING_INVALID", str(found), place=source.origin.place(found.pointer, key=True))
 
 
 def _arguments(rule: Rule, fits: list[tuple[AbilityFacts, Entry]], schemas: Mapping[str, Object]) -> list[list[Object]]:

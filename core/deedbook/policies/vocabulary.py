@@ -78,6 +78,37 @@ def flaws(expression: Expression, args: Iterable[Sequence[Object]], reads: Itera
         yield Flaw(f"is {_worded(kinds)}; a condition is true or false", 0)
 
 
+def unknown_argument(pointer: str, args: Sequence[Sequence[Object]]) -> str | None:
+    """Say why no call has an argument at *pointer*, the JSON pointer of a match; ``None`` where one may.
+
+    *args* has for every ability the JSON Schemas that its arguments fit, all of them, as for `flaws`. An ability cannot
+    have the argument if one of its schemas closes its properties, and the first step of *pointer* is none of them.
+    """
+    name = pointer[1:].partition("/")[0].replace("~1", "/").replace("~0", "~")
+    if not args or not all(any(_refuses(each, name, each, ()) for each in schemas) for schemas in args):
+        return None
+    known = {key for schemas in args for each in schemas for part, _ in _pieces(each, each)
+             for key in part.get("properties", {})}  # fmt: skip
+    return _missing("args", name, sorted(known))
+
+
+def _refuses(schema: Any, name: str, root: Any, seen: tuple[int, ...]) -> bool:
+    """Say whether no object with the member *name* fits *schema*, as far as that can be told without trying."""
+    if not isinstance(schema, Mapping) or id(schema) in seen:
+        return schema is False
+    listed = name in schema.get("properties", {}) or any(
+        _fits(text, name) for text in schema.get("patternProperties", ())
+    )
+    if schema.get("additionalProperties") is False and not listed:
+        return True
+    inner = (*seen, id(schema))
+    both = [*schema.get("allOf", ()), _target(schema.get("$ref"), root)]
+    if any(_refuses(part, name, root, inner) for part in both):
+        return True
+    options = (schema[key] for key in ("anyOf", "oneOf") if schema.get(key))
+    return any(all(_refuses(part, name, root, inner) for part in each) for each in options)
+
+
 def _as_schemas(groups: Object) -> dict[str, Any]:
     return {name: {"type": "object", "properties": facts} for name, facts in groups.items()}
 
