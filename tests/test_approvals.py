@@ -118,6 +118,29 @@ def test_approved_call_is_performed_once_in_a_linked_session(office, ran):
     assert len(ran) == 1
 
 
+def without_use(lab):
+    """Take away the mark that an approval was used, and all that was recorded after it."""
+    place = lab.state / "workspace/.events.jsonl"
+    lines = place.read_bytes().splitlines(keepends=True)
+    used = next(number for number, line in enumerate(lines) if b"approval.used" in line)
+    place.write_bytes(b"".join(lines[:used]))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_call_is_not_performed_again_where_the_mark_of_its_use_was_cut_away(office, ran, damaged):
+    identity = park(office)
+    answered(office, identity)
+    perform(office, identity)
+    without_use(office)
+    (place,) = {each for each in office.state.glob("sessions/*/.events.jsonl") if b"tool.result" in each.read_bytes()}
+    whole = place.read_bytes()
+    if damaged:
+        place.write_bytes(whole.replace(b"tool.call", b"tool.cold"))
+    assert place.parent.name in refused("APPROVAL_USED", perform, office, identity)
+    place.write_bytes(whole)
+    assert len(ran) == 1
+
+
 def test_denied_call_is_never_performed(office, ran):
     identity = park(office)
     answered(office, identity, approve=False, note="not today")

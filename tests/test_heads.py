@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from deedbook.errors import LedgerError
 from deedbook.files import Folder
 from deedbook.kernel import close_session, discard_session, open_kernel, read_workspace, write
 from deedbook.ledger import Ledger
-from deedbook.verification.heads import Head, gaps, recorded
+from deedbook.verification.heads import Head, gaps, recorded, unrecorded
 
 NEVER = "0e" * 16
 
@@ -112,7 +113,7 @@ def test_session_that_died_before_its_head_was_recorded_is_closed(copy: Place, r
     (copy.path / ".deedbook" / "workspace" / ".events.jsonl").unlink()
     assert "no call was open" in copy.here("sessions", "close", run, status=0).err
     assert state(copy)[run] == "ended"
-    assert copy.here("verify", status=0).out.endswith("sound\n")
+    assert copy.here("verify", run, status=0).out.endswith("sound\n")
 
 
 # --- verifying against every head -------------------------------------------------------------------------------------
@@ -237,3 +238,47 @@ def test_session_whose_folder_was_removed_before_it_was_locked_does_not_begin(co
 def test_session_without_a_ledger_is_nothing_to_read(copy: Place, command: str):
     left_behind(copy)
     assert "[SESSION_NOT_FOUND]" in copy.here(command, NEVER, status=2).err
+
+
+# --- sessions that the workspace ledger does not know -----------------------------------------------------------------
+
+
+def forget(copy: Place, run: str) -> None:
+    """Take every head of a session, and all that was recorded after the first, out of the workspace ledger."""
+    place = copy.path / ".deedbook" / "workspace" / ".events.jsonl"
+    lines = place.read_bytes().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if run.encode() in line)
+    place.write_bytes(b"".join(lines[:first]))
+
+
+def test_session_that_the_workspace_ledger_does_not_know_is_a_fault(copy: Place, run: str):
+    forget(copy, run)
+    missing = copy.here("verify", "--json", status=4).fits("output_verify_v1")["missing"]
+    assert (run, "head") in {(each["session"], each["check"]) for each in missing}
+    assert run in copy.here("verify", run, status=4).out
+
+
+def test_session_that_died_before_its_first_head_is_no_fault(copy: Place, run: str):
+    forget(copy, run)
+    for each in (copy.path / ".deedbook" / "sessions").iterdir():
+        cut(copy, each.name, 1)
+    assert copy.here("verify", "--json", status=0).json["missing"] == []
+
+
+def test_session_that_is_being_begun_is_no_fault(copy: Place):
+    with (
+        Folder.at(copy.path / ".deedbook") as state,
+        state.sub(f"sessions/{NEVER}", create=True) as folder,
+        closing(Ledger.create(folder, NEVER, NEVER)),
+    ):
+        assert copy.here("verify", "--json", status=0).json["missing"] == []
+
+
+def test_sessions_of_the_lab_are_all_known(lab):
+    lab.tool("pay", lambda args, ctx: args)
+    with lab.kernel() as kernel:
+        for _ in range(3):
+            with kernel.session().value as session:
+                session.call("pay", {})
+                assert unrecorded(lab.state, session.id) is None
+    assert [unrecorded(lab.state, place.name) for place in (lab.state / "sessions").iterdir()] == [None] * 3

@@ -5,6 +5,7 @@ is checked here once more, by whoever is about to act on it.
 """
 
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -15,11 +16,13 @@ from deedbook import canonical
 from deedbook.bindings import Bound, Caller, Scope
 from deedbook.charter import Charter
 from deedbook.contracts import Object, Principal
-from deedbook.errors import ApprovalError, fault, recordable
-from deedbook.events import Entry, label, new_id, timestamp
+from deedbook.errors import ApprovalError, LedgerError, fault, recordable
+from deedbook.events import OUTCOMES, Entry, label, new_id, timestamp
 from deedbook.files import Folder
+from deedbook.journal import NAME
 from deedbook.judge import Verdict
 from deedbook.ledger import WorkspaceLedger
+from deedbook.reader import Follower
 
 from .queue import Pending, Waiting, refuse_state
 from .requests import Approved, approvers, call_digest, faults, principal_json, read_statement, shown_of
@@ -147,6 +150,7 @@ class Parking:
         refuse_state(pending, now, wanted="approved")
         if request["charter"] != self._charter.digest:
             raise ApprovalError(charter_changed(pending.id))
+        refuse_performed(Path(self._own.place).parents[1], pending.id)
         taken = self._taken(pending, waiting, request)
         return Grant(pending, waiting, Approved.of(request), taken)
 
@@ -206,6 +210,42 @@ def refuse_approver(principals: Mapping[str, Any], request: Object, approver: st
     if approver == request["principal"]["id"]:
         why = f"{approver!r} asked for this call, and nobody answers a request of their own; another approver has to"
         raise ApprovalError(fault("APPROVAL_OWN_REQUEST", why))
+
+
+def refuse_performed(state: Path, identity: str) -> None:
+    """Raise `ApprovalError` if a session of the *state* folder began the call of the request *identity*.
+
+    That is so where the workspace's ledger lost the mark that says it. A session that names the request and cannot be
+    read may have been the one.
+    """
+    for place in sorted((state / "sessions").glob(f"*/{NAME}")):
+        if performed(place, identity):
+            why = f"session {place.parent.name} began the call of request {identity}, and the workspace ledger does not"
+            raise ApprovalError(fault("APPROVAL_USED", f"{why} say so; run: deedbook verify"))
+
+
+def performed(place: Path, identity: str) -> bool:
+    """Say whether the session's ledger at *place* has a call under an approval of the request *identity*."""
+    name = identity.encode()
+    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        if not any(name in line for line in file):
+            return False
+    try:
+        return _began(place, identity)
+    except LedgerError:
+        return True
+
+
+def _began(place: Path, identity: str) -> bool:
+    grants: set[str] = set()
+    with Folder.at(place.parent) as folder, closing(Follower(folder.open(place.name), place=str(place))) as follow:
+        for line in follow():
+            event = line.event
+            if event.type == "approval.granted" and event.payload.get("approval") == identity:
+                grants.add(event.span)
+            elif event.type in OUTCOMES and event.parent in grants:
+                return True
+    return False
 
 
 def charter_changed(identity: str) -> Any:

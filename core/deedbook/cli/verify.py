@@ -133,7 +133,7 @@ def _session(source: "Workspace", identity: str, heads: "Sequence[Head]") -> _Ch
     from deedbook.errors import DeedbookError
     from deedbook.files import Folder
     from deedbook.reader import is_empty, strays
-    from deedbook.verification.heads import Gap, gaps, lost
+    from deedbook.verification.heads import Gap, gaps, lost, unrecorded
 
     from .ledgers import ledger_of
 
@@ -144,6 +144,8 @@ def _session(source: "Workspace", identity: str, heads: "Sequence[Head]") -> _Ch
         with Folder.at(place.parent) as folder:
             if is_empty(folder) and (missing or not strays(folder)):
                 return _Chosen([], missing, [] if missing else [identity])
+        if files and not heads and (gap := unrecorded(source.state, identity)):
+            return _Chosen(files, [gap])
         missing = missing if files or missing else [Gap(identity, "file", "a ledger beside what else is there", "none")]
     except (DeedbookError, OSError):  # the file's own verification says what is wrong with it
         missing = [] if files or not heads else [lost(heads)]

@@ -21,6 +21,8 @@ from deedbook.reader import read
 from .lines import Lines
 
 MAX_LINE: Final = MAX_PAYLOAD + 1024
+_BEGINNING: Final = frozenset({"session.start", "approval.resumed", "hook.fired", "session.end"})
+"""What a session may hold that died before its first head was recorded, or that a hook refused to begin."""
 
 
 @attrs.frozen
@@ -81,6 +83,18 @@ def lost(heads: Sequence[Head]) -> Gap:
     """Return the gap that the session of *heads* leaves when it has no file at all."""
     most = max(head.events for head in heads)
     return Gap(heads[-1].session, "file", f"a ledger of {most} events, {heads[-1].state}", "none")
+
+
+def unrecorded(state: Path, session: str) -> Gap | None:
+    """Return the gap of a *session* that did something and of which the workspace ledger has no head; raises as `read`.
+
+    A head is recorded before a session does anything, so it is looked for after what was done was seen.
+    """
+    if all(event.type in _BEGINNING for event in read(state / "sessions" / session)):
+        return None
+    if any(head.session == session for head in recorded(state)):
+        return None
+    return Gap(session, "head", "a record of the session in the workspace ledger", "none")
 
 
 def _head(event: Event) -> Head | None:
