@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.errors import DeedbookError
+from deedbook.errors import BindingError, DeedbookError
 
 ECHO = "import json, sys\nasked = json.loads(sys.stdin.readline())\n"
 ALLOW = '{"decision":"allow"}'
@@ -220,6 +220,24 @@ def test_script_that_ends_badly_denies_whatever_it_printed(scripts, what):
     assert why in scripts.denied()
 
 
+def test_reason_of_a_failing_script_ends_with_what_it_complained_of(scripts):
+    scripts.hook("import sys\nsys.stderr.write('no\\x1b[1m such\\n  rule' + ' x' * 300)\nsys.exit(2)")
+    head, _, said = scripts.denied().partition("; it said: ")
+    assert head == "ended with status 2; whatever it printed is no answer"
+    assert said.startswith("no\\u{1b}[1m such rule x x")
+    assert len(said) == 200
+    assert said.isprintable()
+
+
+def test_complaint_of_a_failing_script_holds_no_part_of_a_secret(scripts, monkeypatch):
+    monkeypatch.setenv("TOKEN", "t0ken-value-of-the-test")
+    scripts.lab.settings(secrets={"gh": {"env": "TOKEN"}})
+    scripts.hook(
+        "import os, sys\nsys.stderr.write('x' * 190 + os.environ['GH'])\nsys.exit(1)", env={"GH": {"secret": "gh"}}
+    )
+    assert "t0k" not in scripts.denied()
+
+
 HANGS = {
     "hangs": "import time\ntime.sleep(3600)",
     "hangs after allow": say(ALLOW) + "import time\nsys.stdout.flush()\ntime.sleep(3600)",
@@ -282,13 +300,13 @@ def test_script_that_is_changed_under_an_open_kernel_denies(scripts):
 
 def test_script_that_appears_under_an_open_kernel_denies(scripts):
     scripts.hook(say(ALLOW))
-    handler = {"script": [sys.executable, "-S", "scripts/later.py"]}
+    handler = {"script": [sys.executable, "-S", "later.py"]}
     scripts.lab.settings(
         hooks={"h": {"event_type": "PreToolUse", "handler": handler, "timeout_ms": 20_000, "match": {}}}
     )
     with scripts.lab.session() as session:
-        scripts.lab.write("scripts/later.py", say(ALLOW), system=False)
-        assert "scripts/later.py was not there" in session.call("shout", {}).error.message
+        scripts.lab.write("later.py", say(ALLOW), system=False)
+        assert "later.py was not there" in session.call("shout", {}).error.message
     assert scripts.call().value == {}
 
 
@@ -298,6 +316,40 @@ def test_script_that_is_named_by_a_way_around_is_refused_since_it_would_not_be_p
         "script": [sys.executable, "scripts/../scripts/h.py"]}}})  # fmt: skip
     with pytest.raises(DeedbookError, match=r"holds \"\.\.\": write the path without it"):
         scripts.lab.kernel()
+
+
+@pytest.mark.parametrize("name", ["guards/a.sh", "./guards/a.sh", "a.sh"])
+def test_script_whose_file_is_gone_is_named_with_its_place_each_time(lab, name):
+    lab.tool("shout", lambda args, ctx: args)
+    lab.write(name, f"echo '{ALLOW}'\n", system=False)
+    lab.write("hooks/h.yaml", f"{HEAD}handler: {{script: [sh, {name}]}}\n")
+    lab.kernel().close()
+    (lab.path / name).rename(lab.path / "moved.sh")
+    for _ in range(2):
+        with pytest.raises(BindingError) as caught:
+            lab.kernel()
+        (error,) = caught.value.errors
+        assert (error.code, error.place) == ("BINDING_INVALID", ".system/hooks/h.yaml:5:24")
+        assert f'there is no "{name}" in the workspace; put it back, or write here where it is now' in error.message
+
+
+@pytest.mark.parametrize(
+    "argument", ["/etc/hosts.none", "../elsewhere/a", "--log=out/x", "https://example.com/x", "a.sh", "guards"]
+)
+def test_argument_that_names_nothing_in_the_workspace_is_left_to_the_script(lab, argument):
+    (lab.path / "guards").mkdir()
+    lab.write("guards/a.sh", f"echo '{ALLOW}'\n", system=False)
+    lab.tool("shout", lambda args, ctx: args)
+    lab.write("hooks/h.yaml", f"{HEAD}handler: {{script: [sh, guards/a.sh, '{argument}']}}\n")
+    with lab.session() as session:
+        assert session.call("shout", {}).value == {}
+
+
+def test_code_with_a_slash_is_no_path(lab):
+    lab.tool("shout", lambda args, ctx: args)
+    lab.write("hooks/h.yaml", f"{HEAD}handler: {{script: [sh, -c, out/of/nowhere]}}\n")
+    with lab.session() as session:
+        assert session.call("shout", {}).error.code == "GATE_DENIED"
 
 
 def test_script_is_never_pure(scripts):

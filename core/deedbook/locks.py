@@ -14,6 +14,7 @@ from .charter import FORMAT, Charter
 from .errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from .files import Folder
 from .plugins import Catalogue
+from .programs.scripts import known_files
 from .store import Start, Store
 from .workspaces import inventory
 from .workspaces.lockfile import LOCK, Lock, here
@@ -55,7 +56,7 @@ def open_charter(
     elif past.charter and _is_fresh(past.charter, workspace, catalogue, root, kernel):
         charter = past.charter
     else:
-        charter = compile_charter(workspace, catalogue, kernel=kernel)
+        charter = compile_charter(workspace, catalogue, kernel=kernel, known=past.scripts)
         store.keep(charter, root)
     return enforce(charter, store, record, past)
 
@@ -122,13 +123,14 @@ def lock(
     from .compiling.compiler import compile_charter
 
     before = _before(root)
-    charter = compile_charter(workspace, catalogue, kernel=kernel)
+    previous = (before.charters.get(here()) if before else None) or store.current()
+    past = _Past.of(store, previous)
+    charter = compile_charter(workspace, catalogue, kernel=kernel, known=past.scripts)
     if workspace.lock == "required" and not editable:
         raise_all(BindingError, dict.fromkeys(_in_place(charter)))
     store.keep(charter, root)
     Lock.of(charter.document, charter.digest, before, editable=editable).write(root)
-    previous = (before.charters.get(here()) if before else None) or store.current()
-    return Opened(charter, previous, _Past.of(store, previous).compared_with(charter))
+    return Opened(charter, previous, past.compared_with(charter))
 
 
 @attrs.frozen
@@ -145,6 +147,11 @@ class _Past:
             return cls(digest, store.load(digest) if digest else None)
         except DeedbookError as problem:
             return cls(digest, None, str(problem))
+
+    @property
+    def scripts(self) -> frozenset[str]:
+        """The files that were scripts in it."""
+        return known_files(self.charter.document) if self.charter else frozenset()
 
     def compared_with(self, charter: Charter) -> Difference:
         if self.why:
@@ -203,7 +210,8 @@ def _pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Fo
         kept = store.find(pinned) if pinned else None
         if kept and not faults and _is_fresh(kept, workspace, catalogue, root, kernel):
             return kept
-        charter = compile_charter(workspace, catalogue, kernel=kernel, admit=pins.refuse_code)
+        known = known_files(kept.document) if kept else ()
+        charter = compile_charter(workspace, catalogue, kernel=kernel, admit=pins.refuse_code, known=known)
     except BindingError as problem:
         raise BindingError(*faults, *problem.errors) from None
     raise_all(BindingError, faults or pins.refuse_charter(charter.digest))

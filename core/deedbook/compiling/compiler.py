@@ -4,6 +4,7 @@ Every plugin that the sources name is loaded, and all faults are reported at onc
 imports none of this.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from deedbook.charter import FORMAT, Charter
@@ -19,12 +20,20 @@ from .linker import Admit, Linked, Linker, admit_all, in_profile
 from .skills import Skills
 
 
-def compile_charter(workspace: Workspace, catalogue: Catalogue, *, kernel: str, admit: Admit = admit_all) -> Charter:
+def compile_charter(
+    workspace: Workspace,
+    catalogue: Catalogue,
+    *,
+    kernel: str,
+    admit: Admit = admit_all,
+    known: Collection[str] = (),
+) -> Charter:
     """Compile *workspace* with the plugins of *catalogue*, those that *admit* has nothing against.
 
+    *known* are the files of scripts in the charter before, none of which may be missing where it is still named.
     Raises `BindingError` with every fault.
     """
-    compiler = _Compiler(workspace, Linker(catalogue, admit))
+    compiler = _Compiler(workspace, Linker(catalogue, admit), known)
     document = compiler.document(kernel)
     raise_all(BindingError, dict.fromkeys(compiler.linker.faults))
     return Charter.of(document)
@@ -40,13 +49,15 @@ def unavailable(root: Folder) -> list[DomainError]:
 class _Compiler:
     """One compilation; collects faults instead of stopping at the first."""
 
-    def __init__(self, workspace: Workspace, linker: Linker) -> None:
+    def __init__(self, workspace: Workspace, linker: Linker, known: Collection[str]) -> None:
         self.workspace = workspace
+        self.known = known
         self.linker = linker
         self.profile = workspace.profiles.get(workspace.profile) or Profile()
 
     def document(self, kernel: str) -> dict[str, Any]:
-        workspace, profile, guards = self.workspace, self.profile, Guards(self.linker)
+        workspace, profile = self.workspace, self.profile
+        guards = Guards(self.linker, workspace.root, self.known)
         with Folder.at(workspace.root) as root:
             self.linker.faults.extend(unavailable(root))
         for pack in workspace.packs.values():

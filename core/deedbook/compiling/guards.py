@@ -1,5 +1,7 @@
 """What a charter says of each hook and policy: when it is asked, about what, and how it judges."""
 
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -10,6 +12,7 @@ from deedbook.match import Match
 from deedbook.plugins import implementations
 from deedbook.policies.rules import Rules, problems
 from deedbook.policies.vocabulary import FACTS
+from deedbook.programs.scripts import lost
 from deedbook.schema import suggest
 from deedbook.workspaces.declarations import HookSource, PolicySource
 
@@ -17,10 +20,13 @@ from .linker import Linker, at, declared
 
 
 class Guards:
-    """Compiles hooks and policies; what is wrong goes to the *linker*."""
+    """Compiles hooks and policies of the workspace at *root*; what is wrong goes to the *linker*.
 
-    def __init__(self, linker: Linker) -> None:
-        self._linker = linker
+    *known* are the files of scripts in the charter before: one that is gone is missed, however it is named.
+    """
+
+    def __init__(self, linker: Linker, root: Path, known: Collection[str] = ()) -> None:
+        self._linker, self._root, self._known = linker, root, known
 
     def hook(self, source: HookSource) -> dict[str, Any] | None:
         """Return what the charter says of a hook; ``None`` where its plugin is missing, which is a fault."""
@@ -60,6 +66,8 @@ class Guards:
         return {"plugin": ["hook", linked.offer.name], **stands}, linked.spec
 
     def _script(self, source: HookSource) -> tuple[dict[str, Any], GateSpec]:
+        for index, why in lost(source.handler["script"], self._root, self._known):
+            self._linker.refuse("BINDING_INVALID", f"{_who(source)}: {why}", at(source)(f"/handler/script/{index}"))
         script = {
             "argv": list(source.handler["script"]),
             "protocol": source.protocol,

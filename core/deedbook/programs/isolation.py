@@ -19,6 +19,7 @@ from deedbook.contracts import Decision, Failed, Host
 from deedbook.errors import BindingError, DeedbookError, IntakeError, fault, recordable
 from deedbook.gates import Unanswered
 from deedbook.host import WorkspaceHost
+from deedbook.terminal import plain, short
 
 from . import scripts
 from .exchange import decision, dumps, parse, question
@@ -32,6 +33,8 @@ STARTING: Final = 30.0
 """Seconds that a plugin's process has to start and to construct the hook, beside the time of its answers."""
 MOST: Final = 32 * LIMIT
 _SCRIPT: Final = 4 * LIMIT
+_TOLD: Final = 200
+"""How many characters of what a failing script wrote on stderr are told."""
 
 
 def apart(entry: Mapping[str, Any], plugins: Mapping[str, Any], host: Host) -> Callable[..., Decision]:
@@ -76,7 +79,7 @@ class Script:
         self._limit = entry["timeout_ms"] / 1000
         self._argv, self._files = said["argv"], said["files"]
         self._env = dict(_environment(said["env"], host))
-        self._folder, self._workers = host.folder, workers
+        self._folder, self._workers, self._host = host.folder, workers, host
         self._kept: Worker | None = None
         if said["protocol"] == "lines":
             self._kept = workers.keep(self._argv, env=self._env, cwd=host.folder.path, limit=_SCRIPT)
@@ -96,7 +99,8 @@ class Script:
             self._argv, stdin=asked + b"\n", env=self._env, cwd=self._folder.path, seconds=self._limit, limit=_SCRIPT
         )
         if ran.status:
-            raise Unanswered(f"ended with status {ran.status}; whatever it printed is no answer")
+            why = f"ended with status {ran.status}; whatever it printed is no answer"
+            raise Unanswered(why + self._complaint(ran.err))
         return parse(ran.out)
 
     def _line(self, kept: Worker, asked: dict[str, Any]) -> Any:
@@ -106,6 +110,15 @@ class Script:
         if type(said) is not dict or said.pop("id", None) != name:
             raise Unanswered("answered without the id of the question")
         return said
+
+    def _complaint(self, err: bytes) -> str:
+        """Return the beginning of what it wrote on stderr; masked whole, since half a secret is not known for one."""
+        try:
+            told = self._host.masked({"err": recordable(err.decode("utf-8", "backslashreplace"), MOST)})["err"]
+        except IntakeError:
+            return ""
+        line = short(plain(" ".join(told.split())), _TOLD)
+        return f"; it said: {line}" if line else ""
 
     def _check(self) -> None:
         """Raise `Unanswered` if the script was changed since the charter was compiled: nobody has looked at it."""

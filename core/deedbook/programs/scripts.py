@@ -1,7 +1,10 @@
 """Hooks that are scripts, as YAML declares them: what is wrong with one, and which files of the workspace it is."""
 
+import os
+import posixpath
+import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +12,11 @@ from deedbook.files import Folder
 
 SCRIPTS_ONLY: Final = ("protocol", "env", "reads", "rewrites")
 """Keys of a hook that belong to scripts; a plugin declares these things itself."""
+
+_CODE: Final = ("-c", "-e")
+"""Options of interpreters after which code stands, in which a slash says nothing."""
+_NO_PATH: Final = re.compile(r"-|.*(?:://|[\n\\\"'`$|<>();*?{}])", re.DOTALL)
+"""What is an option, an address or code: not taken for a path."""
 
 
 def problems(body: Mapping[str, Any], folder: Folder) -> Iterator[tuple[str, str]]:
@@ -33,6 +41,28 @@ def problems(body: Mapping[str, Any], folder: Folder) -> Iterator[tuple[str, str
         yield "/handler/script/0", f'there is no file "{program}" in the workspace'
 
 
+def lost(script: Sequence[str], root: Path, known: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Yield each argument that names something beneath *root* which is not there: its index, and what to do.
+
+    That is one that holds a slash and looks like a path, or is one of *known*, the files of scripts in the charter
+    before. A program without a slash is looked up elsewhere.
+    """
+    for index, each in enumerate(script):
+        place = _beneath(each, root)
+        code = index > 0 and script[index - 1] in _CODE
+        looks = "/" in each and not code and not _NO_PATH.match(each)
+        if place is None or not (looks or (index and place in known)):
+            continue
+        if not os.path.exists(root / place):  # noqa: PTH110 - a name too long to be one names nothing, either
+            yield index, f'there is no "{each}" in the workspace; put it back, or write here where it is now'
+
+
+def known_files(document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the files that are scripts in a charter's *document*."""
+    hooks = document.get("hooks", {}).values()
+    return frozenset(path for hook in hooks for path in hook.get("script", {}).get("files", ()))
+
+
 def files(script: Sequence[str], folder: Folder) -> list[str]:
     """Return which of a script's arguments are files of the workspace: these are sources, and pinned by digest."""
     inside = Path(folder.path)
@@ -45,6 +75,16 @@ def files(script: Sequence[str], folder: Folder) -> list[str]:
         if parts and not path.is_absolute() and ".." not in parts and (inside / path).is_file():
             found.append(path.as_posix())
     return list(dict.fromkeys(found))
+
+
+def _beneath(each: str, root: Path) -> str | None:
+    """Return a path as one beneath *root*, normal; ``None`` if it leads elsewhere, or to *root* itself."""
+    if each.startswith("/"):
+        if not Path(each).is_relative_to(root):
+            return None
+        each = str(Path(each).relative_to(root))
+    place = posixpath.normpath(each)
+    return None if place in (".", "..") or place.startswith("../") else place
 
 
 def _listed(text: str) -> str:
