@@ -261,3 +261,24 @@ def test_call_of_a_name_that_is_none_is_denied_and_recorded(place: Place, name: 
     assert "[TOOL_NOT_FOUND]" in ran.err
     assert not [char for char in ran.err if not char.isprintable() and char != "\n"]
     assert place.types(ran.session) == ["session.start", "tool.denied", "session.end"]
+
+
+def test_call_says_everything_that_is_wrong_with_the_arguments(place: Place):
+    wrong = '{"pth": "a.md", "text": 1}'
+    told = place.run("call", "--json", "file-write", "--args", wrong, status=1).fits("output_call_v1")
+    said = [f"{each['path']}: {each['message']}" for each in told["error"]["violations"]]
+    assert '$.pth: unknown key; did you mean "path"?' in said
+    assert "$.text: expected string, found number" in said
+    assert '$: the key "why" is missing' in said
+    assert told["error"]["message"] == said[0]
+    ran = place.run("call", "file-write", "--args", wrong, status=1)
+    lines = [line.removeprefix("error: ") for line in ran.err.splitlines() if line.startswith("error: ")]
+    assert lines == [f"denied: file-write: {said[0]} [SCHEMA_VIOLATION]", *said[1:]]
+    assert place.here("explain", "file-write", "--args", wrong, status=3).out.count("$") > len(said)
+
+
+def test_call_with_one_fault_says_it_once_and_other_errors_have_no_violations(place: Place):
+    ran = place.here("call", "echo", "--args", "{}", status=1)
+    assert ran.err.count("is missing") == 1
+    told = place.here("call", "--json", "ecko", status=3).fits("output_call_v1")
+    assert "violations" not in told["error"]

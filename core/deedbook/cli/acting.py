@@ -119,6 +119,27 @@ class Signals:
                     self.found.setdefault(name, []).append({"hook": asked["hook"], "value": value})
 
 
+class Violations:
+    """Listens to a session's ledger for what was wrong with the arguments of calls: the last faults, each once."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, str]] = []
+
+    def __call__(self, event: Event) -> None:
+        """Take *event* in; what was sealed stays so."""
+        if event.type == "schema.violation" and event.payload["subject"] == "arguments":
+            errors = event.payload["errors"]
+            self.found = [dict(each) for each in errors] if isinstance(errors, list) else []
+
+    def explained(self, ending: Ending) -> Ending:
+        """Return *ending* with all the faults, where what ended the work is the first of them."""
+        first = [f"{each['path']}: {each['message']}" for each in self.found[:1]]
+        if ending.error is None or ending.error.code != "SCHEMA_VIOLATION" or first != [ending.error.message]:
+            return ending
+        members = {**ending.members, "error": {**ending.members["error"], "violations": self.found}}
+        return attrs.evolve(ending, members=members)
+
+
 def _by(denial: Object) -> str:
     by = denial.get("by")
     if not isinstance(by, dict):
@@ -157,14 +178,14 @@ def act(
     with open_kernel(asked.workspace, profile=profile) as kernel:
         announce(kernel.opened)
         session = begin(kernel)
-        denials, signals = Denials(session.bindings), Signals()
-        session.ledger.subscribe(denials)
-        session.ledger.subscribe(signals)
+        denials, signals, violations = Denials(session.bindings), Signals(), Violations()
+        for listener in (denials, signals, violations):
+            session.ledger.subscribe(listener)
         if moving():
             session.ledger.subscribe(tell)
         try:
             with session:
-                ending = work(session)
+                ending = violations.explained(work(session))
                 session.end(ok=ending.state == FINE, reason=ending.state)
         except BaseException:
             _say_where(kernel, session)
@@ -187,6 +208,16 @@ def _say(ending: Ending, denials: Denials) -> None:
             complain(f"the run ended {ending.state}")
     elif not denials.explain(ending.error):
         complain(worded(ending.error))
+    for line in _further(ending):
+        complain(line)
+
+
+def _further(ending: Ending) -> list[str]:
+    """Return what else is wrong with the arguments, a line each; the first fault is the error's own message."""
+    return [
+        f"{show(each['path'])}: {show(each['message'])}"
+        for each in ending.members.get("error", {}).get("violations", ())[1:]
+    ]
 
 
 def _say_where(kernel: Kernel, session: Session) -> None:
