@@ -76,6 +76,17 @@ def test_installing_activates_nothing_and_naming_does(small):
     assert call(small, "psst", "acme/whisper", status=0).json == {"text": "psst"}
 
 
+def test_a_rule_of_a_pack_may_guard_an_argument_that_no_ability_here_takes(small):
+    rule = "{match: {args: {/path: {under: [private]}}}, then: deny}"
+    text = f"schema_version: v1\nid: private\nkind: rules\nmatch: {{}}\nrules: [{rule}]\ndefault: allow\n"
+    packing.installed(small, "acme-policies", {"policies/private.yaml": text})
+    activate(small, "acme-policies")
+    call(small, "hi", status=0)
+    assert (
+        "no argument: no ability that this rule can be about has the argument path" in small.run("lock", status=0).out
+    )
+
+
 def test_what_a_pack_brings_is_told_when_it_is_locked_and_is_pinned_by_its_wheel(small):
     site = packing.installed(small, "acme-policies", FILES)
     small.run("lock", status=0)

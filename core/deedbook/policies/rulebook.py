@@ -13,7 +13,7 @@ import attrs
 from deedbook.contracts import Object
 from deedbook.errors import DomainError, fault
 from deedbook.fitting import Fitting, facts_of
-from deedbook.lint import Violation, violation
+from deedbook.lint import violation
 from deedbook.match import AbilityFacts
 from deedbook.workspaces.declarations import PolicySource
 
@@ -53,12 +53,7 @@ def unsound(
             for index, rule in enumerate(_made(settings).rules):
                 args = _arguments(rule, fits, schemas)
                 yield from _flaws(sources[name], index, rule, entry["reads"], args)
-                for pointer, why in (
-                    _unknown(settings["rules"][index], args) if rule.decision.outcome != "allow" else ()
-                ):
-                    if not _absent(settings["rules"][index], pointer):
-                        at = ("rules", index, "match", "args", pointer)
-                        yield _at_argument(sources[name], violation(at, f"{why}; this rule can never hold"))
+                yield from _never(sources[name], index, rule, args)
 
 
 def idle(document: Entry) -> list[Idle]:
@@ -145,6 +140,17 @@ def _unknown(rule: Object, args: list[list[Object]]) -> Iterator[tuple[str, str]
             yield pointer, why
 
 
+def _never(source: PolicySource, index: int, rule: Rule, args: list[list[Object]]) -> Iterator[DomainError]:
+    """Yield what keeps a rule that guards from ever holding; a pack's may guard what this workspace has not."""
+    body = source.settings["rules"][index]
+    if rule.decision.outcome == "allow" or source.origin.packed:
+        return
+    for pointer, why in _unknown(body, args):
+        if not _absent(body, pointer):
+            found = violation(("rules", index, "match", "args", pointer), f"{why}; {_so(body, pointer)}")
+            yield fault("BINDING_INVALID", str(found), place=source.origin.place(found.pointer, key=True))
+
+
 def _absent(rule: Object, pointer: str) -> bool:
     """Say whether the argument at *pointer* is wanted absent."""
     wanted = _pointers(rule)[pointer]
@@ -157,10 +163,6 @@ def _so(rule: Object, pointer: str) -> str:
 
 def _place(source: PolicySource, index: int, pointer: str) -> str:
     return source.origin.place(violation(("rules", index, "match", "args", pointer), "").pointer, key=True)
-
-
-def _at_argument(source: PolicySource, found: Violation) -> DomainError:
-    return fault("BINDING_INVALID", str(found), place=source.origin.place(found.pointer, key=True))
 
 
 def _arguments(rule: Rule, fits: list[tuple[AbilityFacts, Entry]], schemas: Mapping[str, Object]) -> list[list[Object]]:
