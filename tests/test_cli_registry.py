@@ -177,3 +177,43 @@ def test_file_that_nobody_reads_is_called_wrongly(place):
 
 def test_unknown_subcommand_is_called_wrongly(place):
     assert 'did you mean "lint"?' in place.here("registry", "lnt", status=2).err
+
+
+PROCESS = """
+    effects: read
+    with: {argv: [PROGRAM, -n, --, "{path}"]}
+    schema_in: {type: object, required: [path], properties: {path: {type: string}}, additionalProperties: false}
+"""
+
+
+def process(place, program):
+    more = "".join(line.strip() + "\n" for line in PROCESS.replace("PROGRAM", program).strip().splitlines())
+    return ability(place, "look", more, tool="process", summary="Look into a file.")
+
+
+@pytest.mark.parametrize("program", ["grepp", "/usr/bin/grepp", "bin/look"])
+def test_program_that_this_machine_lacks_is_a_note_with_its_place(place, program):
+    process(place, program)
+    (found,) = lint(place, status=0)["findings"]
+    assert (found["level"], found["place"]) == ("note", at("look", 7, 15))
+    assert f'look: this machine has no program "{program}"' in found["message"]
+    checks = place.here("doctor", "--json").fits("output_doctor_v1")["checks"]
+    (noted,) = [check for check in checks if check["name"] == "program"]
+    assert noted["level"] == "note"
+    assert noted["found"].startswith(f'{at("look", 7, 15)}: look: this machine has no program "{program}"')
+
+
+@pytest.mark.parametrize("program", ["sh", "/bin/sh"])
+def test_program_that_this_machine_has_is_no_finding(place, program):
+    process(place, program)
+    assert lint(place, status=0)["findings"] == []
+
+
+def test_program_is_looked_for_where_the_ability_says(place):
+    (place.path / "bin").mkdir()
+    (place.path / "bin/grepp").write_text("#!/bin/sh\n")
+    (place.path / "bin/grepp").chmod(0o755)
+    process(place, "grepp")
+    file = place.path / ".system/registry/low-level/look.yaml"
+    file.write_text(file.read_text().replace("with: {", f"with: {{env: {{PATH: {place.path}/bin}}, "))
+    assert lint(place, status=0)["findings"] == []

@@ -21,6 +21,7 @@ import attrs
 from .bindings import freeze
 from .charter import Charter
 from .compiling.compiler import compile_charter
+from .compiling.registry import absent
 from .errors import DeedbookError, DomainError, describe
 from .files import Folder
 from .host import ReadingHost
@@ -135,6 +136,8 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     yield Check("workspace", "ok", f"{workspace.root}, profile {workspace.profile}, {workspace.enforcement}")
     yield from _bound(workspace, charter, catalogue)
     yield from _inline(charter)
+    for place, message in absent(workspace.abilities.values()):
+        yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
     yield _lock(workspace, charter, catalogue)
     yield from _records(workspace)
     yield from _disk(workspace.state)

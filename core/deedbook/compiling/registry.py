@@ -6,7 +6,7 @@ will find.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -15,6 +15,7 @@ from deedbook.errors import BindingError, DomainError, fault
 from deedbook.fitting import unasked, unguarded
 from deedbook.plugins import Catalogue
 from deedbook.policies.rulebook import misspelt
+from deedbook.programs.process import BASE, is_found
 from deedbook.schema import suggest
 from deedbook.workspaces.declarations import AbilitySource, Workspace
 from deedbook.workspaces.workspace import survey_workspace
@@ -70,6 +71,24 @@ def survey(root: Path, catalogue: Catalogue, *, kernel: str, files: Sequence[str
     return Survey(tuple(source.id for source in sources), tuple(findings))
 
 
+def absent(sources: Iterable[AbilitySource]) -> Iterator[tuple[str, str]]:
+    """Yield each program of a ``tool: process`` that this machine lacks: its place and what to do.
+
+    Another machine may have it, so that this is nothing to refuse a workspace for.
+    """
+    for source in sources:
+        argv: Any = source.settings.get("argv")
+        if source.handler != {"tool": "process"} or not isinstance(argv, list) or not argv:
+            continue
+        pointer, name = ("/with/argv/0", argv[0]) if isinstance(argv[0], str) else ("/with/argv/0/0", argv[0][0])
+        env: Any = source.settings.get("env", {})
+        path = env.get("PATH", BASE["PATH"])
+        if isinstance(path, str) and not is_found(name, path):
+            where = "" if name.startswith("/") else f" on {path}"
+            why = f'this machine has no program "{name}"{where}; correct the name, or install it where this is to run'
+            yield source.origin.place(pointer, key=True), f"{source.id}: {why}"
+
+
 def _compiled(workspace: Workspace, catalogue: Catalogue, kernel: str) -> tuple[Charter | None, list[DomainError]]:
     try:
         return compile_charter(workspace, catalogue, kernel=kernel), []
@@ -109,6 +128,7 @@ def _notes(sources: list[AbilitySource], charter: Charter | None, workspace: Wor
             yield Finding("note", None, source.origin.place(pointer, key=True), f"{source.id}: {message}")
     if charter is None or workspace is None:
         return
+    yield from (Finding("note", None, place, message) for place, message in absent(sources))
     for name in unguarded(charter.document):
         place = workspace.abilities[name].origin.place("", key=True)
         why = "no policy fits it: it is allowed where its scope, schema and hooks allow it"

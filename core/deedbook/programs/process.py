@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from shutil import which
 from types import MappingProxyType
 from typing import Final
 
@@ -309,6 +310,11 @@ def request_of(argv: Sequence[str], env: Mapping[str, str] | None) -> bytes:
     if any(b"\0" in part for part in raw):
         raise Failed("NOT_STARTED", f"what {shown(name)} is given holds a NUL byte")
     return b"\0".join([b"%d" % len(argv), *raw])
+
+
+def is_found(name: str, path: str) -> bool:
+    """Say whether this machine has the program *name*: an absolute path, or what is to be found on *path*."""
+    return ("/" not in name or name.startswith("/")) and which(name, path=path) is not None
 
 
 def deadline(seconds: float, name: object) -> float:
