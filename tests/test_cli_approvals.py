@@ -119,3 +119,24 @@ def test_key_whose_public_half_cannot_be_written_is_not_made(desk, tmp_path, wha
 def test_public_key_is_written_over_a_public_key(desk):
     desk.run("keys", "new", "ada", "--force", "--out", ".system/ada.pub", status=0)
     assert (desk.path / ".system/ada.pub").read_text() == desk.run("keys", "show", "ada", status=0).out
+
+
+def test_note_that_is_too_long_is_refused_and_nothing_is_answered(desk):
+    identity = parked(desk)
+    ran = desk.run("approvals", "approve", identity, "--note", "x" * 501, status=2)
+    assert "501 characters; at most 500" in ran.err
+    desk.run("approvals", "approve", identity, "--note", "x" * 500, status=0)
+
+
+def completed(place, *words):
+    line = " ".join(("deedbook", *words))
+    ran = place.run(status=0, _DEEDBOOK_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words)))
+    return [each.removeprefix("plain,") for each in ran.out.split()]
+
+
+def test_names_of_requests_approvers_and_keys_are_completed(desk):
+    identity = parked(desk)
+    for verb in ("approve", "deny", "show", "run"):
+        assert completed(desk, "approvals", verb, identity[:6]) == [identity]
+    assert completed(desk, "approvals", "approve", identity, "--as", "a") == ["ada"]
+    assert completed(desk, "keys", "show", "a") == ["ada"]

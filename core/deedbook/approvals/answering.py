@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from deedbook import canonical
 from deedbook.contracts import Json, Object
@@ -27,6 +27,9 @@ from .parking import Grant, charter_changed, principal_of, refuse_approver
 from .queue import Pending, Waiting, refuse_state
 from .requests import answered, approvers, call_digest
 
+MAX_NOTE: Final = 500
+"""How many characters an approver may say why with."""
+
 
 def answer(
     path: str | Path,
@@ -42,6 +45,9 @@ def answer(
     Without *approver* the only one is meant whose private key is here; *catalogue* takes the place of what is
     installed. Raises `DeedbookError` with what is in the way.
     """
+    if len(note) > MAX_NOTE:
+        why = f"the note has {len(note)} characters; at most {MAX_NOTE} are signed. Say it shorter"
+        raise ApprovalError(fault("USAGE", why, place="--note"))
     workspace = read_workspace(path)
     with queue(workspace.state) as waiting:
         pending = waiting.find(name)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import completing
 from .common import Asked, Suggesting, json_option, principal_option
 from .output import as_json, message, say, table
 
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
     from .acting import Ending
 
 note_option = click.option("--note", default="", metavar="TEXT", help="Say why; it is signed with the answer.")
-approver_option = click.option("--as", "principal", metavar="NAME", help="Answer as this approver, with their key.")
+approver_option = click.option(
+    "--as",
+    "principal",
+    metavar="NAME",
+    help="Answer as this approver, with their key.",
+    shell_complete=completing.approvers,
+)
 
 
 @click.group("approvals", cls=Suggesting)
@@ -51,7 +58,7 @@ def listed(asked: Asked, *, every: bool) -> int:
 
 
 @command.command("show")
-@click.argument("request")
+@click.argument("request", shell_complete=completing.requests)
 @json_option
 @click.pass_obj
 def show(asked: Asked, request: str) -> int:
@@ -70,7 +77,7 @@ def show(asked: Asked, request: str) -> int:
 
 
 @command.command("approve")
-@click.argument("request")
+@click.argument("request", shell_complete=completing.requests)
 @approver_option
 @note_option
 @json_option
@@ -81,7 +88,7 @@ def approve(asked: Asked, request: str, principal: str | None, note: str) -> int
 
 
 @command.command("deny")
-@click.argument("request")
+@click.argument("request", shell_complete=completing.requests)
 @approver_option
 @note_option
 @json_option
@@ -92,7 +99,7 @@ def deny(asked: Asked, request: str, principal: str | None, note: str) -> int:
 
 
 @command.command("run")
-@click.argument("request")
+@click.argument("request", shell_complete=completing.requests)
 @principal_option
 @json_option
 @click.pass_obj

@@ -1,5 +1,6 @@
 """Names for a shell to complete, from files alone; whatever is wrong with them, there is no name and no message."""
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -34,8 +35,28 @@ def _sessions(workspace: "Workspace") -> Iterable[str]:
     return ["last", *(place.name for place in folder.glob("*") if place.is_dir())]
 
 
+def _requests(workspace: "Workspace") -> Iterable[str]:
+    from deedbook.approvals.queue import Waiting
+
+    with Waiting.of(workspace.state) as waiting:
+        return ["last", *(pending.id for pending in waiting)]
+
+
+def _approvers(workspace: "Workspace") -> Iterable[str]:
+    return (name for name, entry in workspace.principals.items() if "approver" in entry.roles)
+
+
+def keys(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Return the names of the keys that are here; they belong to a person, not to a workspace."""
+    from deedbook.approvals.keys import KeyRing
+
+    return [name for name in KeyRing.of(os.environ).names() if name.startswith(begun)]
+
+
 abilities = _completer(lambda workspace: workspace.abilities)
 hooks = _completer(lambda workspace: workspace.hooks)
 principals = _completer(lambda workspace: workspace.principals)
 profiles = _completer(lambda workspace: workspace.profiles)
+approvers = _completer(_approvers)
+requests = _completer(_requests)
 sessions = _completer(_sessions)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from . import completing
 from .common import Asked, Suggesting, json_option, shown
 from .output import as_json, message, say
 
@@ -41,7 +42,7 @@ def new(asked: Asked, name: str, out: str | None, *, force: bool) -> int:
 
 
 @command.command("show")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing.keys)
 @out_option
 @json_option
 @click.pass_obj
