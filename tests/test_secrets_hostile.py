@@ -7,6 +7,9 @@ from urllib.parse import quote
 import pytest
 from commandline import Place, Ran
 
+from deedbook import Failed, deny
+from deedbook.errors import Err
+
 SECRET = 'hunter2/Va+lue&=%"x longer than most'
 SPELLINGS = {
     "itself": SECRET,
@@ -105,3 +108,28 @@ def test_secret_of_a_program_is_kept_nowhere_and_is_in_no_message(trusted, how):
     trusted.system("registry/low-level/tell.yaml", PROGRAM)
     called = trusted.run("call", "tell", "--args", "{}", DEEDBOOK_TRACEBACK="1")
     assert seen(trusted, Ran(called.status, "", called.err), *told(trusted)) == []
+
+
+# --- what fails in the kernel's own process ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [0, 470, 485, 495])
+@pytest.mark.parametrize("who", ["tool", "own failure", "hook", "reason"])
+def test_secret_in_a_failure_is_told_to_nobody_not_even_a_part_of_it(lab, monkeypatch, who, before):
+    monkeypatch.setenv("GH", SECRET)
+    lab.settings(secrets={"gh": {"env": "GH"}})
+    said = "." * before + SECRET
+
+    def fails(*_):
+        raise Failed("TOOL_ERROR", said) if who == "own failure" else RuntimeError(said)
+
+    lab.tool("t", (lambda args, ctx: args) if who in ("hook", "reason") else fails)
+    if who in ("hook", "reason"):
+        lab.hook("h", "PreToolUse", fails if who == "hook" else lambda call: deny(said))
+    with lab.session() as session:
+        result = session.call("t", {})
+    assert isinstance(result, Err)
+    kept = lab.ledger().read_text()
+    assert SECRET[:4] not in result.error.message
+    assert SECRET[:4] not in kept
+    assert before or "[secret:gh]" in result.error.message

@@ -20,6 +20,7 @@ from .contracts import Handler, Host, Skill
 from .errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
 from .fitting import Fitting, facts_of, fittings
 from .gates import BoundGate, in_order
+from .host import masking
 from .lifecycle import EVENTS
 from .match import AbilityFacts
 from .plugins import Catalogue, implementations
@@ -221,6 +222,7 @@ class _Freezer:
             rules=tuple(entry.get("rules", ())),
             place=entry["place"],
             signals=None if at == "policy" else EVENTS[at].signals,
+            mask=masking(self.host),
         )
         holds = match.holds if match else None
         self.ready[at].append(_Ready(fitting, gate, attrs.evolve(gate, holds=holds)))
@@ -271,6 +273,7 @@ class _Freezer:
             creators=self._gates("PreAbilityCreate", facts, entry["hooks"].get("pre_create", [])),
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
             words=words(entry["kind"], name),
+            mask=masking(self.host),
         )
 
     def _validator(self, entry: Mapping[str, Any], own: str, narrowed: str) -> Validator:

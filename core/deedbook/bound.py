@@ -62,7 +62,7 @@ class Words:
 
 @attrs.frozen(eq=False, kw_only=True)
 class Bound:
-    """One ability, ready to be called. *timeout* is in seconds (infinity: none)."""
+    """One ability, ready to be called. *timeout* is in seconds (infinity: none), *mask* takes out secrets."""
 
     id: str
     kind: str
@@ -87,6 +87,7 @@ class Bound:
     creators: tuple[BoundGate, ...] = ()
     reads: frozenset[str]
     words: Words
+    mask: Callable[[str], str] = str
 
 
 class Abilities(Mapping[str, Bound]):

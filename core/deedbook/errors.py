@@ -16,7 +16,7 @@ An exception means that the kernel cannot do what it was asked to do at all, and
 Every code stands in `CODES`, with its kind and the exit status of the command line.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeAlias, TypeVar
 
@@ -209,11 +209,14 @@ def recordable(text: str, limit: int = 500) -> str:
     return text[:limit].encode("utf-8", "backslashreplace").decode()
 
 
-def describe(problem: BaseException) -> str:
-    """Return type and message of any exception, recordable; one that cannot even say what it is gives its type."""
+def describe(problem: BaseException, mask: Callable[[str], str] = str) -> str:
+    """Return type and message of any exception, recordable; one that cannot even say what it is gives its type.
+
+    *mask* takes secrets out of the whole of it: of one that the limit cuts in two, no record would know the rest.
+    """
     name = type(problem).__name__
     try:
         said = str(problem)
     except Exception:  # noqa: BLE001 - a plugin's exception may fail in its own __str__
         said = ""
-    return recordable(f"{name}: {said}" if said else name)
+    return recordable(mask(f"{name}: {said}" if said else name))

@@ -29,7 +29,7 @@ class BoundGate:
     *may* holds the outcomes it is allowed to give (``allow`` always among them), *limit* the seconds it may take,
     *holds* the part of its match that depends on the call (``None``: always), *rules* the places of its rules, if it
     names one by ``signals["rule"]``, *signals* the names of those that it may carry (``None``: any). One that
-    *waits* is asked somewhere else than on the calling thread.
+    *waits* is asked somewhere else than on the calling thread. *mask* takes secrets out of what is told.
     """
 
     id: str
@@ -46,6 +46,7 @@ class BoundGate:
     rules: tuple[str, ...] = ()
     place: str = ""
     signals: frozenset[str] | None = None
+    mask: Callable[[str], str] = str
 
 
 class Unanswered(Exception):  # noqa: N818 - it says what a gate is
@@ -61,13 +62,13 @@ def answer(gate: BoundGate, clock: Clock, *subject: Any) -> Decision:
     try:
         decision = gate.ask(*subject)
         if clock() - begun <= gate.limit and (decision is ALLOW or _speaks_for(gate, decision)):
-            return decision  # type: ignore[no-any-return]
+            return _masked(gate, decision)
     except KeyboardInterrupt:
         raise
     except Unanswered as problem:
         return refusal(str(problem))
     except BaseException as problem:  # noqa: BLE001 - a gate that exits, or is cancelled, has not allowed anything
-        return refusal(describe(problem))
+        return refusal(describe(problem, gate.mask))
     return _refused(gate, decision)
 
 
@@ -77,6 +78,12 @@ def heard(gate: BoundGate, decision: Any) -> Decision:
         return decision if _speaks_for(gate, decision) else _refused(gate, decision)
     except Exception as problem:  # noqa: BLE001 - as in `answer`
         return refusal(describe(problem))
+
+
+def _masked(gate: BoundGate, decision: Decision) -> Decision:
+    """Return *decision* with a reason without secrets: it is told to models and printed, and cut where it is long."""
+    told = gate.mask(decision.reason) if decision.reason else decision.reason
+    return decision if told == decision.reason else attrs.evolve(decision, reason=told)
 
 
 def refusal(reason: str) -> Decision:

@@ -111,7 +111,7 @@ def _ended(ticket: Ticket, problem: BaseException) -> Outcome:
     """Return the outcome of a handler that raised."""
     name = ticket.bound.id
     if isinstance(problem, Failed):
-        return Outcome("failed", error=_own_failure(problem))
+        return Outcome("failed", error=_own_failure(problem, ticket.bound.mask))
     from .loops import TimedOut, is_cancelled
 
     if is_cancelled(problem):
@@ -119,11 +119,11 @@ def _ended(ticket: Ticket, problem: BaseException) -> Outcome:
     if isinstance(problem, TimedOut):
         limit = f"{ticket.bound.timeout:g} s"
         return Outcome("timed_out", error=fault("TOOL_TIMEOUT", f"{name} did not end within {limit}"))
-    return Outcome("failed", error=fault("TOOL_ERROR", f"{name}: {describe(problem)}"))
+    return Outcome("failed", error=fault("TOOL_ERROR", f"{name}: {describe(problem, ticket.bound.mask)}"))
 
 
-def _own_failure(problem: Failed) -> DomainError:
+def _own_failure(problem: Failed, mask: Callable[[str], str]) -> DomainError:
     """Return a handler's own failure; a subclass may have forgotten to set what `Failed` sets."""
     code, retryable = getattr(problem, "code", None), getattr(problem, "retryable", False)
-    message = describe(problem).removeprefix(f"{type(problem).__name__}: ")
+    message = describe(problem, mask).removeprefix(f"{type(problem).__name__}: ")
     return fault(code if type(code) is str and code else "TOOL_ERROR", message, retryable=retryable is True)

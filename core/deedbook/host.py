@@ -1,14 +1,14 @@
 """The kernel's side of binding: what a plugin is given when it is constructed."""
 
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from typing import Any, BinaryIO, Final, NoReturn
 from unicodedata import category, normalize
 
 from .canonical import decode, encode_payload
-from .contracts import Entry, Failed, Ran
+from .contracts import Entry, Failed, Host, Ran
 from .errors import BindingError, FileRefused, SchemaError, fault
 from .files import Conflict, Folder
 from .programs.workers import LIMIT, Workers
@@ -39,6 +39,11 @@ class HeldSecret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"secret {self._name!r} cannot be pickled or copied; ask the host for it where it is needed")
+
+
+def masking(host: Host) -> Callable[[str], str]:
+    """Return what takes the values of the secrets that *host* knows out of a text."""
+    return host.mask if isinstance(host, WorkspaceHost) else str
 
 
 class WorkspaceHost:
@@ -95,6 +100,10 @@ class WorkspaceHost:
         """Return a JSON object in which the values of secrets are marked, in whatever spelling, as in a ledger."""
         made: dict[str, Any] = decode(self._sealer.scrubbed(encode_payload(value)))
         return made
+
+    def mask(self, text: str) -> str:
+        """Return *text* with the values of secrets marked."""
+        return self._sealer.marked(text)
 
     def secret(self, name: str) -> HeldSecret:
         """Return a declared secret; raises `BindingError`."""

@@ -136,26 +136,27 @@ class Sealer:
 
     def _scrubbed(self, value: Any) -> Any:
         if type(value) is str:
-            return self._marked(value)
+            return self.marked(value)
         if type(value) is list:
             return [self._scrubbed(item) for item in value]
         if type(value) is dict:
             return self._scrubbed_object(value)
         if type(value) in (int, float):
             spelled = encode(value).decode()
-            return self._marked(spelled) if any(n in spelled for n, _ in self._marks if len(n) >= _SHORT) else value
+            return self.marked(spelled) if any(n in spelled for n, _ in self._marks if len(n) >= _SHORT) else value
         return value
 
     def _scrubbed_object(self, value: dict[str, Any]) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for key, item in value.items():
-            name = marked = self._marked(key)
+            name = marked = self.marked(key)
             while name in made:
                 name = marked = f"{marked}'"
             made[name] = self._scrubbed(item)
         return made
 
-    def _marked(self, text: str) -> str:
+    def marked(self, text: str) -> str:
+        """Return *text* with the values of secrets marked, in whatever spelling."""
         for needle, mark in self._marks:
             text = text.replace(needle, mark)
         return text

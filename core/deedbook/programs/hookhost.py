@@ -31,6 +31,7 @@ class Hooked:
     def __init__(self, held: ExitStack) -> None:
         self._held = held
         self._event = ""
+        self._mask: Callable[[str], str] = str
         self._ask: Callable[..., Any] | None = None
 
     def answer(self, line: bytes) -> dict[str, Any]:
@@ -47,7 +48,7 @@ class Hooked:
         except DeedbookError as problem:
             found = {"error": str(problem)}
         except BaseException as problem:  # noqa: BLE001 - whatever it is, it is no answer, and the kernel is told so
-            found = {"error": describe(problem)}
+            found = {"error": describe(problem, self._mask)}
         return {"id": said["id"], **found}
 
     def _made(self, told: Mapping[str, Any]) -> Callable[..., Any]:
@@ -56,7 +57,7 @@ class Hooked:
             raise RuntimeError(f"{offer} is not the code that the charter names; run: deedbook lock")
         folder = self._held.enter_context(Folder.at(Path(told["root"])))
         host = WorkspaceHost(folder, told["roots"], told["hidden"], told["secrets"])
-        self._event = told["event"]
+        self._event, self._mask = told["event"], host.mask
         return asked(self._event, implementations(offer, load(offer)(told["settings"], host), self._event))
 
 
