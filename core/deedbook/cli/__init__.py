@@ -32,7 +32,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "new": "Begin a plugin of your own: `new plugin`.",
         "run": "Take a request through hooks, skill and roles to an answer.",
         "call": "Use one ability through the door, in a session of its own.",
-        "abilities": "List what the workspace declares.",
+        "abilities": "List what the workspace declares; `abilities show`.",
         "registry": "Check what the workspace declares: `registry lint`.",
         "skills": "List the skills; `skills show`, `skills lint`.",
         "agents": "List the agents that have a card, and the roles.",

@@ -1,26 +1,32 @@
-"""``deedbook abilities``: what the workspace declares; imports no plugin.
+"""``deedbook abilities``: what the workspace declares, in a list; imports no plugin but to show one ability.
 
-Effects are those of the charter in force, as long as the sources are the ones that it was compiled from.
+Effects in the list are those of the charter in force, as long as the sources are the ones that it was compiled from.
 """
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import Asked, json_option, profile_option
+from . import completing
+from .common import Asked, Suggesting, json_option, profile_option
 from .output import as_json, say, table
 
 if TYPE_CHECKING:
     from deedbook.workspaces.declarations import AbilitySource, Workspace
 
 
-@click.command("abilities")
+@click.group("abilities", cls=Suggesting, invoke_without_command=True)
 @profile_option
 @json_option
-@click.pass_obj
-def command(asked: Asked, profile: str | None) -> int:
-    """List the abilities of the workspace: what they are, and what stands behind them."""
+@click.pass_context
+def command(ctx: click.Context, profile: str | None) -> int:
+    """List the abilities of the workspace, or show one: what they are, and what stands behind them."""
+    return _list(ctx.obj, profile) if ctx.invoked_subcommand is None else 0
+
+
+def _list(asked: Asked, profile: str | None) -> int:
     from deedbook.kernel import read_workspace
 
     source = read_workspace(asked.workspace, profile)
@@ -90,3 +96,93 @@ def _effects(row: dict[str, Any], compiled: Mapping[str, Any]) -> str:
 
 def _handler(row: dict[str, Any]) -> str:
     return " ".join(f"{kind} {name}" for kind, name in row["handler"].items())
+
+
+# --- one of them ------------------------------------------------------------------------------------------------------
+
+
+@command.command("show")
+@click.argument("name", shell_complete=completing.abilities)
+@profile_option
+@json_option
+@click.pass_obj
+def show(asked: Asked, name: str, profile: str | None) -> int:
+    """Show one ability: what it is, takes and gives, and which hooks and policies fit it. Its plugin is imported."""
+    from deedbook.kernel import bound_for_judging, read_workspace
+
+    with bound_for_judging(read_workspace(asked.workspace, profile)) as bindings:
+        row = _whole(name, bindings.charter.document)
+    if asked.json:
+        as_json({"schema_version": "v1", "ability": row})
+    else:
+        table((key, text) for key, text in _told(row))
+    return 0
+
+
+def _whole(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a charter says of one ability; raises `BindingError` (``USAGE``)."""
+    from deedbook.errors import BindingError, fault
+    from deedbook.schema import suggest
+
+    entry = document["abilities"].get(name)
+    if entry is None:
+        near = suggest(name, document["abilities"])
+        raise BindingError(fault("USAGE", f"there is no ability {name!r}{near}; `deedbook abilities` lists them"))
+    kind, plugin = entry["plugin"]
+    about = document["plugins"][f"{kind}/{plugin}"]
+    schemas = {key: document["schemas"].get(entry[key]) for key in ("takes", "schema_in", "gives", "schema_out")}
+    return {
+        "id": name,
+        "summary": entry["summary"],
+        "kind": entry["kind"],
+        "handler": {kind: plugin},
+        "distribution": f"{about['distribution']} {about['version']}",
+        "effects": entry["effects"],
+        "tags": list(entry["tags"]),
+        "place": entry["place"],
+        "uses": list(entry["uses"]),
+        "timeout_ms": entry["timeout_ms"],
+        **schemas,
+        "hooks": _fitting(name, document, "hooks"),
+        "policies": _fitting(name, document, "policies"),
+    }
+
+
+def _fitting(name: str, document: Mapping[str, Any], section: str) -> list[str]:
+    """Return the hooks of calls, or the policies, that can be asked about an ability."""
+    from deedbook.fitting import facts_of, fittings
+    from deedbook.lifecycle import EVENTS
+
+    entry = document["abilities"][name]
+    facts = facts_of(name, entry)
+    hooked = [each for names in entry["hooks"].values() for each in names]
+    named = hooked if section == "hooks" else entry["policies"]
+    found = [fit for fit in fittings(document, section) if fit.fits(facts, named)]
+    return sorted(fit.name for fit in found if section == "policies" or EVENTS[fit.entry["event"]].call)
+
+
+def _told(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return an ability in words, a pair for each line; what YAML adds to a schema stands beside the plugin's own."""
+    limit = row["timeout_ms"]
+    told = {
+        "id": row["id"],
+        "summary": row["summary"],
+        "kind": row["kind"],
+        "handler": f"{_handler(dict(row))} ({row['distribution']})",
+        "effects": row["effects"],
+        "tags": " ".join(row["tags"]) or "none",
+        "place": row["place"],
+        "takes": _compact(row["takes"]),
+        "schema_in": _compact(row["schema_in"]),
+        "gives": _compact(row["gives"]),
+        "schema_out": _compact(row["schema_out"]),
+        "uses": " ".join(row["uses"]) or "nothing",
+        "hooks": " ".join(row["hooks"]) or "none fits",
+        "policies": " ".join(row["policies"]) or "none fits",
+        "time limit": f"{limit} ms" if limit else "none",
+    }
+    return [(key, text) for key, text in told.items() if text]
+
+
+def _compact(schema: Any) -> str:
+    return "" if schema is None else json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
