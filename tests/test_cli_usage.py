@@ -73,7 +73,6 @@ JSON = [
     ["verify", "--json", "--bogus"],
     ["whatif", "--all", "--json"],
     ["policy", "test", "--json", ".system/policies/no.test.yaml"],
-    ["hooks", "test", "--json"],
     ["approvals", "show", "--json"],
     ["call", "echo", "--args", "{", "--json"],
     ["replay", "nothing", "--json"],
@@ -110,7 +109,7 @@ def test_misspelt_ability_is_told_the_nearest(place: Place):
 
 def test_folder_without_a_workspace_is_refused_with_what_to_do(tmp_path: Path):
     ran = Place(tmp_path).run("run", "hello", status=2)
-    assert ".system/deedbook.yaml" in ran.err
+    assert "deedbook init" in ran.err
     assert list(tmp_path.iterdir()) == []
 
 

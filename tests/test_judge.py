@@ -495,7 +495,7 @@ def test_judge_imports_nothing_that_reads_writes_waits_or_tells_the_time() -> No
         "typing",
         "attrs",
         ".",
-        "approvals",
+        "approvals.requests",
         "bindings",
         "contracts",
         "errors",

@@ -72,7 +72,7 @@ def test_without_a_workspace_the_message_says_where_was_looked_and_what_to_do(tm
     error = fault_of(find_workspace, tmp_path)
     assert error.code == "WORKSPACE_NOT_FOUND"
     assert str(tmp_path) in error.message
-    assert ".system/deedbook.yaml" in error.message
+    assert "deedbook init" in error.message
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

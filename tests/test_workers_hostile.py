@@ -421,7 +421,7 @@ print(os.environ.get('KEY'), pry('self'), pry(sys.argv[2]))
 HOLDER = """
 import os, sys
 from pathlib import Path
-from deedbook import programs, supervisor
+from deedbook.programs import process as programs, supervisor
 from deedbook.programs.workers import Workers
 pry, token, private, other = sys.argv[1:]
 if other:

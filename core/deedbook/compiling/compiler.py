@@ -121,9 +121,8 @@ class _Compiler:
 
     def _providers(self) -> list[Linked]:
         """Return the providers of the profile's models, each once."""
-        named = {model.provider: in_profile(self.workspace.profile, "models") for model in self.profile.models.values()}
-        found = (self.linker.link("provider", name, place) for name, place in named.items())
-        return [linked for linked in found if linked]
+        named = dict.fromkeys(model.provider for model in self.profile.models.values())
+        return [linked for name in named if (linked := self.linker.linked("provider", name))]
 
     def _check_profile(self) -> None:
         """Check that the flow is one, that roles have instructions, and that these roles have a model to speak with."""

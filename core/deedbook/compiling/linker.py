@@ -83,6 +83,10 @@ class Linker:
                 self._catalogue.find(kind, name, place)
         return self._linked[key]
 
+    def linked(self, kind: str, name: str) -> Linked | None:
+        """Return a plugin that was linked before, if it was; that it is missing was said then."""
+        return self._linked.get((kind, name))
+
     def forget_broken(self) -> None:
         """Let plugins that are missing or broken be tried again, so that whoever names them next hears of it, too."""
         self._linked = {key: linked for key, linked in self._linked.items() if linked}

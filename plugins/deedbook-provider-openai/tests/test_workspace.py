@@ -248,7 +248,7 @@ def test_key_that_is_not_set_is_said_before_anything_is_asked(endpoint, place):
     place.profile(base_url=endpoint.url, key="openai")
     ran = place.run("run", "--profile", "openai", PROMPT)
     assert ran.returncode != 0
-    assert "secret 'openai' is declared, but its environment variable is not set" in ran.stderr
+    assert "secret 'openai' is declared, but its environment variable MY_KEY is not set" in ran.stderr
     assert endpoint.bodies == []
 
 
