@@ -386,3 +386,18 @@ def test_definition_that_is_wrong_is_refused_with_its_place(lab, what):
         lab.kernel()
     found = [(each.place, each.message) for each in caught.value.errors]
     assert any((at or "").startswith(f".system/hooks/h.yaml:{place}") and why in said for at, said in found), found
+
+
+@pytest.mark.parametrize("protocol", ["once", "lines"])
+def test_script_of_the_workspace_can_be_the_program_itself(lab, protocol):
+    read = "import json, sys\nfor line in sys.stdin:\n    "
+    answer = "print(json.dumps({'decision': 'deny', 'reason': 'mine', **more}), flush=True)\n"
+    more = "more = {'id': json.loads(line)['id']}\n    " if protocol == "lines" else "more = {}\n    "
+    place = lab.write("scripts/own.py", f"#!{sys.executable} -S\n{read}{more}{answer}", system=False)
+    place.chmod(0o755)
+    lab.tool("act", lambda args, ctx: None)
+    handler = {"script": ["scripts/own.py", "application/json"]}
+    hook = {"event_type": "PreToolUse", "handler": handler, "protocol": protocol, "match": {}, "timeout_ms": 20000}
+    lab.settings(hooks={"own": hook})
+    with lab.session() as session:
+        assert session.call("act", {}).error.message == "mine"

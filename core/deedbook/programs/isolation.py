@@ -70,6 +70,11 @@ class Masked:
         return attrs.evolve(found, **told)
 
 
+def _reached(program: str, root: str) -> str:
+    """Return where a program is that is a file of the workspace at *root*; others are found on PATH."""
+    return str(Path(root).absolute() / program) if "/" in program else program
+
+
 class Script:
     """A program that is asked: once per process, or line by line in one that is kept."""
 
@@ -78,11 +83,12 @@ class Script:
         self._event, self._settings = entry["event"], entry["settings"]
         self._limit = entry["timeout_ms"] / 1000
         self._argv, self._files = said["argv"], said["files"]
+        self._started = [_reached(self._argv[0], host.folder.path), *self._argv[1:]]
         self._env = dict(_environment(said["env"], host))
         self._folder, self._workers, self._host = host.folder, workers, host
         self._kept: Worker | None = None
         if said["protocol"] == "lines":
-            self._kept = workers.keep(self._argv, env=self._env, cwd=host.folder.path, limit=_SCRIPT)
+            self._kept = workers.keep(self._started, env=self._env, cwd=host.folder.path, limit=_SCRIPT)
 
     def __call__(self, *subject: Any) -> Decision:
         """Ask; raises `Unanswered`."""
@@ -96,7 +102,7 @@ class Script:
 
     def _once(self, asked: bytes) -> Any:
         ran = self._workers.run(
-            self._argv, stdin=asked + b"\n", env=self._env, cwd=self._folder.path, seconds=self._limit, limit=_SCRIPT
+            self._started, stdin=asked + b"\n", env=self._env, cwd=self._folder.path, seconds=self._limit, limit=_SCRIPT
         )
         if ran.status:
             why = f"ended with status {ran.status}; whatever it printed is no answer"

@@ -44,13 +44,13 @@ def problems(body: Mapping[str, Any], folder: Folder) -> Iterator[tuple[str, str
 def lost(script: Sequence[str], root: Path, known: Collection[str]) -> Iterator[tuple[int, str]]:
     """Yield each argument that names something beneath *root* which is not there: its index, and what to do.
 
-    That is one that holds a slash and looks like a path, or is one of *known*, the files of scripts in the charter
-    before. A program without a slash is looked up elsewhere.
+    That is one that holds a slash and ends as a file's name does, or one of *known*, the files of scripts in the
+    charter before. A program without a slash is looked up elsewhere.
     """
     for index, each in enumerate(script):
         place = _beneath(each, root)
         code = index > 0 and script[index - 1] in _CODE
-        looks = "/" in each and not code and not _NO_PATH.match(each)
+        looks = "/" in each and "." in each.rpartition("/")[2] and not code and not _NO_PATH.match(each)
         if place is None or not (looks or (index and place in known)):
             continue
         if not os.path.exists(root / place):  # noqa: PTH110 - a name too long to be one names nothing, either
