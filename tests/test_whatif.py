@@ -111,6 +111,19 @@ def test_whatif_says_what_is_wrong_with_the_other_charter(worked: Place, other: 
     assert ran.out == ""
 
 
+def test_whatif_names_a_script_that_was_not_copied_and_says_nothing_of_the_charter(worked: Place, other: Place) -> None:
+    other.system(
+        "hooks/guard.yaml",
+        "schema_version: v1\nid: guard\nevent_type: PreToolUse\nmatch: {}\nhandler: {script: [sh, scripts/guard.sh]}\n",
+    )
+    ran = worked.here("whatif", "--all", "--system", str(other.path), status=1)
+    assert ".system/hooks/guard.yaml:5:24" in ran.err
+    assert 'there is no "scripts/guard.sh" in the workspace; put it back' in ran.err
+    assert "charter " not in ran.err
+    other.write("scripts/guard.sh", """echo '{"decision": "allow"}'\n""")
+    assert "charter tighter: hook guard is new" in worked.here("whatif", "--all", "--system", str(other.path)).err
+
+
 def test_whatif_of_a_ledger_that_is_not_sound_says_where(worked: Place, other: Place, tmp_path: Path) -> None:
     lines = worked.ledger(worked.sessions()[0]).read_bytes().splitlines(keepends=True)
     place = tmp_path / "cut.jsonl"
