@@ -54,7 +54,7 @@ MAY_IMPORT = {
     # a pair between two processes of ours; nothing is connected to
     "socket": {"programs.process", "programs.supervisor", "programs.workers"},
     "ctypes": {"programs.supervisor"},
-    "shutil": {"health", "workspaces.drafts", "workspaces.starter"},
+    "shutil": {"health", "programs.process", "workspaces.drafts", "workspaces.starter"},
 }
 """Who may import what reaches out of the process, and who copies folders."""
 

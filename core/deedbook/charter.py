@@ -44,3 +44,9 @@ class Charter:
     def pinned(self) -> bool:
         """Whether all code behind it is known by digest: nothing of it is installed in place."""
         return all(entry["digest"] is not None for entry in self.document["plugins"].values())
+
+
+def known_files(document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the files that are scripts in a charter's *document*."""
+    hooks = document.get("hooks", {}).values()
+    return frozenset(path for hook in hooks for path in hook.get("script", {}).get("files", ()))

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from .changes import Difference, difference
-from .charter import FORMAT, Charter
+from .charter import FORMAT, Charter, known_files
 from .errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from .files import Folder
 from .plugins import Catalogue
-from .programs.scripts import known_files
 from .store import Start, Store
 from .workspaces import inventory
 from .workspaces.lockfile import LOCK, Lock, here

@@ -57,12 +57,6 @@ def lost(script: Sequence[str], root: Path, known: Collection[str]) -> Iterator[
             yield index, f'there is no "{each}" in the workspace; put it back, or write here where it is now'
 
 
-def known_files(document: Mapping[str, Any]) -> frozenset[str]:
-    """Return the files that are scripts in a charter's *document*."""
-    hooks = document.get("hooks", {}).values()
-    return frozenset(path for hook in hooks for path in hook.get("script", {}).get("files", ()))
-
-
 def files(script: Sequence[str], folder: Folder) -> list[str]:
     """Return which of a script's arguments are files of the workspace: these are sources, and pinned by digest."""
     inside = Path(folder.path)
