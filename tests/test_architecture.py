@@ -19,7 +19,7 @@ KIT = ROOT / "plugins" / "deedbook-testing"
 
 FLOORS = (
     ("words", {
-        "contracts": "the whole plugin contract: what plugins declare, are given and answer",
+        "contracts": "the plugin contract: what plugins declare, are given and answer",
         "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
         "loops": "event loops: a coroutine run from plain code, plain code run beside a loop",
         "paths": "what a path beneath a root may look like, and how it is shown in messages",
@@ -32,6 +32,7 @@ FLOORS = (
         "detectors": "what must not be read by everybody (cards, tokens), found in linear time",
         "effort": "how much work a schema makes, counted before anybody is asked",
         "events": "the format of the ledger: header, line, link, catalogue, aliases; no I/O",
+        "flow": "the contract of flows: the run, its roles, the session's typed state",
         "files": "open beneath a root held by descriptor, without following links; atomic replace",
         "lifecycle": "the events that hooks answer, and the one table of what each of them is",
         "lint": "what a schema from outside may hold: every keyword known, every budget kept",
@@ -343,7 +344,7 @@ def test_plugin_imports_only_the_public_contract(path):
     public = {f"deedbook.{name}" for name in deedbook.__all__}
     package = ".".join(path.relative_to(ROOT).parts[3:-1])
     used = {name for name in imported(path, package) if name.split(".")[0] == "deedbook"}
-    private = {name for name in used - public if not name.startswith("deedbook.contracts")}
+    private = {name for name in used - public if not name.startswith(("deedbook.contracts", "deedbook.flow"))}
     assert not private, f"{named(path)} imports {sorted(private)}"
 
 

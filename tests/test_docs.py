@@ -19,7 +19,7 @@ import pytest
 import yaml_reference
 
 import deedbook
-from deedbook import contracts, folds, lifecycle
+from deedbook import contracts, flow, folds, lifecycle
 from deedbook.cli import COMMANDS
 from deedbook.errors import CODES
 from deedbook.events import CATALOGUE
@@ -209,10 +209,10 @@ def definitions(text):
 
 
 def test_contract_page_has_every_signature_of_the_contract():
-    rooms = (contracts, lifecycle, folds)
-    source, events, state = (definitions(Path(room.__file__).read_text(encoding="utf-8")) for room in rooms)
+    rooms = (contracts, flow, lifecycle, folds)
+    source, flows, events, state = (definitions(Path(room.__file__).read_text(encoding="utf-8")) for room in rooms)
     page = "\n".join(block.text for block in blocks(DOCS / "contract.md") if block.language == "python")
-    assert definitions(page) == source | {"Lifecycle": events["Lifecycle"], "Fold": state["Fold"]}
+    assert definitions(page) == source | flows | {"Lifecycle": events["Lifecycle"], "Fold": state["Fold"]}
 
 
 @pytest.mark.parametrize("event", EVENTS)

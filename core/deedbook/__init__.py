@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         Object,
         Principal,
         Ran,
-        Run,
         Secret,
         Skill,
         allow,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         transform,
     )
     from .errors import DeedbookError, DomainError, Err, Ok, Result
+    from .flow import Run
     from .folds import Fold
     from .kernel import Kernel, open_kernel
     from .session import Session
@@ -90,6 +90,8 @@ def _room(name: str) -> str:
             return "kernel"
         case "Session":
             return "session"
+        case "Run":
+            return "flow"
         case "Fold":
             return "folds"
         case "DeedbookError" | "DomainError" | "Err" | "Ok" | "Result":

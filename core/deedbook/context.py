@@ -181,7 +181,7 @@ class ContextFold:
 
 
 class Recorder:
-    """The only writer of a context, as flows are given it: `contracts.Context`.
+    """The only writer of a context, as flows are given it: `flow.Context`.
 
     Each method checks its move, appends one event through *append* and returns ``None``. It raises `Failed` with
     ``SCHEMA_VIOLATION`` for a move that the machine does not know, with ``INTAKE_REFUSED`` for a value that cannot be

@@ -109,7 +109,7 @@ class CallCtx:
 
 
 class FlowRun(CallCtx):
-    """Implements `contracts.Run`: a flow keeps the scope of its skill, hands over to roles, and tells the story.
+    """Implements `flow.Run`: a flow keeps the scope of its skill, hands over to roles, and tells the story.
 
     *before* is the state of the session's last context: a new one begins only when that has ended.
     """
@@ -178,7 +178,7 @@ class FlowRun(CallCtx):
 
 
 class RoleAgent:
-    """Implements `contracts.Agent`: one role at work, from its hand-over (*span*) on."""
+    """Implements `flow.Agent`: one role at work, from its hand-over (*span*) on."""
 
     def __init__(self, work: _Work, role: str, instructions: str, span: str) -> None:
         self.instructions = instructions

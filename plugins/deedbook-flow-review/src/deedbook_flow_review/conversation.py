@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.contracts import Failed, Json, Object, Run, Skill
+from deedbook import Failed, Json, Object, Run, Skill
 
 MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
 TURNS_SPENT: Final = "TURNS_SPENT"

@@ -15,7 +15,7 @@ An advisor (``advice_v1``) is heard before the next role where a directive or a 
 
 from typing import Any, Final
 
-from deedbook.contracts import Failed, HandlerSpec, Host, Object, Run
+from deedbook import Failed, HandlerSpec, Host, Object, Run
 
 from .conversation import TURNS_SPENT, Conversation, Limits
 
