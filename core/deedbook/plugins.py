@@ -33,6 +33,9 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Kind of plugin, and its entry-point group."""
 
+COMMANDS: Final = "deedbook.commands"
+"""The entry-point group of what plugins add to the command line; provisional."""
+
 _TOLD: Final = (("entry_points.txt",), (MARKER,))
 
 
@@ -183,6 +186,22 @@ def load(offer: Offer, place: str | None = None) -> type[Any]:
     if problems:
         raise BindingError(*(_broken(offer, problem, place) for problem in problems))
     return made  # type: ignore[no-any-return]
+
+
+def command(name: str, plugin: str) -> Any:
+    """Import what an installed plugin adds to the command *name*; raises `BindingError`, which names *plugin*."""
+    points = importlib_metadata.entry_points(group=COMMANDS, name=name)
+    if len({point.value for point in points}) != 1:
+        owners = " and ".join(sorted({point.dist.name for point in points if point.dist}))
+        why = f"is added to by {owners}; uninstall all but one" if owners else f"needs a plugin: pip install {plugin}"
+        raise BindingError(fault("PLUGIN_BROKEN" if owners else "PLUGIN_MISSING", f"deedbook {name} {why}"))
+    try:
+        return next(iter(points)).load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # noqa: BLE001 - a plugin that says sys.exit() must not end the command in silence
+        why = f"deedbook {name} does not load: {describe(problem)}; reinstall {plugin}"
+        raise BindingError(fault("PLUGIN_BROKEN", why)) from None
 
 
 def implementations(offer: Offer, made: object, event: str, place: str | None = None) -> Any:

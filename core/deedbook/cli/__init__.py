@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "hooks": "List the hooks, and test them.",
         "approvals": "Show what waits for a person; approve, deny, or run it.",
         "keys": "Make and show the keys that approvers sign with.",
+        "mcp": "Speak the Model Context Protocol: with servers, and as one.",
         "lock": "Compile the charter, show what changed, and pin it.",
         "plugins": "List what is installed, and who uses it.",
         "doctor": "Check all that Deedbook stands on, and how to mend it.",
