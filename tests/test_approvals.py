@@ -249,7 +249,7 @@ def test_second_answer_is_refused(office):
 
 def test_expired_request_is_neither_answered_nor_performed(office):
     office.settings(approvals={"expires_s": 1})
-    first, second = park(office), park(office)
+    first, second = park(office), park(office, {"to": "eve"})
     answered(office, first)
     time.sleep(1.1)
     refused("APPROVAL_EXPIRED", answered, office, second)
@@ -257,7 +257,7 @@ def test_expired_request_is_neither_answered_nor_performed(office):
 
 
 def test_another_charter_takes_all_requests_back(office):
-    first, second = park(office), park(office)
+    first, second = park(office), park(office, {"to": "eve"})
     answered(office, first)
     office.settings(approvals={"expires_s": 1800})
     refused("APPROVAL_CHARTER_CHANGED", answered, office, second)

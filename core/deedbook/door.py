@@ -192,7 +192,7 @@ class Door:
             return Err(fault(verdict.code, verdict.reason))
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now))
 
-    def _again(self, parked: Parked, cause: str, grant: Grant) -> Opened:
+    def _again(self, parked: Parked, cause: str, grant: Grant | None) -> Opened:
         """Judge a parked call again, as it came; facts and gates may have moved since."""
         return self._decide(parked.caller, parked.bound.id, canonical.decode(parked.given), cause, grant)
 

@@ -27,8 +27,8 @@ PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
 
 Opened: TypeAlias = Result[Ticket] | Parked
-Again: TypeAlias = Callable[[Parked, str, Grant], Opened]
-"""Judges a parked call again, caused by the span of its grant."""
+Again: TypeAlias = Callable[[Parked, str, Grant | None], Opened]
+"""Judges a parked call again, caused by the span of its grant, or without one by what first caused it."""
 
 
 class Hearing:
@@ -42,17 +42,65 @@ class Hearing:
     def park(
         self, verdict: Verdict, bound: Bound, caller: Caller, given: bytes, cause: str, entries: list[Entry]
     ) -> Opened:
-        """Record the request in the session, and then where those look who may answer it; else the call is denied."""
+        """Record the request in the session, and then where those look who may answer it; else the call is denied.
+
+        A request for exactly this call that stands is not made twice: what was approved is taken over, what still
+        waits is waited for.
+        """
         span, now = self._ledger.span(), self._ledger.now()
         request = self._parking.request(verdict, bound, caller, given, (self._ledger.session_id, span, now))
-        entries.append(self._scribe.noted("approval.requested", "policy", caller, cause, request, span))
-        self._ledger.append(entries, durable=True)
         parked = Parked(verdict, bound, caller, given, cause, span, request)
         try:
-            waiting = self._parking.file(request)
+            parked = attrs.evolve(parked, waiting=self._parking.queue(now))
         except LedgerError as problem:
+            self._record(parked, entries)
             return self.deny(parked, problem.error)
-        return attrs.evolve(parked, waiting=waiting)
+        try:
+            return self._parked(parked, entries, now)
+        except BaseException:
+            parked.close()
+            raise
+
+    def _parked(self, parked: Parked, entries: list[Entry], now: str) -> Opened:
+        """Take over what stands; where nothing does, file the request."""
+        assert parked.waiting
+        found = self._parking.standing(parked.request, parked.waiting, now)
+        if found is None:
+            self._record(parked, entries)
+            try:
+                found = self._parking.file(parked.request, parked.waiting, now)
+            except LedgerError as problem:
+                parked.close()
+                return self.deny(parked, problem.error)
+            if found is None:
+                return self._patient(parked)
+            entries = [self._withdrawn(parked, f"request {found.request['approval']} asks for the same already")]
+            parked = attrs.evolve(parked, span=self._ledger.span())
+        parked = attrs.evolve(parked, request=found.request, shared=True)
+        self._record(parked, entries)
+        if found.grant is None:
+            return self._patient(parked)
+        try:
+            return self._again(parked, self.granted(parked.caller, parked.span, found.grant), found.grant)
+        finally:
+            parked.close()
+
+    def _patient(self, parked: Parked) -> Parked:
+        """Return *parked*, without the queue where nobody waits for the answer."""
+        if self._parking.patience > 0:
+            return parked
+        parked.close()
+        return attrs.evolve(parked, waiting=None)
+
+    def _record(self, parked: Parked, entries: list[Entry]) -> None:
+        asked = self._scribe.noted(
+            "approval.requested", "policy", parked.caller, parked.cause, parked.request, parked.span
+        )
+        self._ledger.append([*entries, asked], durable=True)
+
+    def _withdrawn(self, parked: Parked, reason: str) -> Entry:
+        payload = {"approval": parked.request["approval"], "reason": reason}
+        return self._scribe.noted("approval.withdrawn", "runtime", parked.caller, parked.span, payload)
 
     def deny(self, parked: Parked, error: DomainError, entries: list[Entry] | None = None) -> Err:
         """Record that the parked call is denied, after *entries*, and return why."""
@@ -99,14 +147,12 @@ class Hearing:
             waiting.close()
 
     def withdraw(self, parked: Parked, reason: str = "who asked does not wait any more") -> None:
-        """Take the request back, here and in the queue; what cannot be recorded any more is not."""
+        """Take the request back, here and, if it was filed here, in the queue; what cannot be recorded is not."""
+        if not parked.shared:
+            with suppress(DeedbookError):
+                self._parking.withdraw(parked.request, reason)
         with suppress(DeedbookError):
-            self._parking.withdraw(parked.request, reason)
-        payload = {"approval": parked.request["approval"], "reason": reason}
-        with suppress(DeedbookError):
-            self._ledger.append(
-                [self._scribe.noted("approval.withdrawn", "runtime", parked.caller, parked.span, payload)], durable=True
-            )
+            self._ledger.append([self._withdrawn(parked, reason)], durable=True)
             self.deny(parked, fault("CANCELLED", f"{parked.bound.id} was cancelled while it waited for a person"))
 
     def _waiting(self, parked: Parked) -> Generator[float, None, Result[Ticket]]:
@@ -151,6 +197,9 @@ class Hearing:
         try:
             grant = self._parking.take(found, parked.waiting, now)
         except ApprovalError as problem:
+            if parked.shared and found.withdrawn:  # by who filed it; whoever else asks, asks for themselves now
+                self._ledger.append([self._withdrawn(parked, "who asked first does not wait any more")], durable=True)
+                return self._again(parked, parked.cause, None)
             return self._refused(parked, found, problem.error)
         return self._again(parked, self.granted(parked.caller, parked.span, grant), grant)
 

@@ -4,8 +4,8 @@ The request stands in the session's ledger and in the workspace's, where those w
 is checked here once more, by whoever is about to act on it.
 """
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -16,7 +16,7 @@ from deedbook import canonical
 from deedbook.bindings import Bound, Caller, Scope
 from deedbook.charter import Charter
 from deedbook.contracts import Object, Principal
-from deedbook.errors import ApprovalError, LedgerError, fault, recordable
+from deedbook.errors import ApprovalError, DeedbookError, LedgerError, fault, recordable
 from deedbook.events import OUTCOMES, Entry, label, new_id, timestamp
 from deedbook.files import Folder
 from deedbook.journal import NAME
@@ -24,11 +24,13 @@ from deedbook.judge import Verdict
 from deedbook.ledger import WorkspaceLedger
 from deedbook.reader import Follower
 
-from .queue import Pending, Waiting, refuse_state
+from .queue import Pending, State, Waiting, refuse_state
 from .requests import Approved, approvers, call_digest, faults, principal_json, read_statement, shown_of
 
 EXPIRES_S: Final = 3600
 """How long a request may be answered and performed where the workspace says nothing else."""
+_OWN: Final = ("approval", "session", "span", "requested", "expires", "shown")
+"""What two requests for the very same call do not share."""
 
 
 @attrs.frozen(eq=False)
@@ -36,6 +38,7 @@ class Parked:
     """A call that waits: who asked for what (*given*: the arguments as they came) because of what, and the *request*.
 
     *span* is that of ``approval.requested`` in the session; *waiting* is there where somebody waits for the answer.
+    *shared* says that somebody else filed the request, who alone may withdraw it.
     """
 
     verdict: Verdict
@@ -46,6 +49,7 @@ class Parked:
     span: str
     request: Object
     waiting: Waiting | None = None
+    shared: bool = False
 
     def close(self) -> None:
         """Let go of the queue."""
@@ -68,6 +72,21 @@ class Grant(NamedTuple):
     waiting: Waiting
     approved: Approved
     taken: Object
+
+
+class Standing(NamedTuple):
+    """A *request* in the queue for exactly the call that is asked for: waiting, or approved (the *grant*)."""
+
+    request: Object
+    grant: Grant | None = None
+
+
+class _First(Exception):  # noqa: N818 - it carries what was found
+    """Somebody else filed a request for the same call meanwhile."""
+
+    def __init__(self, request: Object) -> None:
+        super().__init__()
+        self.request = request
 
 
 class Parking:
@@ -122,15 +141,39 @@ class Parking:
         shown: dict[str, Any] = canonical.decode(raw)
         return {**shown, "shown": shown_of(shown)}
 
-    def file(self, request: Object) -> Waiting | None:
-        """Put *request* into the queue, durably; return the queue from there on, if somebody waits.
+    def queue(self, now: str) -> Waiting:
+        """Return the queue with every request that may stand at the time *now*; raises `LedgerError`."""
+        since = timestamp(datetime.fromisoformat(now).timestamp() - self._seconds)
+        return Waiting.since(_folder(self._own), since)
+
+    def standing(self, request: Object, waiting: Waiting, now: str) -> Standing | None:
+        """Return the request in the queue *waiting* that asks for just what *request* does and stands, if one does.
+
+        One that is approved comes before one that waits; what cannot be taken over does not stand.
+        """
+        for pending, _ in _alike(request, waiting, now, "approved"):
+            with suppress(ApprovalError):
+                grant = self.take(pending, waiting, now)
+                return Standing(waiting.request(pending), grant)
+        return next((Standing(found) for _, found in _alike(request, waiting, now, "waiting")), None)
+
+    def file(self, request: Object, waiting: Waiting, now: str) -> Standing | None:
+        """Put *request* into the queue, durably, unless the same is asked for there already; then return that.
 
         Raises `LedgerError`.
         """
-        start = self._own.end
+
+        def check() -> None:
+            waiting.refresh()
+            for _, found in _alike(request, waiting, now, "waiting"):
+                raise _First(found)
+
         entry = self._entry("approval.requested", "policy", request["principal"]["id"], self._own.root, request)
-        self._own.append([entry], durable=True)
-        return Waiting(_folder(self._own), start=start) if self.patience > 0 else None
+        try:
+            self._own.append([entry], durable=True, check=check)
+        except _First as first:
+            return Standing(first.request)
+        return None
 
     def withdraw(self, request: Object, reason: str) -> None:
         """Take *request* back: nobody waits for the answer any more. Raises `LedgerError`."""
@@ -195,6 +238,21 @@ class Parking:
 
     def _entry(self, event_type: str, actor: str, who: str, cause: str, payload: Object) -> Entry:
         return Entry(label(event_type, actor, who), self._own.span(), cause, canonical.encode_payload(dict(payload)))
+
+
+def _alike(request: Object, waiting: Waiting, now: str, state: State) -> Iterator[tuple[Pending, Object]]:
+    """Yield the requests of the queue that stand as *state* and ask for exactly what *request* does.
+
+    The same call, charter, asking gate and reason, for the same principal in the same place of a run.
+    """
+    wanted = {name: value for name, value in request.items() if name not in _OWN}
+    for pending in waiting:
+        said = pending.asked.payload
+        if said.get("call") == request["call"] and pending.state(now) == state:
+            with suppress(DeedbookError):  # one that cannot be read does not stand
+                found = waiting.request(pending)
+                if {name: value for name, value in found.items() if name not in _OWN} == wanted:
+                    yield pending, found
 
 
 def refuse_approver(principals: Mapping[str, Any], request: Object, approver: str) -> None:

@@ -4,6 +4,7 @@ Of several answers to one request the first counts, and of several uses, too; th
 """
 
 from collections.abc import Iterator, Mapping
+from os import SEEK_END
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -11,8 +12,9 @@ import attrs
 
 from deedbook.contracts import Event, Object
 from deedbook.errors import ApprovalError, LedgerError, fault
+from deedbook.events import split_line
 from deedbook.files import Folder
-from deedbook.journal import NAME
+from deedbook.journal import NAME, lines_from_end
 from deedbook.reader import Follower
 from deedbook.sealed import opened
 
@@ -100,6 +102,23 @@ class Waiting:
     def of(cls, state: Path) -> Self:
         """Read the queue of the *state* folder; raises `FileNotFoundError` where there is no workspace ledger."""
         made = cls(Folder.at(state / "workspace"))
+        made.refresh()
+        return made
+
+    @classmethod
+    def since(cls, folder: Folder, moment: str) -> Self:
+        """Read what was recorded in the queue in *folder* from *moment* (RFC 3339) on, and no more of it."""
+        place = f"{folder.path}/{NAME}"
+        with folder.open(NAME) as file:
+            start = end = file.seek(0, SEEK_END)
+            for offset, line in lines_from_end(file.fileno(), end, place=place):
+                if line.endswith(b"\n"):
+                    if split_line(line, place=place).ts < moment:
+                        break
+                    start = offset
+                elif start == end:
+                    start = offset  # a line that somebody is writing; it is read when it is whole
+        made = cls(folder, start=start)
         made.refresh()
         return made
 
