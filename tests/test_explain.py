@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from deedbook import Decision, Err
 from deedbook.bindings import EVERYTHING, Caller
+from deedbook.callers import LOCAL
 from deedbook.canonical import admit, decode
 from deedbook.errors import BindingError
 from deedbook.judge import Circumstances
-from deedbook.kernel import LOCAL, bound_for_judging
+from deedbook.kernel import bound_for_judging
 from deedbook.rejudging.explanation import Explanation, explain
 from deedbook.rejudging.rederive import Asking
 

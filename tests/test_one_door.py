@@ -32,11 +32,13 @@ NO_EFFECT = {
     Kernel: {
         "session": "begins a session",
         "principal": "reads the charter",
+        "client": "reads the charter",
         "parking": "is where calls wait for a person",
         "close": "lets go of the workspace",
     },
     Session: {
         "start": "records, and asks hooks",
+        "submit": "records, and asks hooks",
         "end": "records, and asks hooks",
         "id": "is a name",
     },

@@ -291,7 +291,7 @@ def test_a_fault_has_place_reason_and_the_nearest_name(workspace, settings, said
     assert any(each.startswith(f".system/deedbook.yaml:{said}") for each in faults(workspace, HEAD + settings))
 
 
-@pytest.mark.parametrize("section", ["servers", "agents"])
+@pytest.mark.parametrize("section", ["servers"])
 def test_what_comes_later_is_refused_as_not_available(workspace, section):
     with pytest.raises(SourceError) as caught:
         workspace(HEAD + f"{section}: {{git: {{command: [git]}}}}\n")

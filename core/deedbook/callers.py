@@ -3,15 +3,88 @@
 What a run does and what is judged again later both get their callers here.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 
-from .bindings import Bindings, Caller, Scope
+from .bindings import EVERYTHING, Bindings, Caller, Scope
 from .contracts import Principal, Skill
+from .errors import BindingError, fault
+from .fitting import facts_of
+from .match import Match
+from .schema import suggest
 
 OVER: Final = Scope("a call that is over", frozenset(), frozenset())
 """What may be used on account of a call that has its outcome: nothing."""
+
+
+PLAIN: Final = "mcp"
+"""The client that whoever names none is: every tool and flow is there for it, unless ``agents:`` says otherwise."""
+
+LOCAL: Final = Principal("local", "cli")
+"""Who the command line acts for where it names nobody; counted as a person."""
+AGENT: Final = "agent:"
+"""How the principals of clients and roles begin."""
+
+_NOBODY: Final = Scope("what a client may use that nobody declared, which is nothing", frozenset(), frozenset())
+
+
+@attrs.frozen
+class Client:
+    """A client that acts by itself: its *name* under ``agents:``, its *principal*, and what is there for it."""
+
+    name: str
+    principal: Principal
+    scope: Scope
+
+
+def client(name: str, document: Mapping[str, Any], *, via: str, on_behalf_of: str | None) -> Client:
+    """Return a client of the charter's *document* that acts for somebody; an undeclared one may use nothing."""
+    return Client(name, Principal(f"{AGENT}{name}", via, frozenset(), on_behalf_of), _exposed(name, document))
+
+
+def declared_principal(document: Mapping[str, Any], name: str) -> Principal:
+    """Return a principal that a charter's *document* declares, or a client as ``agent:NAME``; raises `BindingError`."""
+    declared = document["principals"]
+    if name.startswith(AGENT):
+        return declared_client(document, name.removeprefix(AGENT), "cli", LOCAL.id).principal
+    if name not in declared:
+        known = ", ".join(sorted(declared)) or "none"
+        why = f"principal {name!r} is not declared{suggest(name, declared) or '.'} Declared: {known}"
+        raise BindingError(fault("USAGE", why))
+    entry = declared[name]
+    return Principal(name, entry["via"] or "cli", frozenset(entry["roles"]), entry["on_behalf_of"])
+
+
+def declared_client(document: Mapping[str, Any], name: str, via: str, on_behalf_of: str) -> Client:
+    """Return a client that a charter's *document* declares; raises `BindingError`."""
+    known = {PLAIN, *document["clients"]}
+    if name not in known:
+        near = suggest(name, known) or "."
+        why = f"client {name!r} is not declared under agents:{near} Declared: {', '.join(sorted(known))}"
+        raise BindingError(fault("USAGE", why))
+    return client(name, document, via=via, on_behalf_of=on_behalf_of)
+
+
+def beginning(principal: Principal, bindings: Bindings) -> Caller:
+    """Return who asks in a session of *principal*: a person, who may use everything, or a client."""
+    if not principal.id.startswith(AGENT):
+        return Caller(principal=principal, actor="user", scope=EVERYTHING)
+    scope = _exposed(principal.id.removeprefix(AGENT), bindings.charter.document)
+    return Caller(principal=principal, actor="agent", scope=scope)
+
+
+def _exposed(name: str, document: Mapping[str, Any]) -> Scope:
+    known = {PLAIN: {"expose": {}, "place": None}, **document.get("clients", {})}
+    if name not in known:
+        return _NOBODY
+    match = Match.compile(known[name]["expose"], known[name]["place"], at=("expose",), allows=True)
+    fitting = {
+        id_: entry["kind"] for id_, entry in document["abilities"].items() if match.could_match(facts_of(id_, entry))
+    }
+    models = frozenset(id_ for id_, kind in fitting.items() if kind == "model")
+    return Scope(f"what is exposed to {name}", frozenset(fitting) - models, models)
 
 
 def with_skill(caller: Caller, skill: str | None) -> Caller:

@@ -56,6 +56,9 @@ def _changes(old: Entry, new: Entry) -> Iterator[Change]:
     yield from _section(old, new, "policies", "policy", ("tighter", "looser"), _policy)
     yield from _section(old, new, "skills", "skill", ("looser", "tighter"), _skill)
     yield from _section({"agents": {}, **old}, {"agents": {}, **new}, "agents", "agent", ("other", "other"), _agent)
+    yield from _section(
+        {"clients": {}, **old}, {"clients": {}, **new}, "clients", "client", ("looser", "tighter"), _client
+    )
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
     yield from _section(old, new, "plugins", "plugin", ("other", "other"), _plugin)
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
@@ -131,6 +134,11 @@ def _agent(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 def _principal(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _sets(f"{what}: role", old["roles"], new["roles"], "looser", "tighter")
     yield from _rest(what, old, new, {"roles"}, other=set())
+
+
+def _client(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _ranked(f"{what}: unknown_tools", old["unknown_tools"], new["unknown_tools"], _OUTCOMES)
+    yield from _rest(what, old, new, {"unknown_tools"}, other=set())
 
 
 def _plugin(what: str, old: Entry, new: Entry) -> Iterator[Change]:

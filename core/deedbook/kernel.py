@@ -14,6 +14,7 @@ import attrs
 from . import canonical
 from .approvals.parking import Parking
 from .bindings import Bindings, freeze
+from .callers import LOCAL, Client, declared_client, declared_principal
 from .contracts import Json, Object, Principal
 from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
 from .events import SESSION_ID, Entry, label, new_id
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from .workspaces.declarations import Workspace
 
 VERSION: Final = "0.1.0"
-LOCAL: Final = Principal("local", "cli")
-"""Who the command line acts for where it names nobody; counted as a person."""
 
 
 @attrs.frozen(eq=False)
@@ -61,20 +60,21 @@ class Kernel:
         self,
         purpose: str = "open",
         *,
-        principal: Principal = LOCAL,
+        principal: Principal | Client = LOCAL,
         show: Callable[[Json], None] | None = None,
         wait: float = 0.0,
         resumes: Object | None = None,
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
     ) -> Result[Session]:
-        """Begin a session of *principal* with a ledger of its own; an `Err` if a hook refuses it.
+        """Begin a session of a person or a client with a ledger of its own; an `Err` if a hook refuses it.
 
         *show* is called with what handlers want their caller to see meanwhile. A call that a person has to decide waits
         for the answer for *wait* seconds; *resumes* is for one that another session parked. *clock* gives the time that
         is recorded, in seconds since the epoch, and *fdatasync* makes it durable. Raises `LedgerError`.
         """
-        label("session.start", "user", principal.id)  # a name that no header can hold begins nothing
+        who = principal.principal if isinstance(principal, Client) else principal
+        label("session.start", "user", who.id)  # a name that no header can hold begins nothing
         identity = new_id()
         durability = self.bindings.charter.document["durability"]
         folder = self.state.sub(f"sessions/{identity}", create=True)
@@ -86,7 +86,7 @@ class Kernel:
             undo.callback(ledger.close)
             _refuse_removed(folder)
             session = Session(
-                self.bindings, ledger, principal, self.schemas,
+                self.bindings, ledger, who, self.schemas,
                 show=show or _unseen, closed=self._head, parking=self.parking(wait),
             )  # fmt: skip
             begun = session.start(purpose, resumes=resumes)
@@ -101,8 +101,15 @@ class Kernel:
         return Parking(self.ledger, self.opened.charter, wait)
 
     def principal(self, name: str) -> Principal:
-        """Return a declared principal; raises `BindingError`."""
+        """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`."""
         return declared_principal(self.bindings.charter.document, name)
+
+    def client(self, name: str, *, via: str, on_behalf_of: str = LOCAL.id) -> Client:
+        """Return a client that ``agents:`` declares, which acts for somebody; raises `BindingError`.
+
+        *via* says how it comes in. The name ``mcp`` needs no declaration.
+        """
+        return declared_client(self.bindings.charter.document, name, via, on_behalf_of)
 
     def close(self) -> None:
         """Let go of the workspace; end its sessions first, since each writes its head into the workspace ledger."""
@@ -216,17 +223,6 @@ def _record(ledger: WorkspaceLedger, opened: Opened) -> None:
         "tighter": list(opened.changes.tighter),
     }
     write(ledger, "ledger.charter", payload)
-
-
-def declared_principal(document: Mapping[str, Any], name: str) -> Principal:
-    """Return a principal that a charter's *document* declares; raises `BindingError`."""
-    declared = document["principals"]
-    if name not in declared:
-        known = ", ".join(sorted(declared)) or "none"
-        why = f"principal {name!r} is not declared{suggest(name, declared) or '.'} Declared: {known}"
-        raise BindingError(fault("USAGE", why))
-    entry = declared[name]
-    return Principal(name, entry["via"] or "cli", frozenset(entry["roles"]), entry["on_behalf_of"])
 
 
 @contextmanager

@@ -44,6 +44,9 @@ Steps: TypeAlias = tuple[str | int, ...]
 KINDS: Final = ("tool", "flow", "model", "memory")
 DEFAULT_KINDS: Final = ("tool", "flow")
 EFFECTS: Final = ("none", "read", "write", "irreversible")
+DYNAMIC: Final = frozenset({"principals", "roles", "paths", "args"})
+"""The keys that are about a call, and not about its ability."""
+
 _CHOICES: Final = MappingProxyType({"kind": KINDS, "effects": EFFECTS})
 
 

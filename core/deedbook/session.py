@@ -5,14 +5,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import attrs
 
 from . import canonical
 from .approvals.parking import Grant, Parking, caller_of
 from .approvals.requests import principal_json
-from .bindings import EVERYTHING, Bindings, Caller
+from .bindings import Bindings, Caller
+from .callers import beginning
 from .context import LIVE, ContextFold, Recorder
 from .contracts import Event, Json, Object, Principal, Skill
 from .door import Door
@@ -29,6 +30,7 @@ from .runs import CallCtx, FlowRun
 from .schema import Schemas
 
 Show = Callable[[Json], None]
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -39,6 +41,15 @@ class Reply:
     state: str
     result: Object
     signals: Object = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Submitted:
+    """A prompt as hooks left it, what they signalled (`hooks.Fired`), and the span of its ``user.message``."""
+
+    prompt: str
+    signals: Object
+    message: str
 
 
 class Facts:
@@ -84,7 +95,7 @@ class Session:
         self.bindings = bindings
         self.ledger = ledger
         self.principal = principal
-        self.caller = Caller(principal=principal, actor="user", scope=EVERYTHING)
+        self.caller = beginning(principal, bindings)
         self.ended = False
         self._schemas = schemas
         self._show = show
@@ -96,7 +107,7 @@ class Session:
             bindings, ledger,
             facts=self._facts, contexts=contexts, clock=time.perf_counter, parking=parking,
         )  # fmt: skip
-        self._root = ""
+        self._root = self._cause = ""
         self._ending = Lock()
         self._context: Recorder | None = None
         self._resumed = ""
@@ -124,7 +135,7 @@ class Session:
             "principal": principal_json(who),
             "purpose": purpose,
         }
-        self._root = self._write("session.start", "runtime", payload, None, principal=None)
+        self._root = self._cause = self._write("session.start", "runtime", payload, None, principal=None)
         if resumes is not None:
             self._resumed = self._write("approval.resumed", "runtime", resumes, self._root)
         fired = self._hooks.session_start(who, self._root)
@@ -175,7 +186,7 @@ class Session:
         """Use one ability on the principal's account."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        return self.door.call(self.caller, ability, args, self._root)
+        return self.door.call(self.caller, ability, args, self._cause)
 
     def resume(self, request: Object, grant: Grant) -> Result[Json]:
         """Perform the call that another session parked and a person has approved, once, as who asked for it."""
@@ -189,27 +200,40 @@ class Session:
         """Do what `call` does, from a coroutine."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        return await self.door.acall(self.caller, ability, args, self._root)
+        return await self.door.acall(self.caller, ability, args, self._cause)
+
+    def submit(self, prompt: str) -> Result[Submitted]:
+        """Take in a prompt that somebody else acts on: ask the hooks, and record it; later calls hang under it."""
+        return self._taken(prompt, self._submit)
+
+    def _submit(self, fired: Fired) -> Result[Submitted]:
+        self._cause = self._message(fired)
+        return Ok(Submitted(fired.prompt, fired.signals, self._cause))
 
     def run(self, prompt: str) -> Result[Reply]:
         """Take a request through hooks, skill and flow to a reply."""
+        return self._taken(prompt, self._run)
+
+    def _taken(self, prompt: str, go: Callable[[Fired], Result[T]]) -> Result[T]:
+        """Ask the hooks about *prompt*, and *go* on with what they leave of it."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         try:
             canonical.admit(prompt)
-            return self._run(prompt)
+            fired = self._hooks.user_prompt_submit(prompt, self.principal, self._root)
+            return Err(fault("PROMPT_DENIED", fired.refusal)) if fired.refusal is not None else go(fired)
         except DeedbookError as problem:
             return Err(problem.error)
 
-    def _run(self, prompt: str) -> Result[Reply]:
-        fired = self._hooks.user_prompt_submit(prompt, self.principal, self._root)
-        if fired.refusal is not None:
-            return Err(fault("PROMPT_DENIED", fired.refusal))
+    def _message(self, fired: Fired) -> str:
+        return self._write("user.message", "user", {"text": fired.prompt}, self._root)
+
+    def _run(self, fired: Fired) -> Result[Reply]:
         flow = self.bindings.charter.document["flow"]
         if flow is None:
             why = "no flow is set for this profile; `deedbook init --full` in another folder shows a profile with one"
             return Err(fault("BINDING_INVALID", why))
-        message = self._write("user.message", "user", {"text": fired.prompt}, self._root)
+        message = self._message(fired)
         caller = attrs.evolve(self.caller, signals=fired.signals)
         choices = self._choices(fired)
         if not choices:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from deedbook import canonical
+from deedbook.callers import LOCAL
 from deedbook.contracts import Json, Object
 from deedbook.errors import ApprovalError, Err, Result, fault, recordable
 from deedbook.events import Entry, label, new_id, timestamp
 from deedbook.files import Folder
-from deedbook.kernel import LOCAL, VERSION, Kernel, own_ledger, read_workspace
+from deedbook.kernel import VERSION, Kernel, own_ledger, read_workspace
 from deedbook.ledger import WorkspaceLedger
 from deedbook.locks import Store, in_force
 from deedbook.notes import VerifierKey

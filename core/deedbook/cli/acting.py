@@ -8,9 +8,10 @@ from typing import Any, Final
 import attrs
 
 from deedbook.bindings import Bindings
+from deedbook.callers import LOCAL
 from deedbook.contracts import Event, Json, Object
 from deedbook.errors import CODES, DeedbookError, DomainError, Err, Result
-from deedbook.kernel import LOCAL, Kernel, open_kernel
+from deedbook.kernel import Kernel, open_kernel
 from deedbook.session import Session
 from deedbook.story import show
 

@@ -106,7 +106,7 @@ def deny(asked: Asked, request: str, principal: str | None, note: str) -> int:
 def run(asked: Asked, request: str, principal: str | None) -> int:
     """Perform the approved REQUEST once, as who asked for it, in a session of its own."""
     from deedbook.approvals.answering import begin
-    from deedbook.kernel import LOCAL
+    from deedbook.callers import LOCAL
 
     from .acting import act
 

@@ -123,12 +123,10 @@ def _facts(given: tuple[str, ...], now: str) -> dict[str, Any]:
 
 def _caller(bindings: "Bindings", wish: _Wish) -> "Caller":
     """Return who would ask: a person, or in a run a role of its skill."""
-    from deedbook.bindings import EVERYTHING, Caller
-    from deedbook.callers import as_role, under_flow, with_skill
-    from deedbook.kernel import LOCAL, declared_principal
+    from deedbook.callers import LOCAL, as_role, beginning, declared_principal, under_flow, with_skill
 
     who = declared_principal(bindings.charter.document, wish.principal) if wish.principal else LOCAL
-    caller = Caller(principal=who, actor="user", scope=EVERYTHING)
+    caller = beginning(who, bindings)
     if wish.skill is not None:
         _known("skill", wish.skill, bindings.skills)
     if wish.role is not None:

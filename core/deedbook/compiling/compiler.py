@@ -10,9 +10,10 @@ from typing import Any
 from deedbook.charter import FORMAT, Charter
 from deedbook.errors import BindingError, DomainError, fault, raise_all
 from deedbook.files import Folder
+from deedbook.match import DYNAMIC, Match
 from deedbook.plugins import Catalogue
 from deedbook.policies.rulebook import unsound
-from deedbook.workspaces.declarations import Profile, Workspace
+from deedbook.workspaces.declarations import ClientSource, Profile, Workspace
 
 from .abilities import Abilities
 from .guards import Guards
@@ -86,6 +87,7 @@ class _Compiler:
                 name: {"roles": sorted(p.roles), "via": p.via, "key": p.key, "on_behalf_of": p.on_behalf_of}
                 for name, p in workspace.principals.items()
             },
+            "clients": self._clients(),
             "approvals": {"expires_s": workspace.expires_s},
             "secrets": dict(workspace.secrets),
             "seal": list(workspace.seal),
@@ -97,6 +99,35 @@ class _Compiler:
             "schemas": self.linker.schemas,
             "sources": dict(workspace.digests),
         }
+
+    # --- clients ---
+
+    def _clients(self) -> dict[str, Any]:
+        """Return what is said of each client that acts by itself."""
+        for client in self.workspace.clients.values():
+            self._check_client(client)
+        return {
+            name: {
+                "expose": {"abilities": f"{name}/*"} if client.expose is None else dict(client.expose),
+                "unknown_tools": client.unknown_tools,
+                "place": client.place,
+            }
+            for name, client in self.workspace.clients.items()
+        }
+
+    def _check_client(self, client: ClientSource) -> None:
+        """Check that the client is no role, whose principal it would share, and that all of its calls are exposed."""
+        if client.id in self.workspace.roles or client.id in self.workspace.cards:
+            why = f"{client.id!r} is a role of this workspace, and would act under the same name; choose another"
+            self.linker.refuse("BINDING_INVALID", why, client.place)
+        body = client.expose or {}
+        for key in sorted(DYNAMIC & body.keys()):
+            why = f"expose cannot look at {key}: it says which abilities there are; a policy can look at calls"
+            self.linker.refuse("BINDING_INVALID", why, client.place_of(f"/expose/{key}"))
+        try:
+            Match.compile(body, client.place, at=("expose",), allows=True)
+        except BindingError as problem:
+            self.linker.faults.extend(problem.errors)
 
     # --- profile ------------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
-from deedbook.bindings import EVERYTHING, Bindings, Caller, Scope
-from deedbook.callers import OVER, as_role, skill_scope, under_call, under_flow, with_skill
+from deedbook.bindings import Bindings, Caller, Scope
+from deedbook.callers import OVER, as_role, beginning, skill_scope, under_call, under_flow, with_skill
 from deedbook.contracts import ALLOW, Call, Decision, Object, Principal
 from deedbook.errors import DeedbookError
 from deedbook.files import Folder
@@ -138,7 +138,7 @@ class Rejudge:
 
     def _standing(self, call: Recorded, standing: Standing) -> Caller:
         if standing.above is None:
-            return Caller(principal=self._principal(call, call.told.principal), actor="user", scope=EVERYTHING)
+            return beginning(self._principal(call, call.told.principal), self.bindings)
         if standing.said is not None:
             return self._requester(call, standing.said)
         if standing.way == "role" and standing.above.above is not None:

@@ -194,6 +194,17 @@ class PrincipalSource(Source):
 
 
 @attrs.frozen(kw_only=True)
+class ClientSource(Source):
+    """A client that acts by itself: what *expose* fits is what it may use (``None``: what is under its own name).
+
+    *unknown_tools* is what becomes of its own tools that nobody declared.
+    """
+
+    expose: Object | None = None
+    unknown_tools: Literal["ask", "deny", "allow"] = "ask"
+
+
+@attrs.frozen(kw_only=True)
 class ModelSource:
     """One tier of a profile: *model* is the provider's own name for it, *timeout_ms* in milliseconds."""
 
@@ -218,10 +229,10 @@ class Workspace:
     """Everything that the YAML and Markdown of a workspace say.
 
     *root* holds *system* (``.system``); *state* is absolute. *secrets* maps names to environment variables.
-    *cards* are the agents that have one, *packs* the activated ones by id, *loaders* read the skills. *expires_s* is
-    how long a request to a person stands, in seconds. *skill_roots* are folders besides ``.system/skills``, relative
-    to *root*; *folders* are all that hold sources, with what is below them. *digests* has the SHA-256 of every file
-    that was read, by its path relative to *root*.
+    *clients* act by themselves, *cards* are the agents that have one, *packs* the activated ones by id, *loaders* read
+    the skills. *expires_s* is how long a request to a person stands, in seconds. *skill_roots* are folders besides
+    ``.system/skills``, relative to *root*; *folders* are all that hold sources, with what is below them. *digests* has
+    the SHA-256 of every file that was read, by its path relative to *root*.
     """
 
     root: Path
@@ -232,6 +243,7 @@ class Workspace:
     enforcement: Literal["observe", "enforce"] = "enforce"
     lock: Literal["auto", "required"] = "auto"
     principals: Mapping[str, PrincipalSource] = attrs.field(factory=_object)
+    clients: Mapping[str, ClientSource] = attrs.field(factory=_object)
     secrets: Mapping[str, str] = attrs.field(factory=_object)
     abilities: Mapping[str, AbilitySource] = attrs.field(factory=_object)
     hooks: Mapping[str, HookSource] = attrs.field(factory=_object)

@@ -24,6 +24,7 @@ from deedbook.schema import Schemas, data_folder, suggest
 from .activation import Activation
 from .declarations import (
     AbilitySource,
+    ClientSource,
     HookSource,
     ModelSource,
     Origin,
@@ -73,7 +74,7 @@ _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "workflows",
                  "schemas", "ROUTING.md", "ABILITY.md")  # fmt: skip
-_LATER: Final = ("servers", "agents")
+_LATER: Final = ("servers",)
 _SKILL_LEVELS: Final = 4
 
 
@@ -146,6 +147,7 @@ class _Loader:
             state=self._state(said.get("state", STATE)),
             profiles=profiles,
             principals=principals,
+            clients=self._clients(),
             secrets={name: source["env"] for name, source in said.get("secrets", {}).items()},
             abilities=abilities,
             hooks=hooks,
@@ -231,6 +233,12 @@ class _Loader:
             key = {"key": self._key(said[name]["key"], origin)} if "key" in said[name] else {}
             made[name] = self._structure(_placed(name, {**said[name], **key}, origin), PrincipalSource)
         return made
+
+    def _clients(self) -> dict[str, ClientSource]:
+        return {
+            name: self._structure(_placed(name, body, origin), ClientSource)
+            for name, body, origin in self._inline("agents")
+        }
 
     def _key(self, said: str, origin: Origin) -> str | None:
         """Return the public key in a file of ``.system``, which is a source."""

@@ -92,14 +92,16 @@ class Lab:
         It has no effects and takes and gives anything unless *more* says otherwise.
         """
         spec, rest = _spec(more)
-        self.offer("tool", f"offered-{name}", acting(function, spec))
-        self._declare("abilities", name, {"summary": f"{name}.", "handler": {"tool": f"offered-{name}"}, **rest})
+        offered = _offered(name)
+        self.offer("tool", offered, acting(function, spec))
+        self._declare("abilities", name, {"summary": f"{name}.", "handler": {"tool": offered}, **rest})
 
     def flow(self, name: str, function: Callable[[Any, Any], Any], /, **more: Any) -> None:
         """Offer and declare a flow, which also becomes the profile's own; see `tool`."""
         spec, rest = _spec(more)
-        self.offer("flow", f"offered-{name}", acting(function, spec))
-        self._declare("abilities", name, {"summary": f"{name}.", "handler": {"flow": f"offered-{name}"}, **rest})
+        offered = _offered(name)
+        self.offer("flow", offered, acting(function, spec))
+        self._declare("abilities", name, {"summary": f"{name}.", "handler": {"flow": offered}, **rest})
         self.settings(profile="lab", profiles={"lab": {"flow": name}})
 
     def model(self, function: Callable[[Any, Any], Any], /, *, tier: str = "standard", **more: Any) -> None:
@@ -229,6 +231,11 @@ class Lab:
             assert report.sound, "\n".join(report.lines())
             lost = [note for note in report.notes if report.state == "ended" and "without an outcome" in note]
             assert not lost, f"{place}: {lost[0]}"
+
+
+def _offered(name: str) -> str:
+    """Return the name of the plugin behind an ability: entry points are not sorted into folders."""
+    return f"offered-{name.replace('/', '-')}"
 
 
 def _merged(old: Any, new: Any) -> Any:
