@@ -3,6 +3,7 @@
 The lab verifies every ledger when it closes, and judges every recorded call again.
 """
 
+import asyncio
 import os
 import threading
 import time
@@ -368,3 +369,15 @@ def test_line_that_is_being_written_is_read_when_it_is_whole(office):
         place.write_bytes(whole)
         waiting.refresh()
         assert waiting.get(identity)
+
+
+def test_each_call_may_have_a_patience_of_its_own(office, ran):
+    """One that waits in a session that does not, and the reverse."""
+    session, patient = office.session(), office.session(wait=30)
+    assert patient.call("pay", BOB, wait=0).error.code == "NEEDS_HUMAN"
+    (identity,) = requests(patient)
+    timer = threading.Timer(0.2, answered, (office, identity))
+    timer.start()
+    assert asyncio.run(session.acall("pay", BOB, wait=30)) == Ok({"paid": "bob"})
+    timer.join()
+    assert ran == [BOB]

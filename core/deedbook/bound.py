@@ -33,7 +33,10 @@ DURABLE: Final = frozenset({"write", "irreversible"})
 
 @attrs.frozen(kw_only=True)
 class Caller:
-    """Who asks: the principal, the class of actor, the scope, where in a run they stand, and what hooks said of it."""
+    """Who asks: the principal, the class of actor, the scope, where in a run they stand, and what hooks said of it.
+
+    *patience* is how many seconds they wait for a person who has to decide; ``None`` leaves it to the session.
+    """
 
     principal: Principal
     actor: str
@@ -42,6 +45,7 @@ class Caller:
     skill: str | None = None
     depth: int = 0
     signals: Object = attrs.field(factory=dict, eq=False)
+    patience: float | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen

@@ -182,11 +182,14 @@ class Session:
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
-    def call(self, ability: str, args: Json) -> Result[Json]:
-        """Use one ability on the principal's account."""
+    def call(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Json]:
+        """Use one ability on the principal's account; a person's answer is waited for *wait* seconds.
+
+        Without *wait* it is what the session was begun with.
+        """
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        return self.door.call(self.caller, ability, args, self._cause)
+        return self.door.call(self._patient(wait), ability, args, self._cause)
 
     def resume(self, request: Object, grant: Grant) -> Result[Json]:
         """Perform the call that another session parked and a person has approved, once, as who asked for it."""
@@ -196,11 +199,14 @@ class Session:
         args = request.get("given", request["args"])
         return self.door.resume(caller_of(request), request["name"], args, asked, grant)
 
-    async def acall(self, ability: str, args: Json) -> Result[Json]:
+    async def acall(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Json]:
         """Do what `call` does, from a coroutine."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        return await self.door.acall(self.caller, ability, args, self._cause)
+        return await self.door.acall(self._patient(wait), ability, args, self._cause)
+
+    def _patient(self, wait: float | None) -> Caller:
+        return self.caller if wait is None else attrs.evolve(self.caller, patience=wait)
 
     def submit(self, prompt: str) -> Result[Submitted]:
         """Take in a prompt that somebody else acts on: ask the hooks, and record it; later calls hang under it."""

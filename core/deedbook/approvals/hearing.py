@@ -87,10 +87,14 @@ class Hearing:
 
     def _patient(self, parked: Parked) -> Parked:
         """Return *parked*, without the queue where nobody waits for the answer."""
-        if self._parking.patience > 0:
+        if self._patience(parked) > 0:
             return parked
         parked.close()
         return attrs.evolve(parked, waiting=None)
+
+    def _patience(self, parked: Parked) -> float:
+        own = parked.caller.patience
+        return self._parking.patience if own is None else own
 
     def _record(self, parked: Parked, entries: list[Entry]) -> None:
         asked = self._scribe.noted(
@@ -157,7 +161,7 @@ class Hearing:
 
     def _waiting(self, parked: Parked) -> Generator[float, None, Result[Ticket]]:
         """Wait for the answer, yielding how many seconds to pause, and go on with it."""
-        deadline = self._clock() + self._parking.patience
+        deadline = self._clock() + self._patience(parked)
         try:
             while True:
                 try:
