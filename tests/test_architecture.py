@@ -62,7 +62,7 @@ FLOORS = (
         "shape": "what a plugin's class has to be: its `spec`, its constructor, its methods",
         "rejudging.standings": "where in a run somebody stands who asks for something, told from the events before",
         "story": "one event in one line for people",
-        "programs.workers": "programs in processes of their own, with a hard limit; kept alive or run once",
+        "programs.workers": "programs in processes of their own, with a hard limit: run once, kept, or spoken with",
     }),
     ("parts", {
         "approvals.consents": "what a verifier checks about approvals: who signed what, and what was called under it",

@@ -20,6 +20,7 @@ PATHS: Final = ("/path", "/file_path", "/paths")  # the arguments that are paths
 
 Spec_co = TypeVar("Spec_co", covariant=True)
 Made_co = TypeVar("Made_co", covariant=True)
+Shared = TypeVar("Shared", bound="Closing")
 
 hookimpl = pluggy.HookimplMarker("deedbook")
 
@@ -149,12 +150,16 @@ def transform(args: Object, reason: str = "") -> Decision:
 
 
 class Failed(Exception):  # noqa: N818 - the field's word for a handler's own failure
-    """A handler's own failure: recorded as the call's error with *code*; any other exception is ``TOOL_ERROR``."""
+    """A handler's own failure: recorded as the call's error with *code*; any other exception is ``TOOL_ERROR``.
 
-    def __init__(self, code: str, message: str, *, retryable: bool = False) -> None:
+    *lost*: nobody knows whether it was done; where that can have effects, the recorded outcome is ``unknown``.
+    """
+
+    def __init__(self, code: str, message: str, *, retryable: bool = False, lost: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.retryable = retryable
+        self.lost = lost
 
 
 class Secret(Protocol):
@@ -180,6 +185,31 @@ class Ran:
     status: int
     out: bytes
     err: bytes
+
+
+class Kept(Protocol):
+    """A program that is kept alive, and the ends of its pipes as raw binary files."""
+
+    @property
+    def stdin(self) -> BinaryIO:
+        """What it reads; to be written to."""
+
+    @property
+    def stdout(self) -> BinaryIO:
+        """What it writes; its end is the end of the program, or what it closed."""
+
+    def complaint(self) -> str:
+        """Return how it ended, if it did, and the end of what it wrote on standard error, without secrets."""
+
+    def close(self) -> None:
+        """Kill it, with all that it started, and close both files; twice is fine."""
+
+
+class Closing(Protocol):
+    """What the kernel closes when it is closed itself."""
+
+    def close(self) -> None:
+        """Let go of what is held; twice is fine."""
 
 
 class Host(Protocol):
@@ -221,6 +251,18 @@ class Host(Protocol):
         """Run a program, without a shell; what it started is killed when it ends, is late, floods, or the kernel dies.
 
         *limit*: bytes of an output. Raises ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``, ``WORKER_BROKEN``.
+        """
+
+    def keep(self, argv: Sequence[str], *, env: Mapping[str, str] = {}, cwd: str = "") -> Kept:
+        """Start a program as `run` does, and leave its pipes to the caller; it dies with the kernel, at the latest.
+
+        Raises `Failed` (``NOT_STARTED``).
+        """
+
+    def shared(self, key: str, make: Callable[[], Shared]) -> Shared:
+        """Return what *make* makes, once for each *key* in a kernel, from any thread; the kernel closes it.
+
+        *make* has to be quick; let *key* begin with your distribution's name.
         """
 
 

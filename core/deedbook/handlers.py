@@ -111,7 +111,8 @@ def _ended(ticket: Ticket, problem: BaseException) -> Outcome:
     """Return the outcome of a handler that raised."""
     name = ticket.bound.id
     if isinstance(problem, Failed):
-        return Outcome("failed", error=_own_failure(problem, ticket.bound.mask))
+        lost = getattr(problem, "lost", False) is True and ticket.bound.effects in ("write", "irreversible")
+        return Outcome("unknown" if lost else "failed", error=_own_failure(problem, ticket.bound.mask))
     from .loops import TimedOut, is_cancelled
 
     if is_cancelled(problem):

@@ -2,13 +2,14 @@
 
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
+from threading import Lock
 from typing import Any, BinaryIO, Final, NoReturn
 from unicodedata import category, normalize
 
 from .canonical import decode, encode_payload
-from .contracts import Entry, Failed, Host, Ran
+from .contracts import Entry, Failed, Host, Kept, Ran, Shared
 from .errors import BindingError, FileRefused, SchemaError, fault
 from .files import Conflict, Folder
 from .programs.workers import LIMIT, Workers
@@ -73,6 +74,8 @@ class WorkspaceHost:
         self.asked: set[str] = set()
         self._workers = workers
         self._variables = variables or {}
+        self._sharing = Lock()
+        self._shared: dict[str, Any] = {}
         self._sealer = Sealer(secrets={name: value for name, value in secrets.items() if value})
 
     @property
@@ -163,6 +166,33 @@ class WorkspaceHost:
         limit: int = LIMIT,
     ) -> Ran:
         """Run a program in a folder that plugins may reach, held by descriptor; raises `Failed`."""
+        with self._working(cwd) as (workers, folder):
+            return workers.run(argv, stdin=stdin, env=env, cwd=folder, seconds=seconds, limit=limit)
+
+    def keep(self, argv: Sequence[str], *, env: Mapping[str, str] = {}, cwd: str = "") -> Kept:
+        """Start a program as `run` does, and leave its pipes to the caller; raises `Failed`."""
+        with self._working(cwd) as (workers, folder):
+            return workers.hold(argv, env=env, cwd=folder, mask=self.mask)
+
+    def shared(self, key: str, make: Callable[[], Shared]) -> Shared:
+        """Return what *make* makes, once for each *key*; `close` closes it."""
+        with self._sharing:
+            if key not in self._shared:
+                self._shared[key] = make()
+            found: Shared = self._shared[key]
+            return found
+
+    def close(self) -> None:
+        """Close what was shared, the last first."""
+        with self._sharing:
+            made, self._shared = list(self._shared.values()), {}
+        for each in reversed(made):
+            with suppress(Exception):  # whatever a plugin does, the kernel is closed
+                each.close()
+
+    @contextmanager
+    def _working(self, cwd: str) -> Iterator[tuple[Workers, int]]:
+        """Hold the folder that a program works in; raises `Failed`."""
         if self._workers is None:
             raise Failed("NOT_STARTED", "no program is run while the charter is compiled; run it in the call")
         place = self._reach(cwd, folder=True)
@@ -173,7 +203,7 @@ class WorkspaceHost:
             except OSError as problem:
                 why = f"the working directory {place!r} cannot be entered: {problem.strerror}"
                 raise Failed("NOT_STARTED", why) from None
-            return self._workers.run(argv, stdin=stdin, env=env, cwd=folder, seconds=seconds, limit=limit)
+            yield self._workers, folder
 
     def _reach(self, path: str, *, folder: bool = False) -> str:
         """Return *path*, normal; raises `Failed` if a plugin may not reach it."""

@@ -204,6 +204,7 @@ def _made(
     secrets = site.secret_values()
     workers = held.enter_context(Workers(private=any(secrets.values())))
     host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
+    held.callback(host.close)
     persona = partial(_persona, root, catalogue)
     bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily)
     return Kernel(site, opened, bindings, schemas, state, ledger, sealer, host, workers, held)

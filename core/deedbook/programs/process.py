@@ -36,6 +36,7 @@ _LIBRARIES: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """What an interpreter may need to start; programs do not see it."""
 _CHUNK: Final = 65536
 _SAID: Final = 300
+_KEPT: Final = 16384
 _WORD: Final = 0.2
 """Seconds between the end of a program's output and its supervisor's word, where it closed the one by ending."""
 
@@ -100,6 +101,31 @@ class Program:
             raise self.broken("was killed when the kernel was closed")
         if self.lost:
             raise self.broken("was not watched to its end: its supervisor was killed")
+
+    def part_with(self) -> tuple[int, int]:
+        """Give its standard input and output away, as descriptors that wait; `attend` is what is left to do."""
+        given, taken = self._stdin, self._spoken
+        for fd in (given, taken):
+            with suppress(KeyError):
+                self._poll.unregister(fd)
+            os.set_blocking(fd, True)
+        self._outputs.pop(taken, None)
+        self._stdin = -1
+        return given, taken
+
+    def attend(self) -> None:
+        """Take what it says on standard error until it has ended, and keep the end of that."""
+        while self.status is None and not self.lost:
+            self._step(LONGEST)
+            del self.err[:-_KEPT]
+
+    def ending(self, mask: Callable[[str], str]) -> str:
+        """Return how it ended, and the end of what it complained of, in words; what *mask* hides is cut by nothing."""
+        if self._refused is not None:
+            return f"{shown(self._name)} was not started: {os.strerror(self._refused)}"
+        how = "ended" if self.lost else "runs" if self.status is None else f"ended (status {self.status})"
+        said = recordable(mask(bytes(self.err).decode("utf-8", "replace")).strip()[-_SAID:])
+        return f"{shown(self._name)} {how}{f'; it said: {said}' if said else ''}"
 
     def idle(self) -> bool:
         """Say whether a kept program waits for a question; raises `Failed` if it spoke without being asked."""

@@ -10,13 +10,14 @@ where Landlock is off, it may also kill the processes that watch it: its caller 
 is killed unless it kills both of them, in the right order. On macOS what leaves the program's process group lives on.
 """
 
+import os
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from deedbook.contracts import Failed, Ran
 
@@ -86,6 +87,20 @@ class Workers:
             worker = Worker(self, request_of(argv, env), argv[0], cwd, limit)
             self._kept.add(worker)
         return worker
+
+    def hold(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: int | str | Path | None = None,
+        mask: Callable[[str], str] = str,
+    ) -> "Held":
+        """Start a program and leave its pipes to the caller; *mask* is for what it complains of.
+
+        Raises `Failed` (``NOT_STARTED``).
+        """
+        return Held(self.start(request_of(argv, env), argv[0], cwd, LIMIT), self.stop, mask)
 
     def close(self) -> None:
         """Kill what runs, and return when nothing is left; who waits for it gets ``WORKER_BROKEN``. Twice is fine."""
@@ -245,3 +260,33 @@ class Worker:
         running, self._running = self._running, None
         if running is not None:
             self._workers.stop(running)
+
+
+class Held:
+    """Implements `contracts.Kept`; made by `Workers.hold`. What it says on standard error is read, and its end kept."""
+
+    def __init__(self, running: Program, stop: Callable[[Program], None], mask: Callable[[str], str]) -> None:
+        self._running, self._stop, self._mask = running, stop, mask
+        given, taken = running.part_with()
+        self.stdin: BinaryIO = os.fdopen(given, "wb", buffering=0)
+        self.stdout: BinaryIO = os.fdopen(taken, "rb", buffering=0)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._attending = threading.Thread(target=running.attend, name="deedbook-held", daemon=True)
+        self._attending.start()
+
+    def complaint(self) -> str:
+        """Return how it ended, if it did, and the end of what it wrote on standard error, without secrets."""
+        return self._running.ending(self._mask)
+
+    def close(self) -> None:
+        """Kill it, with all that it started, and close both files; twice is fine."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._running.cut()
+            self._attending.join(GRACE)
+            self._stop(self._running)
+            for file in (self.stdin, self.stdout):
+                file.close()
