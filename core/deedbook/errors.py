@@ -104,6 +104,19 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "approval", 1, "the record lacks what the call needs: a secret, or an erased value"
         ),
         "APPROVAL_FORGED": Code("approval", 4, "an answer is not what its approver signed for this request"),
+        # serving: the long-lived process and who asks it
+        "RUNTIME_RUNNING": Code("serving", 1, "another process serves this workspace already"),
+        "RUNTIME_UNREACHABLE": Code("serving", 1, "no process serves this workspace, or it went while it was asked"),
+        "RUNTIME_ENDING": Code("serving", 1, "the process is ending; nothing new is begun"),
+        "RUNTIME_BUSY": Code("serving", 1, "more is asked at once than is attended to"),
+        "PEER_UNKNOWN": Code("serving", 3, "the user at the other end is no principal"),
+        "METHOD_UNKNOWN": Code("serving", 2, "the runtime has no method of that name"),
+        "MESSAGE_UNREADABLE": Code("serving", 2, "a message is no JSON that could be recorded, or too long"),
+        "MESSAGE_INVALID": Code("serving", 2, "a message is no request as JSON-RPC 2.0 and its schema have it"),
+        "SESSION_NOT_YOURS": Code("serving", 3, "another principal opened the session"),
+        "SESSION_BUSY": Code("serving", 1, "the session does something else"),
+        "BATCH_INVALID": Code("serving", 2, "actions wait for each other in a circle, or for one that is not there"),
+        "REQUEST_REUSED": Code("serving", 1, "an idempotency key came with another request than before"),
         # usage and accidents
         "USAGE": Code("usage", 2, "the command was called wrongly"),
         "FAILED": Code("usage", 1, "the system refused something, or there is a fault in Deedbook itself"),

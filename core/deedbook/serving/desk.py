@@ -1,0 +1,151 @@
+"""The sessions that are held open: whose they are, who uses them now, and when nobody came back for one."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import attrs
+
+from deedbook.contracts import Principal
+from deedbook.errors import DeedbookError, Err, LedgerError, Ok, Result, fault
+from deedbook.kernel import Kernel
+from deedbook.session import Session
+
+GRACE: Final = 60.0
+"""Seconds for which a session is kept whose client went; it may come back, over another connection."""
+MOST: Final = 1024
+"""Sessions that are open at once."""
+TURN: Final = 60.0
+"""Seconds that a request waits for another one of the same session."""
+LEFT: Final = "its client went away and did not come back"
+STOPPED: Final = "the runtime was stopped"
+
+
+@attrs.define(eq=False)
+class Seat:
+    """One open session: whose it is (*owner*), and by which connections it was used that are still there (*users*).
+
+    *turn* is held by who does something in it; *left* is when the last of its users went, 0 while there is one.
+    """
+
+    session: Session
+    owner: str
+    users: set[Any] = attrs.field(factory=set)
+    turn: threading.Lock = attrs.field(factory=threading.Lock)
+    left: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.session.id
+
+
+class Desk:
+    """The open sessions of a kernel. Each method may be called from any thread."""
+
+    def __init__(self, kernel: Kernel, *, grace: float = GRACE, most: int = MOST) -> None:
+        self._kernel = kernel
+        self._grace = grace
+        self._most = most
+        self._seats: dict[str, Seat] = {}
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._sweeper = threading.Thread(target=self._sweep, name="deedbook-sweeper", daemon=True)
+        self._sweeper.start()
+
+    # --- coming and going ---------------------------------------------------------------------------------------------
+
+    def open(self, principal: Principal, purpose: str, client: str | None, by: object) -> Result[Seat]:
+        """Begin a session that is *principal*'s; *by* is the connection that it is used over."""
+        refusal = self._refusal()
+        if refusal is not None:
+            return refusal
+        begun = self._kernel.session(purpose, principal=principal)
+        if isinstance(begun, Err):
+            return begun
+        seat = Seat(begun.value, principal.id, {by})
+        with self._lock:
+            self._seats[seat.id] = seat
+        if self._ending.is_set():  # the end passed by while it began
+            self.end(seat, ok=False, reason=STOPPED)
+            return self._refusal() or Ok(seat)
+        return Ok(seat)
+
+    def find(self, identity: str, principal: Principal) -> Result[Seat]:
+        """Return the open session *identity*, if it is *principal*'s."""
+        seat = self._seats.get(identity)
+        if seat is None or seat.session.ended:
+            return Err(fault("SESSION_NOT_FOUND", f"no session {identity!r} is open"))
+        if seat.owner != principal.id:
+            return Err(fault("SESSION_NOT_YOURS", f"session {identity} was opened by another principal"))
+        return Ok(seat)
+
+    def of(self, principal: Principal) -> list[Seat]:
+        """Return the open sessions of *principal*, in the order in which they began."""
+        with self._lock:
+            return [seat for seat in self._seats.values() if seat.owner == principal.id]
+
+    def count(self) -> int:
+        """Return how many sessions are open."""
+        return len(self._seats)
+
+    @contextmanager
+    def using(self, seat: Seat, by: object) -> Iterator[None]:
+        """Do something in a session, alone; raises `DeedbookError` (``SESSION_BUSY``)."""
+        with self._lock:
+            seat.users.add(by)
+            seat.left = 0.0
+        if not seat.turn.acquire(timeout=TURN):
+            why = f"session {seat.id} has been doing something else for {TURN:g} s; ask again"
+            raise DeedbookError(fault("SESSION_BUSY", why, retryable=True))
+        try:
+            yield
+        finally:
+            seat.turn.release()
+
+    def gone(self, by: object) -> None:
+        """Take note that a connection has ended; the sessions that nobody else uses are kept for a while."""
+        with self._lock:
+            for seat in self._seats.values():
+                if by in seat.users:
+                    seat.users.discard(by)
+                    seat.left = seat.left if seat.users else time.monotonic()
+
+    def end(self, seat: Seat, *, ok: bool, reason: str) -> None:
+        """End a session; raises `LedgerError` where that cannot be recorded."""
+        try:
+            seat.session.end(ok=ok, reason=reason)
+        finally:
+            with self._lock:
+                self._seats.pop(seat.id, None)
+
+    def close(self) -> None:
+        """Begin no session any more, and end those that are open."""
+        self._ending.set()
+        self._sweeper.join()
+        for seat in list(self._seats.values()):
+            with suppress(LedgerError):
+                self.end(seat, ok=False, reason=STOPPED)
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _refusal(self) -> Err | None:
+        if self._ending.is_set():
+            return Err(fault("RUNTIME_ENDING", "the runtime is being stopped; ask again when it is back", retryable=True))
+        if len(self._seats) >= self._most:
+            return Err(fault("RUNTIME_BUSY", f"{self._most} sessions are open; end one, or wait", retryable=True))
+        return None
+
+    def _sweep(self) -> None:
+        """End the sessions that nobody came back for."""
+        while not self._ending.wait(min(1.0, self._grace)):
+            for seat in self._lapsed(time.monotonic() - self._grace):
+                with suppress(LedgerError):
+                    self.end(seat, ok=False, reason=f"{LEFT} within {self._grace:g} s")
+
+    def _lapsed(self, before: float) -> list[Seat]:
+        with self._lock:
+            seats = [seat for seat in self._seats.values() if seat.left and seat.left <= before]
+        return [seat for seat in seats if not seat.turn.locked()]
