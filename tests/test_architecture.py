@@ -23,11 +23,13 @@ FLOORS = (
         "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
         "loops": "event loops: a coroutine run from plain code, plain code run beside a loop",
         "paths": "what a path beneath a root may look like, and how it is shown in messages",
+        "serving.addresses": "where a Unix socket is, at paths of any length",
         "programs.supervisor": "the process that starts a program, and kills all that it leaves behind",
         "terminal": "text that is safe to print, whoever wrote it",
     }),
     ("bytes", {
         "canonical": "values to canonical bytes and back: the intake gate, canonical JSON, SHA-256",
+        "client": "a client of the runtime: a connection, and what may be asked over it",
         "conditions": "conditions on single values: equality, globs, paths beneath folders, ranges",
         "detectors": "what must not be read by everybody (cards, tokens), found in linear time",
         "effort": "how much work a schema makes, counted before anybody is asked",
@@ -40,6 +42,8 @@ FLOORS = (
         "programs.process": "one program in a process of its own: pipes, limits, its supervisor's word",
         "notes": "signed notes and their keys in C2SP's form: Ed25519, strict, pure",
         "verification.report": "what a verification found, for people and as JSON",
+        "serving.batches": "the order of a batch of actions: what waits for what; pure",
+        "serving.streams": "one connection as a stream of lines and bytes, bounded in size and time",
         "routing": "which skill a prompt asks for: deterministic, without a model",
         "policies.syntax": "the syntax tree of a condition in CEL, as its engine checked it",
     }),
@@ -55,6 +59,8 @@ FLOORS = (
         "match": "the one match grammar of hooks and policies",
         "importing": "importing foreign code within a limit, and undoing what it did to the process",
         "workspaces.packs": "data that installed distributions bring, found through their record and never imported",
+        "serving.sockets": "listening sockets in a held folder, and which user is at the other end",
+        "serving.tenure": "only one process serves a state folder: the lock, and who holds it",
         "approvals.history": "calls that waited for a person, as a ledger holds them",
         "schema": "JSON Schema at every boundary: the kernel's own by id, and those from outside",
         "programs.scripts": "hooks that are scripts, as YAML declares them, and which files of the workspace these are",
@@ -66,6 +72,8 @@ FLOORS = (
     }),
     ("parts", {
         "approvals.consents": "what a verifier checks about approvals: who signed what, and what was called under it",
+        "serving.reception": "lets connections in, each to its service on a thread, and sends everybody home",
+        "serving.wire": "JSON-RPC 2.0, one object a line: to requests that fit their schema, and from answers",
         "programs.threads": "how a hook is asked in this process: on the calling thread, or on one of its own",
         "bound": "an ability, ready to be called: one immutable record of all that its calls need",
         "chain": "a ledger open for writing: entries become lines, each committed to by the next",
@@ -164,6 +172,14 @@ FLOORS = (
     }),
     ("persons", {
         "approvals.answering": "the approver's side: answering a request, and performing what was approved",
+        "serving.desk": "the sessions that are held open: whose they are, and when nobody came back for one",
+        "serving.peers": "who a user id is: a declared principal, or the one whose own process this is",
+    }),
+    ("methods", {
+        "serving.methods": "what may be asked over the wire: sessions, prompts, actions, what the runtime is",
+    }),
+    ("serving", {
+        "serving.process": "the long-lived process: takes the state folder, serves until told to stop, drains",
     }),
     ("command line", {
         "cli": "the command `deedbook`: one small file per command",

@@ -84,7 +84,13 @@ class _Compiler:
             "enforcement": workspace.enforcement,
             "lock": workspace.lock,
             "principals": {
-                name: {"roles": sorted(p.roles), "via": p.via, "key": p.key, "on_behalf_of": p.on_behalf_of}
+                name: {
+                    "roles": sorted(p.roles),
+                    "via": p.via,
+                    "key": p.key,
+                    "on_behalf_of": p.on_behalf_of,
+                    **({} if p.uid is None else {"uid": p.uid}),
+                }
                 for name, p in workspace.principals.items()
             },
             "clients": self._clients(),

@@ -62,7 +62,8 @@ class Desk:
         refusal = self._refusal()
         if refusal is not None:
             return refusal
-        begun = self._kernel.session(purpose, principal=principal)
+        who = self._kernel.client(client, via=principal.via, on_behalf_of=principal.id) if client else principal
+        begun = self._kernel.session(purpose, principal=who)
         if isinstance(begun, Err):
             return begun
         seat = Seat(begun.value, principal.id, {by})
@@ -133,7 +134,9 @@ class Desk:
 
     def _refusal(self) -> Err | None:
         if self._ending.is_set():
-            return Err(fault("RUNTIME_ENDING", "the runtime is being stopped; ask again when it is back", retryable=True))
+            return Err(
+                fault("RUNTIME_ENDING", "the runtime is being stopped; ask again when it is back", retryable=True)
+            )
         if len(self._seats) >= self._most:
             return Err(fault("RUNTIME_BUSY", f"{self._most} sessions are open; end one, or wait", retryable=True))
         return None

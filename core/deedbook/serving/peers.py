@@ -6,9 +6,10 @@ from typing import Any
 
 import attrs
 
+from deedbook.callers import LOCAL, declared_principal
 from deedbook.contracts import Principal
 from deedbook.errors import Err, Ok, Result, fault
-from deedbook.kernel import LOCAL, Kernel, declared_principal
+from deedbook.kernel import Kernel
 
 VIA = "runtime"
 

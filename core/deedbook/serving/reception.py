@@ -48,7 +48,14 @@ class Reception:
         self._closing = False
 
     def run(self) -> None:
-        """Accept until `stop`; the calling thread does nothing else."""
+        """Accept until `stop`; the calling thread does nothing else, and nobody listens afterwards."""
+        try:
+            self._run()
+        finally:
+            for listening in self._services:
+                listening.close()
+
+    def _run(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._awake, selectors.EVENT_READ)
             for listening in self._services:
@@ -76,12 +83,12 @@ class Reception:
             return len(self._present)
 
     def close(self, seconds: float) -> None:
-        """End the connections that are left, wait so long for their threads, and give the sockets back."""
+        """End the connections that are left, and wait so long for their threads."""
         for stream in self.present():
             stream.cut()
         self.dismiss(seconds)
-        for each in (*self._services, self._awake, self._waker):
-            each.close()
+        self._awake.close()
+        self._waker.close()
 
     def present(self) -> list[Stream]:
         """Return the connections of this moment."""

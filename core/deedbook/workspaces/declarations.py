@@ -185,12 +185,16 @@ class PackSource(Source):
 
 @attrs.frozen(kw_only=True)
 class PrincipalSource(Source):
-    """A person or a client: its *roles*, how it comes in, its public *key* (a verifier key), and for whom it acts."""
+    """A person or a client: its *roles*, how it comes in, its public *key* (a verifier key), and for whom it acts.
+
+    *uid* is the user id of its processes, where the runtime knows it by that.
+    """
 
     roles: frozenset[str] = frozenset()
     via: str | None = None
     key: str | None = None
     on_behalf_of: str | None = None
+    uid: int | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -221,8 +221,13 @@ class _Loader:
         return PolicySource(id=name, place=origin.line(), origin=origin, kind=kind, match=match, settings=body)
 
     def _principals(self, said: Mapping[str, Any]) -> dict[str, PrincipalSource]:
-        made = {}
+        made: dict[str, PrincipalSource] = {}
+        users: dict[int, str] = {}
         for name, _, origin in self._inline("principals"):
+            user = said[name].get("uid")
+            if user is not None and users.setdefault(user, name) != name:
+                why = f'"{users[user]}" has the user id {user} already; a process is of one principal'
+                self._refuse("SOURCE_INVALID", why, origin.place("/uid"))
             asker = said[name].get("on_behalf_of")
             if asker is not None and asker not in said:
                 why = f'"{asker}" is no principal of this workspace{suggest(asker, said)}'
