@@ -45,6 +45,7 @@ FLOORS = (
         "serving.batches": "the order of a batch of actions: what waits for what; pure",
         "serving.streams": "one connection as a stream of lines and bytes, bounded in size and time",
         "routing": "which skill a prompt asks for: deterministic, without a model",
+        "bm25": "how much the words of a text speak for each of many documents",
         "policies.syntax": "the syntax tree of a condition in CEL, as its engine checked it",
     }),
     ("forms", {
@@ -61,6 +62,7 @@ FLOORS = (
         "workspaces.packs": "data that installed distributions bring, found through their record and never imported",
         "serving.sockets": "listening sockets in a held folder, and which user is at the other end",
         "serving.tenure": "only one process serves a state folder: the lock, and who holds it",
+        "routes": "where a prompt may lead: abilities and sections of routing documents, ranked",
         "approvals.history": "calls that waited for a person, as a ledger holds them",
         "schema": "JSON Schema at every boundary: the kernel's own by id, and those from outside",
         "programs.scripts": "hooks that are scripts, as YAML declares them, and which files of the workspace these are",
@@ -122,6 +124,7 @@ FLOORS = (
         "changes": "what became looser or tighter between two charters; pure",
         "compiling.guards": "what a charter says of each hook and policy",
         "workspaces.activation": "what settings put into force of what is installed: packs, and the loaders of skills",
+        "workspaces.guides": "`ROUTING.md` and `ABILITY.md`: where prompts lead, section by section",
         "workspaces.personas": "who can be put to work: roles in Markdown, and agents with a card",
         "recovery": "ending a session whose process died: what has no outcome becomes unknown",
         "policies.rulebook": "the policies of the kind `rules`, held against the abilities of their charter",
@@ -194,8 +197,8 @@ FLOOR = {module: number for number, (_, modules) in enumerate(FLOORS) for module
 CLI = {"output": 0, "completing": 0, "process": 0, "progress": 1, "common": 1, "ledgers": 1, "acting": 2}
 """The command line has floors of its own: commands stand on these, `__init__` on the commands."""
 PURE = (
-    "changes", "conditions", "detectors", "effort", "fitting", "folds", "judge", "lint", "match", "records", "routing",
-    "shape", "story",
+    "bm25", "changes", "conditions", "detectors", "effort", "fitting", "folds", "judge", "lint", "match", "records",
+    "routes", "routing", "shape", "story",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}

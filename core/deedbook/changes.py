@@ -59,6 +59,7 @@ def _changes(old: Entry, new: Entry) -> Iterator[Change]:
     yield from _section(
         {"clients": {}, **old}, {"clients": {}, **new}, "clients", "client", ("looser", "tighter"), _client
     )
+    yield from _section({"guides": {}, **old}, {"guides": {}, **new}, "guides", "guide", ("other", "other"), _text)
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
     yield from _section(old, new, "plugins", "plugin", ("other", "other"), _plugin)
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)

@@ -212,6 +212,44 @@ class Closing(Protocol):
         """Let go of what is held; twice is fine."""
 
 
+@attrs.frozen(kw_only=True)
+class Route:
+    """Somewhere a prompt may lead: an ability, or a section (``.system/ROUTING.md#releases``) of a routing document.
+
+    *title* is its summary or heading. A section names *abilities* and has *links* to files, which nobody followed.
+    """
+
+    id: str
+    title: str
+    text: str = ""
+    triggers: tuple[str, ...] = ()
+    scopes: frozenset[str] = frozenset()
+    abilities: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Ranked:
+    """A route that fits *by* ``id``, ``trigger`` or ``text`` (BM25: *score*); *trigger*: the longest that stands alone."""
+
+    route: Route
+    by: str
+    words: int
+    score: float
+    reason: str
+    trigger: str = ""
+
+
+class Routes(Protocol):
+    """Where prompts may lead under the charter; a ranking is a hint, and gives nobody the right to anything."""
+
+    abilities: Sequence[Route]
+    knowledge: Sequence[Route]
+
+    def rank(self, prompt: str, principal: Principal, limit: int) -> tuple[Sequence[Ranked], Sequence[Ranked]]:
+        """Return the best abilities that are there for *principal*, and the best sections, at most *limit* of each."""
+
+
 class Host(Protocol):
     """The kernel's side of binding: given once, when a plugin is constructed.
 
@@ -237,6 +275,9 @@ class Host(Protocol):
 
     def schema(self, name: str) -> Object:
         """Return a copy of the kernel's schema of that id, for a model; raises `Failed` (``SCHEMA_UNKNOWN``)."""
+
+    def catalogue(self) -> Routes:
+        """Return where prompts may lead; raises `Failed` (``BINDING_INVALID``) while there is no charter yet."""
 
     def run(
         self,

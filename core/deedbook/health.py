@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Final, Literal
@@ -28,6 +29,7 @@ from .host import ReadingHost
 from .plugins import Catalogue, Offer
 from .programs.supervisor import System
 from .programs.workers import Workers
+from .routes import told
 from .schema import Schemas, data_folder
 from .trial import fatal
 from .verification.heads import Head, gaps, recorded
@@ -162,6 +164,7 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
         with Folder.at(workspace.root) as root:
             workers = Workers()  # which starts nothing before it is asked to
             host = ReadingHost(root, site.file_roots, site.hidden, site.secret_values(), None, workers, site.secrets)
+            host.routes = partial(told, charter.document, {})
             freeze(charter, catalogue, host, Schemas.load(data_folder("schemas")))
     except DeedbookError as problem:
         yield from (Check("binding", "fault", str(each), _remedy(each)) for each in problem.errors)

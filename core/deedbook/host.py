@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 from unicodedata import category, normalize
 
 from .canonical import decode, encode_payload
-from .contracts import Entry, Failed, Host, Kept, Ran, Shared
+from .contracts import Entry, Failed, Host, Kept, Ran, Routes, Shared
 from .errors import BindingError, FileRefused, SchemaError, fault
 from .files import Conflict, Folder
 from .programs.workers import LIMIT, Workers
@@ -53,7 +53,8 @@ class WorkspaceHost:
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
     read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
     Without *workers* it runs no programs: the charter is still being compiled. *variables* names the environment
-    variable of each secret. *asked* are the secrets that somebody wanted.
+    variable of each secret. *asked* are the secrets that somebody wanted. *routes* tells where prompts may lead
+    (`routes.told`); whoever has a charter says so before plugins are bound.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class WorkspaceHost:
         self._variables = variables or {}
         self._sharing = Lock()
         self._shared: dict[str, Any] = {}
+        self.routes: Callable[[], Mapping[str, Any]] | None = None
         self._sealer = Sealer(secrets={name: value for name, value in secrets.items() if value})
 
     @property
@@ -154,6 +156,18 @@ class WorkspaceHost:
             return deepcopy(dict(self._schemas.document(name)))
         except SchemaError as problem:
             raise Failed("SCHEMA_UNKNOWN", problem.errors[0].message) from None
+
+    def catalogue(self) -> Routes:
+        """Return where prompts may lead, worked out for whoever asks."""
+        from .routes import CharterRoutes  # noqa: PLC0415 - few sessions have a hook that ranks
+
+        return CharterRoutes(self.told())
+
+    def told(self) -> Mapping[str, Any]:
+        """Return, as JSON, what the catalogue is made of; raises `Failed`."""
+        if self.routes is None:
+            raise Failed("BINDING_INVALID", "there is no catalogue where the charter is not made yet; ask in a hook")
+        return self.routes()
 
     def run(
         self,

@@ -15,6 +15,7 @@ from . import canonical
 from .approvals.parking import Parking
 from .bindings import Bindings, freeze
 from .callers import LOCAL, Client, declared_client, declared_principal
+from .charter import Charter
 from .contracts import Json, Object, Principal
 from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
 from .events import SESSION_ID, Entry, label, new_id
@@ -205,9 +206,16 @@ def _made(
     workers = held.enter_context(Workers(private=any(secrets.values())))
     host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
     held.callback(host.close)
+    host.routes = partial(_routes, opened.charter)
     persona = partial(_persona, root, catalogue)
     bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily)
     return Kernel(site, opened, bindings, schemas, state, ledger, sealer, host, workers, held)
+
+
+def _routes(charter: Charter) -> Mapping[str, Any]:
+    from .routes import told
+
+    return told(charter.document, {})
 
 
 def _persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, Any]) -> str:
@@ -238,6 +246,7 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
     with Folder.at(workspace.root) as root:
         charter = compile_charter(workspace, found, kernel=VERSION)
         host = ReadingHost(root, workspace.file_roots, site.hidden, site.secret_values())
+        host.routes = partial(_routes, charter)
         yield freeze(charter, found, host, Schemas.load(data_folder("schemas")), lazily=True, only_judging=True)
 
 
@@ -255,6 +264,7 @@ def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None)
     charter, secrets = compile_charter(workspace, found, kernel=VERSION), site.secret_values()
     with Folder.at(workspace.root) as root, Workers(private=any(secrets.values())) as workers:
         host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
+        host.routes = partial(_routes, charter)
         yield freeze(charter, found, host, schemas, lazily=True)
 
 

@@ -2,11 +2,11 @@
 
 A skill whose name stands in the prompt comes before all others; then the one more of whose trigger words are there;
 then the name decides. Words are whole and compared without regard to case (Unicode case folding after NFKC). Where
-nothing fits, no skill is chosen.
+nothing fits, no skill is chosen. Abilities and sections of ``ROUTING.md`` are found in the same way (`routes`).
 """
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -14,6 +14,16 @@ import attrs
 from .contracts import Skill
 
 _NAMED: Final = 1000
+
+
+@attrs.frozen
+class Fit:
+    """How a name and its triggers fit a text: *named*, the number of trigger words found, the triggers, and why."""
+
+    named: bool
+    words: int
+    triggers: tuple[str, ...]
+    reason: str
 
 
 @attrs.frozen
@@ -30,27 +40,32 @@ def choose(prompt: str, skills: Iterable[Skill], *, says: str = "the prompt") ->
 
     *says* is what the reasons call the text.
     """
-    text = _plain(prompt)
-    found = [choice for skill in skills for choice in _fit(text, skill, says)]
+    text = plain(prompt)
+    fits = ((skill, fit(text, skill.name, skill.triggers, says=says)) for skill in skills)
+    found = [Choice(skill, made.words + _NAMED * made.named, made.reason) for skill, made in fits if made]
     return sorted(found, key=lambda choice: (-choice.score, choice.skill.name, choice.skill.source))
 
 
-def _fit(text: str, skill: Skill, says: str) -> Iterator[Choice]:
-    name = _plain(skill.name)
-    triggers = {_plain(trigger): trigger for trigger in reversed(skill.triggers)}
-    hits = sorted(trigger for trigger in triggers if _says(text, trigger))
-    words = min(sum(len(trigger.split()) for trigger in hits), _NAMED - 1)
-    if _says(text, name, joined="-"):
-        yield Choice(skill, _NAMED + words, f'{says} names "{skill.name}"')
-    elif hits:
-        yield Choice(skill, words, f"{says} says " + ", ".join(f'"{triggers[trigger]}"' for trigger in hits))
+def fit(text: str, name: str, triggers: Iterable[str], *, says: str, joined: str = "-") -> Fit | None:
+    """Return how *name* and *triggers* fit a `plain` text; ``None`` if they do not.
+
+    A character of *joined* beside a name continues it: "word-count-2" does not name "word-count".
+    """
+    spelled = {plain(trigger): trigger for trigger in reversed(list(triggers))}
+    hits = sorted(trigger for trigger in spelled if stands(text, trigger))
+    count = min(sum(len(trigger.split()) for trigger in hits), _NAMED - 1)
+    found = tuple(spelled[trigger] for trigger in hits)
+    if stands(text, plain(name), joined=joined):
+        return Fit(True, count, found, f'{says} names "{name}"')
+    return Fit(False, count, found, f"{says} says " + ", ".join(f'"{each}"' for each in found)) if hits else None
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Return *text* as it is compared: NFKC, case-folded, one space between words."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _says(text: str, words: str, *, joined: str = "") -> bool:
+def stands(text: str, words: str, *, joined: str = "") -> bool:
     """Say whether *words* stand in *text* as whole words; a character of *joined* beside them continues a word."""
     if not any(map(str.isalnum, words)):
         return False

@@ -34,6 +34,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "call": "Use one ability through the door, in a session of its own.",
         "abilities": "List what the workspace declares; `abilities show`.",
         "registry": "Check what the workspace declares: `registry lint`.",
+        "route": "Rank abilities and documents for a prompt, with reasons.",
         "skills": "List the skills; `skills show`, `skills lint`.",
         "agents": "List the agents that have a card, and the roles.",
         "sessions": "List the sessions; `sessions close` ends an interrupted one.",

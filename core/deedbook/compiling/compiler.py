@@ -13,6 +13,7 @@ from deedbook.files import Folder
 from deedbook.match import DYNAMIC, Match
 from deedbook.plugins import Catalogue
 from deedbook.policies.rulebook import unsound
+from deedbook.workspaces import guides
 from deedbook.workspaces.declarations import ClientSource, Profile, Workspace
 
 from .abilities import Abilities
@@ -101,6 +102,7 @@ class _Compiler:
             "skills": Skills(workspace, self.linker).entries(self._providers()),
             "instructions": {name: role.body for name, role in workspace.roles.items()},
             "agents": self._agents(),
+            "guides": guides.entries(workspace.guides, workspace.abilities),
             "plugins": self.linker.entries(),
             "schemas": self.linker.schemas,
             "sources": dict(workspace.digests),

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class Hooked:
             raise RuntimeError(f"{offer} is not the code that the charter names; run: deedbook lock")
         folder = self._held.enter_context(Folder.at(Path(told["root"])))
         host = WorkspaceHost(folder, told["roots"], told["hidden"], told["secrets"])
+        host.routes = partial(told.__getitem__, "routes") if "routes" in told else None
         self._event, self._mask = told["event"], host.mask
         return asked(self._event, implementations(offer, load(offer)(told["settings"], host), self._event))
 

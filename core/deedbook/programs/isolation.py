@@ -155,6 +155,8 @@ class Plugged:
             **{name: plugin[name] for name in ("distribution", "version", "digest")},
             **host.terms(set(_strings(entry["settings"]))),
         }
+        if self._event == "UserPromptSubmit":
+            self._told["routes"] = host.told()
 
     def __call__(self, *subject: Any) -> Decision:
         """Ask; raises `Unanswered`."""

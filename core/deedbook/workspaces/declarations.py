@@ -166,6 +166,24 @@ class CardSource(Source):
 
 
 @attrs.frozen(kw_only=True)
+class GuideSource:
+    """A section of ``ROUTING.md`` or ``ABILITY.md``: its *title* and *text*, the words of prompts that it is for.
+
+    *names* stand in it as code, and may be abilities; *links* are the files of the workspace that it links to. One that
+    *lends* speaks for the abilities that it names. *place* is ``file:line``.
+    """
+
+    id: str
+    title: str
+    text: str
+    triggers: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    lends: bool = False
+    place: str = ""
+
+
+@attrs.frozen(kw_only=True)
 class LoaderSource:
     """A skill loader: the plugin's name, its *settings*, and where it is named."""
 
@@ -233,10 +251,11 @@ class Workspace:
     """Everything that the YAML and Markdown of a workspace say.
 
     *root* holds *system* (``.system``); *state* is absolute. *secrets* maps names to environment variables.
-    *clients* act by themselves, *cards* are the agents that have one, *packs* the activated ones by id, *loaders* read
-    the skills. *expires_s* is how long a request to a person stands, in seconds. *skill_roots* are folders besides
-    ``.system/skills``, relative to *root*; *folders* are all that hold sources, with what is below them. *digests* has
-    the SHA-256 of every file that was read, by its path relative to *root*.
+    *clients* act by themselves, *cards* are the agents that have one, *guides* the sections of routing documents,
+    *packs* the activated ones by id, *loaders* read the skills. *expires_s* is how long a request to a person stands,
+    in seconds. *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold
+    sources, with what is below them. *digests* has the SHA-256 of every file that was read, by its path relative to
+    *root*.
     """
 
     root: Path
@@ -254,6 +273,7 @@ class Workspace:
     policies: Mapping[str, PolicySource] = attrs.field(factory=_object)
     roles: Mapping[str, RoleSource] = attrs.field(factory=_object)
     cards: Mapping[str, CardSource] = attrs.field(factory=_object)
+    guides: Mapping[str, GuideSource] = attrs.field(factory=_object)
     packs: Mapping[str, PackSource] = attrs.field(factory=_object)
     loaders: tuple[LoaderSource, ...] = (LoaderSource(loader="markdown"),)
     expires_s: int = 3600

@@ -25,6 +25,7 @@ from .activation import Activation
 from .declarations import (
     AbilitySource,
     ClientSource,
+    GuideSource,
     HookSource,
     ModelSource,
     Origin,
@@ -37,6 +38,7 @@ from .declarations import (
     Workspace,
 )
 from .documents import MAX_BYTES, Document, pointer
+from .guides import ABILITY, ROUTING, Guides
 from .personas import CARD, Personas
 from .site import SETTINGS, STATE, state_at
 from .sources import SYSTEM, TESTS, entries, public_key
@@ -73,7 +75,7 @@ _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
     {"abilities": "ability_v1", "hooks": "hook_v1", "policies": "policy_v1"}
 )
 _KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "workflows",
-                 "schemas", "ROUTING.md", "ABILITY.md")  # fmt: skip
+                 "schemas", ROUTING, ABILITY)  # fmt: skip
 _LATER: Final = ("servers",)
 _SKILL_LEVELS: Final = 4
 
@@ -131,6 +133,7 @@ class _Loader:
         roots = said.get("roots", {})
         skill_roots = self._roots("skills", roots.get("skills", ()))
         agent_roots = self._roots("agents", roots.get("agents", ()))
+        routing_roots = self._roots("routing", roots.get("routing", ()))
         activated = Activation(self.reading, self._settings, self.catalogue)
         packs = activated.packs(said.get("packs", ()))
         self.trees += [Tree(pack.folder, "", pack.label) for pack in packs.values()]
@@ -154,10 +157,11 @@ class _Loader:
             policies=policies,
             roles=personas.roles,
             cards=personas.cards,
+            guides=self._guides(routing_roots),
             packs=packs,
             loaders=loaders,
             skill_roots=skill_roots,
-            folders=(SYSTEM, *skill_roots, *agent_roots),
+            folders=(SYSTEM, *skill_roots, *agent_roots, *routing_roots),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
             seal=tuple(said.get("seal", ())),
             **said.get("approvals", {}),
@@ -263,6 +267,15 @@ class _Loader:
         for name, pack in packs.items():
             personas.read(Tree(pack.folder, "", pack.label), AGENTS, pack=name)
         return personas
+
+    def _guides(self, roots: tuple[str, ...]) -> Mapping[str, GuideSource]:
+        guides = Guides(self.reading)
+        guides.read(self.own, SYSTEM)
+        for root in roots:
+            if not guides.read(self.own, root) and self._settings:
+                why = f'there is neither {ROUTING} nor {ABILITY} in "{root}"'
+                self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", "routing")))
+        return guides.found
 
     def _skills(self, folders: tuple[str, ...], *, whole: bool) -> None:
         for folder in folders:

@@ -1,0 +1,80 @@
+"""BM25: how much the words of a text speak for each of many documents; pure.
+
+The formula is Okapi's (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009) with the inverse document
+frequency that is never negative. Weights are worked out when the index is made, so that a question only adds them up.
+"""
+
+import re
+import unicodedata
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import log
+from typing import Final
+
+K1: Final = 1.2
+"""How soon a further occurrence of a word counts less."""
+B: Final = 0.75
+"""How much longer documents have to say a word more often."""
+DIGITS: Final = 6
+"""How many digits of a score are kept, so that it is the same on every machine."""
+COMMON: Final = frozenset(
+    (
+        "a an and are as at be by can do for from how i in is it its me my of on or our please so that the their them "
+        "then there these they this to us was we what when where which who will with you your"
+    ).split()
+)
+"""English words that say nothing about a subject; no other language has a list."""
+
+_WORDS: Final = re.compile(r"[^\W_]+")
+
+
+def words(text: str) -> list[str]:
+    """Return the words of *text*: runs of letters and digits of any script, NFKC and case-folded."""
+    return _WORDS.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+class Index:
+    """Documents, each a sequence of words, ready to be asked."""
+
+    def __init__(self, documents: Sequence[Sequence[str]]) -> None:
+        average = sum(map(len, documents)) / len(documents) if documents else 0.0
+        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for number, document in enumerate(documents):
+            for word, times in Counter(document).items():
+                if word not in COMMON:
+                    found[word].append((number, times))
+        self._postings: Mapping[str, tuple[array[int], array[float]]] = {
+            word: (
+                array("L", [number for number, _ in hits]),
+                array("d", [_weight(times, len(documents[number]) / average) for number, times in hits]),
+            )
+            for word, hits in found.items()
+        }
+        self._rarity = {word: log(1 + (len(documents) - n + 0.5) / (n + 0.5)) for word, n in _counts(found)}
+
+    def rarity(self, word: str) -> float:
+        """Return how much a word tells: 0 for one that no document has."""
+        return self._rarity.get(word, 0.0)
+
+    def known(self, text: Iterable[str]) -> list[str]:
+        """Return those words of *text* that some document has, each once: the telling ones first, then by letters."""
+        return sorted(self._postings.keys() & set(text), key=lambda word: (-self._rarity[word], word))
+
+    def scores(self, known: Iterable[str]) -> dict[int, float]:
+        """Return the score of each document that has any of these words, by its number."""
+        total: dict[int, float] = defaultdict(float)
+        for word in known:
+            rarity = self._rarity[word]
+            for number, weight in zip(*self._postings[word], strict=True):
+                total[number] += rarity * weight
+        return total
+
+
+def _counts(found: Mapping[str, Sequence[object]]) -> Iterable[tuple[str, int]]:
+    return ((word, len(hits)) for word, hits in found.items())
+
+
+def _weight(times: int, length: float) -> float:
+    """Return what *times* occurrences of a word weigh in a document of *length* times the average."""
+    return times * (K1 + 1) / (times + K1 * (1 - B + B * length))

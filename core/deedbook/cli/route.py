@@ -1,0 +1,62 @@
+"""``deedbook route``: where a prompt would lead, and why; no hook is asked and nothing is recorded."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .common import Asked, json_option, profile_option
+from .output import as_json, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from deedbook.contracts import Ranked
+
+
+@click.command("route")
+@click.argument("prompt")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=5, show_default=True,
+              help="At most so many abilities, and so many sections of documents.")  # fmt: skip
+@profile_option
+@json_option
+@click.pass_obj
+def command(asked: Asked, prompt: str, limit: int, profile: str | None) -> int:
+    """Rank abilities and sections of ROUTING.md and ABILITY.md for PROMPT, each with its reason.
+
+    This is what the hook `routing` hints at. A ranking gives nobody the right to use anything.
+    """
+    from deedbook.compiling.compiler import compile_charter
+    from deedbook.kernel import LOCAL, VERSION, read_workspace
+    from deedbook.plugins import discover
+    from deedbook.routes import CharterRoutes, told
+
+    catalogue = discover()
+    charter = compile_charter(read_workspace(asked.workspace, profile, catalogue), catalogue, kernel=VERSION)
+    abilities, knowledge = CharterRoutes(told(charter.document, {})).rank(prompt, LOCAL, limit)
+    if asked.json:
+        rows = {"abilities": [*_rows(abilities)], "knowledge": [*_rows(knowledge)]}
+        as_json({"schema_version": "v1", **rows})
+    elif abilities or knowledge:
+        table([*_lines("ability", abilities), *_lines("knowledge", knowledge)])
+    else:
+        say("nothing fits; routing_hints of abilities, ROUTING.md and ABILITY.md say which prompts are for what")
+    return 0
+
+
+def _lines(kind: str, found: "Iterable[Ranked]") -> "Iterator[tuple[str, ...]]":
+    for each in found:
+        yield kind, each.route.id, each.by, f"{each.score:.6f}", each.reason
+
+
+def _rows(found: "Iterable[Ranked]") -> "Iterator[dict[str, Any]]":
+    for each in found:
+        yield {
+            "id": each.route.id,
+            "title": each.route.title,
+            "by": each.by,
+            "words": each.words,
+            "score": each.score,
+            "reason": each.reason,
+            "abilities": list(each.route.abilities),
+            "links": list(each.route.links),
+        }

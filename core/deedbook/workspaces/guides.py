@@ -1,0 +1,123 @@
+"""``ROUTING.md`` and ``ABILITY.md``: where prompts lead, section by section, in Markdown that people read, too.
+
+A section is what stands under one heading (``#`` to ``######``). A line ``Triggers: a, b`` lists words of prompts that
+it is for. Code such as `` `echo` `` may name an ability; links are noted, never followed.
+"""
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from .declarations import GuideSource
+from .trees import Reading, Tree
+
+ROUTING: Final = "ROUTING.md"
+ABILITY: Final = "ABILITY.md"
+
+_HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_TRIGGERS: Final = re.compile(r"[-*\s]*triggers\**:\**(.*)", re.IGNORECASE)
+_CODE: Final = re.compile(r"`([^`\n]{1,128})`")
+_LINK: Final = re.compile(r"\]\(\s*<?([^)\s<>]{1,4096})>?(?:\s[^)\n]*)?\)")
+_ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]*:|[/#?]", re.IGNORECASE)
+_EMPHASIS: Final = re.compile(r"[`*]")
+
+
+class Guides:
+    """Reads routing documents; what is wrong goes to *reading*."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.found: dict[str, GuideSource] = {}
+        self._reading = reading
+
+    def read(self, tree: Tree, folder: str) -> bool:
+        """Take the sections of the documents in a folder of *tree*; say whether there is one."""
+        there = [name for name in (ROUTING, ABILITY) if tree.folder.exists(f"{folder}/{name}")]
+        for name in there:
+            self._document(tree, f"{folder}/{name}", lends=name == ABILITY)
+        return bool(there)
+
+    def _document(self, tree: Tree, path: str, *, lends: bool) -> None:
+        made = self._reading.markdown(tree, path)
+        if made is None:
+            return
+        document, text = made
+        if document.value:
+            why = "front matter is not read here; put `Triggers: …` into a section"
+            self._reading.refuse("SOURCE_INVALID", why, f"{path}:1")
+            return
+        taken: Counter[str] = Counter()
+        for number, title, lines in _sections(text.splitlines()):
+            name = _anchor(title)
+            taken[name] += 1
+            identity = f"{path}#{name}" if taken[name] == 1 else f"{path}#{name}-{taken[name] - 1}"
+            body = "\n".join(lines).strip()
+            if body:
+                self.found[identity] = GuideSource(
+                    id=identity,
+                    title=_EMPHASIS.sub("", title),
+                    text=body,
+                    triggers=tuple(dict.fromkeys(_triggers(lines))),
+                    names=tuple(dict.fromkeys(_CODE.findall(f"{title}\n{body}"))),
+                    links=tuple(dict.fromkeys(_links(body, posixpath.dirname(path)))),
+                    lends=lends,
+                    place=f"{path}:{number}",
+                )
+
+
+def entries(guides: Mapping[str, GuideSource], abilities: Container[str]) -> dict[str, Any]:
+    """Return what a charter says of each section; what it names counts where it is one of the *abilities*."""
+    return {
+        name: {
+            "title": guide.title,
+            "text": guide.text,
+            "triggers": list(guide.triggers),
+            "abilities": [each for each in guide.names if each in abilities],
+            "links": list(guide.links),
+            "lends": guide.lends,
+            "place": guide.place,
+        }
+        for name, guide in guides.items()
+    }
+
+
+def _sections(lines: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield the line number of each heading, its text, and the lines below it; code between fences has no headings."""
+    fence, number, title, body = "", 0, "", list[str]()
+    for at, line in enumerate(lines, 1):
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        heading = None if fence or mark else _HEADING.fullmatch(line)
+        if heading:
+            if title:
+                yield number, title, body
+            number, title, body = at, heading[1], []
+        else:
+            body.append(line)
+    if title:
+        yield number, title, body
+
+
+def _anchor(title: str) -> str:
+    """Return the anchor of a heading, as forges make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
+
+
+def _triggers(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        said = _TRIGGERS.fullmatch(line)
+        if said:
+            yield from filter(None, (each.strip().strip('`"*.').strip() for each in said[1].split(",")))
+
+
+def _links(text: str, folder: str) -> Iterator[str]:
+    """Yield the files of the workspace that links name, relative to it; what leads elsewhere is left out."""
+    for target in _LINK.findall(text):
+        path = target.partition("#")[0]
+        if path and not _ELSEWHERE.match(target):
+            place = posixpath.normpath(posixpath.join(folder, path))
+            if place.split("/")[0] not in ("..", "."):
+                yield place
