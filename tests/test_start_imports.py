@@ -9,11 +9,11 @@ import pytest
 NEVER = ("cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", "click", "ssl", "asyncio", "logging")
 """Libraries: SDKs and engines that plugins use, and what only those need who wait, read YAML or type a command."""
 LATER = (
-    "bm25", "routes", "compiling.abilities", "compiling.compiler", "compiling.guards", "compiling.instances", "compiling.narrowing",
-    "compiling.skills", "loops", "policies.expressions", "policies.rulebook", "policies.rules", "policies.syntax",
-    "policies.vocabulary", "programs.exchange", "programs.isolation", "programs.scripts", "workspaces.activation",
-    "workspaces.declarations", "workspaces.migrations", "workspaces.personas", "workspaces.trees",
-    "workspaces.workspace",
+    "bm25", "routes", "compiling.abilities", "compiling.compiler", "compiling.guards", "compiling.instances",
+    "compiling.narrowing", "compiling.skills", "loops", "policies.expressions", "policies.rulebook", "policies.rules",
+    "policies.syntax", "policies.vocabulary", "programs.exchange", "programs.isolation", "programs.scripts",
+    "workspaces.activation", "workspaces.declarations", "workspaces.migrations", "workspaces.personas",
+    "workspaces.trees", "workspaces.workspace",
 )  # fmt: skip
 """Rooms of the kernel: they read and compile a workspace, or serve hooks elsewhere, conditions and event loops."""
 

@@ -19,10 +19,11 @@ B: Final = 0.75
 DIGITS: Final = 6
 """How many digits of a score are kept, so that it is the same on every machine."""
 COMMON: Final = frozenset(
-    (
+    re.findall(
+        r"\w+",
         "a an and are as at be by can do for from how i in is it its me my of on or our please so that the their them "
-        "then there these they this to us was we what when where which who will with you your"
-    ).split()
+        "then there these they this to us was we what when where which who will with you your",
+    )
 )
 """English words that say nothing about a subject; no other language has a list."""
 

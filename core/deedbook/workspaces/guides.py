@@ -8,7 +8,10 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
+
+from deedbook.errors import DeedbookError
 
 from .declarations import GuideSource
 from .trees import Reading, Tree
@@ -34,7 +37,10 @@ class Guides:
 
     def read(self, tree: Tree, folder: str) -> bool:
         """Take the sections of the documents in a folder of *tree*; say whether there is one."""
-        there = [name for name in (ROUTING, ABILITY) if tree.folder.exists(f"{folder}/{name}")]
+        names = set[str]()
+        with suppress(OSError, DeedbookError):  # a folder that cannot be listed is a fault of who named it
+            names = {name for name, _ in tree.folder.kinds(folder)}
+        there = [name for name in (ROUTING, ABILITY) if name in names]
         for name in there:
             self._document(tree, f"{folder}/{name}", lends=name == ABILITY)
         return bool(there)

@@ -1,27 +1,40 @@
 """Calls as the kernel makes them, and hooks bound as it binds them: settings checked first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
 import pytest
 
-from deedbook.contracts import Call, Principal
+from deedbook.contracts import Call, Host, Principal
+from deedbook.files import Folder
+from deedbook.host import ReadingHost
+from deedbook.routes import told
 
 LOCAL = Principal("local", "cli")
 NOW = "2026-01-01T00:00:00.000Z"
 
 
 @pytest.fixture
-def bind() -> Callable[..., Any]:
+def host(tmp_path: Path) -> Iterator[Host]:
+    """Give a host over an empty folder, and the catalogue of a charter that declares nothing."""
+    with Folder.at(tmp_path) as folder:
+        made = ReadingHost(folder, [""], [], {})
+        made.routes = lambda: told({"abilities": {}}, {})
+        yield made
+
+
+@pytest.fixture
+def bind(host: Host) -> Callable[..., Any]:
     """Load a hook by its entry point and construct it with settings that its schema accepts."""
 
     def bound(name: str, **settings: Any) -> Any:
         (point,) = entry_points(group="deedbook.hooks", name=name)
         hook = point.load()
         jsonschema_rs.validate(hook.spec.settings, settings)
-        return hook(settings, None)
+        return hook(settings, host)
 
     return bound
 

@@ -17,6 +17,7 @@ HOOKS = {
     "allow": "pre_tool_use",
     "deny-tools": "pre_tool_use",
     "redact-pii": "user_prompt_submit",
+    "routing": "user_prompt_submit",
     "stop": "stop",
 }
 
@@ -26,7 +27,7 @@ def ours():
     return {point.name: point for point in points if point.module.startswith("deedbook_hook_standard")}
 
 
-def test_distribution_offers_four_hooks():
+def test_distribution_offers_five_hooks():
     assert set(ours()) == set(HOOKS)
 
 
@@ -55,6 +56,9 @@ def test_hook_is_pure_and_reads_no_facts(name):
         ("deny-tools", {"names": []}),
         ("deny-tools", {"names": "rm"}),
         ("deny-tools", {"names": [""]}),
+        ("routing", {"limit": 0}),
+        ("routing", {"limit": 51}),
+        ("routing", {"intent": "yes"}),
         ("stop", {"after": "always"}),
         ("stop", {"after": None}),
     ],
