@@ -34,7 +34,7 @@ EXAMPLES = sorted(ROOT.glob("examples/**/README.md"))
 """Their blocks are run by a test of their own."""
 PLAYED = [DOCS / "changing-policy.md", DOCS / "commands.md", DOCS / "skills.md"]
 """Pages whose console blocks are run from the first to the last, in a copy of the starter."""
-OWN = [DOCS / "hooks.md", DOCS / "secrets-and-principals.md"]
+OWN = [DOCS / "hooks.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md"]
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`."""
 EXITS = {code.exit for code in CODES.values()}
 CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")

@@ -75,6 +75,12 @@ def beginning(principal: Principal, bindings: Bindings) -> Caller:
     return Caller(principal=principal, actor="agent", scope=scope)
 
 
+def exposed(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Return the tools and flows that are there for each client of a charter's *document*, by its principal."""
+    names = (PLAIN, *document.get("clients", {}))
+    return {f"{AGENT}{name}": _exposed(name, document).names or frozenset() for name in names}
+
+
 def _exposed(name: str, document: Mapping[str, Any]) -> Scope:
     known = {PLAIN: {"expose": {}, "place": None}, **document.get("clients", {})}
     if name not in known:

@@ -14,7 +14,7 @@ import attrs
 from . import canonical
 from .approvals.parking import Parking
 from .bindings import Bindings, freeze
-from .callers import LOCAL, Client, declared_client, declared_principal
+from .callers import LOCAL, Client, declared_client, declared_principal, exposed
 from .charter import Charter
 from .contracts import Json, Object, Principal
 from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
@@ -215,7 +215,7 @@ def _made(
 def _routes(charter: Charter) -> Mapping[str, Any]:
     from .routes import told
 
-    return told(charter.document, {})
+    return told(charter.document, exposed(charter.document))
 
 
 def _persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, Any]) -> str:

@@ -17,22 +17,26 @@ if TYPE_CHECKING:
 @click.argument("prompt")
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=5, show_default=True,
               help="At most so many abilities, and so many sections of documents.")  # fmt: skip
+@click.option("--client", metavar="NAME", help="Rank for a client: only what is exposed to it.")
 @profile_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, prompt: str, limit: int, profile: str | None) -> int:
+def command(asked: Asked, prompt: str, limit: int, client: str | None, profile: str | None) -> int:
     """Rank abilities and sections of ROUTING.md and ABILITY.md for PROMPT, each with its reason.
 
     This is what the hook `routing` hints at. A ranking gives nobody the right to use anything.
     """
+    from deedbook.callers import LOCAL, declared_client, exposed
     from deedbook.compiling.compiler import compile_charter
-    from deedbook.kernel import LOCAL, VERSION, read_workspace
+    from deedbook.kernel import VERSION, read_workspace
     from deedbook.plugins import discover
     from deedbook.routes import CharterRoutes, told
 
     catalogue = discover()
-    charter = compile_charter(read_workspace(asked.workspace, profile, catalogue), catalogue, kernel=VERSION)
-    abilities, knowledge = CharterRoutes(told(charter.document, {})).rank(prompt, LOCAL, limit)
+    workspace = read_workspace(asked.workspace, profile, catalogue)
+    document = compile_charter(workspace, catalogue, kernel=VERSION).document
+    who = declared_client(document, client, LOCAL.via, LOCAL.id).principal if client else LOCAL
+    abilities, knowledge = CharterRoutes(told(document, exposed(document))).rank(prompt, who, limit)
     if asked.json:
         rows = {"abilities": [*_rows(abilities)], "knowledge": [*_rows(knowledge)]}
         as_json({"schema_version": "v1", **rows})

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deedbook.callers import LOCAL
 from deedbook.contracts import Failed, Skill
 from deedbook.errors import Err
 from deedbook.files import Folder
 from deedbook.host import ReadingHost
-from deedbook.kernel import LOCAL
 from deedbook.routes import CharterRoutes
 from deedbook.routing import choose
 from deedbook_hook_standard import Routing
@@ -113,7 +113,7 @@ def test_prompt_full_of_an_abilitys_words_gets_a_hint_and_no_right(shop):
 
 
 def test_prompt_cannot_talk_a_policy_over(shop):
-    body = {"kind": "rules", "rules": [{"match": {"abilities": ["greet"]}, "then": "allow"}], "default": "deny"}
+    body = {"kind": "rules", "rules": [{"match": {"abilities": ["greet", "turn"]}, "then": "allow"}], "default": "deny"}
     shop.settings(policies={"only-greet": body})
     session = shop.session()
     assert not isinstance(session.run(STUFFED), Err)
