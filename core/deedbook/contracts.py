@@ -230,7 +230,7 @@ class Route:
 
 @attrs.frozen
 class Ranked:
-    """A route that fits *by* ``id``, ``trigger`` or ``text`` (BM25: *score*); *trigger*: the longest that stands alone."""
+    """A route that fits *by* ``id``, ``trigger`` or ``text``; *trigger* is the longest that stands by itself."""
 
     route: Route
     by: str
