@@ -320,3 +320,82 @@ def queue() -> Book:
     span = book.add("approval.answered", answer(request()), parent=span, actor="user", principal="ada")
     book.add("approval.used", {"approval": "a9" * 16, "session": "ab" * 16}, parent=span, principal="local")
     return book
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+USER: Any = {"actor": "user", "principal": "local"}
+TOOL: Any = {"actor": "tool", "principal": "local"}
+CALLED = f"{'5e' * 16}:{'0' * 15}5"
+
+
+def task(task_id: str, span: str, **more: Any) -> dict[str, Any]:
+    """Return what every event of a task says."""
+    return {"task": task_id, "session": "5e" * 16, "span": span, **more}
+
+
+def bound() -> dict[str, Any]:
+    """Return what a task is bound to."""
+    config = {
+        "entry": HASH, "tags": ["sound"], "policies": ["baseline"], "timeout_ms": 5000,
+        "pre_create": ["preflight"], "pre_call": [], "post_call": [],
+    }  # fmt: skip
+    return {"args": {"text": "hi"}, "charter": HASH, "config": config}
+
+
+def came_to(state: str, **more: Any) -> dict[str, Any]:
+    """Return what a run came to."""
+    where = {"kernel": "0.1.0", "python": "3.11.9", "platform": "linux", "pid": 7, "process": "c0" * 16}
+    return {"run": 1, "state": state, "source": "run", "duration_ms": 3, "environment": where, **more}
+
+
+def tasked() -> Book:
+    """Return a session that makes a task, is refused another, and runs the first."""
+    book, one = Book(), f"t-{'a1' * 16}"
+    root = start(book)
+    who = {"id": "local", "via": "cli", "roles": [], "on_behalf_of": None}
+    made = {"ability": "echo", "kind": "tool", "effects": "none", "principal": who, "profile": "p", "direct": False}
+    book.add("hook.fired", fired("PreAbilityCreate", ability="echo"), parent=root, actor="policy", principal="local")
+    book.add("task.created", task(one, f"{3:016x}", **made, **bound()), parent=root, **USER)
+    denied = {"ability": "echo", "code": "TASK_UNAVAILABLE", "reason": "not now", "args": {}, "task": one}
+    book.add("task.denied", denied, parent=root, actor="policy", principal="local")
+    begun = task(one, f"{5:016x}", run=1, charter=HASH)
+    run = book.add("task.started", begun, parent=root, **USER)
+    call = book.add("tool.call", {"args": {"text": "hi"}, "tool_name": "echo"}, parent=run, **USER)
+    book.add("tool.result", {"result": {"text": "hi"}, "tool_name": "echo"}, parent=call, **TOOL)
+    book.add("task.ended", task(one, f"{8:016x}", **came_to("succeeded", call=CALLED)), parent=run, principal="local")
+    book.add("session.end", {"ok": True, "reason": "done"}, parent=root)
+    return book
+
+
+def chores() -> Book:
+    """Return a workspace ledger in which tasks are made, run, lost, decided, changed, and deleted."""
+    book, one, two = Book(OWN, genesis="workspace"), f"t-{'a1' * 16}", f"t-{'a2' * 16}"
+    root = book.add("ledger.created", {"format": "1.1", "kernel": "0.1.0", "workspace": "."})
+    who = {"id": "local", "via": "cli", "roles": ["dev"], "on_behalf_of": "ada"}
+    made = {"ability": "echo", "kind": "tool", "effects": "write", "principal": who, "profile": "p"}
+    above = book.add(
+        "task.created", task(one, f"{3:016x}", **made, **bound(), direct=False, key="k-1"),
+        parent=root, **USER,
+    )  # fmt: skip
+    begun = task(one, f"{5:016x}", run=1, charter=HASH)
+    run = book.add("task.started", begun, parent=above, **USER)
+    waits = came_to("waiting", code="NEEDS_HUMAN", message="ask", approval="a9" * 16)
+    book.add("task.ended", task(one, f"{8:016x}", **waits), parent=run, principal="local")
+    book.add("task.updated", task(one, f"{9:016x}", **bound()), parent=above, **USER)
+    run = book.add("task.started", {**begun, "run": 2}, parent=above, **USER)
+    ended = {**came_to("succeeded", call=CALLED, result={"text": "hi"}), "run": 2}
+    book.add("task.ended", task(one, f"{8:016x}", **ended), parent=run, principal="local")
+    book.add("task.deleted", task(one, f"{9:016x}"), parent=above, **USER)
+    above = book.add(
+        "task.created",
+        task(two, f"{3:016x}", **made, **bound(), direct=True),
+        parent=root,
+        actor="user",
+        principal="local",
+    )
+    book.add("task.started", task(two, f"{5:016x}", run=1, charter=HASH), parent=above, **USER)
+    said = {"answer": "did_not", "by": "local", "note": "I looked."}
+    book.add("task.decided", task(two, f"{6:016x}", **said), parent=above, **USER)
+    return book

@@ -37,6 +37,7 @@ FLOORS = (
         "flow": "the contract of flows: the run, its roles, the session's typed state",
         "files": "open beneath a root held by descriptor, without following links; atomic replace",
         "lifecycle": "the events that hooks answer, and the one table of what each of them is",
+        "markdown": "Markdown that says what it was given, and in which nothing of that means anything",
         "lint": "what a schema from outside may hold: every keyword known, every budget kept",
         "workspaces.migrations": "what sources of older forms said, and how it is said now",
         "programs.process": "one program in a process of its own: pipes, limits, its supervisor's word",
@@ -116,6 +117,7 @@ FLOORS = (
         "trial": "which plugins end a process, hang or crash, tried in one of their own",
         "workspaces.trees": "the files of `.system` or of a pack: listed, read, checked, every fault collected",
         "approvals.queue": "what waits for a person: the queue of the workspace ledger, a fold",
+        "tasks.book": "all tasks of a workspace: how each stands, and where its events are; a fold",
     }),
     ("entries", {
         "verify": "the independent reader: bytes and structure; knows the format and not the writer",
@@ -126,6 +128,9 @@ FLOORS = (
         "workspaces.activation": "what settings put into force of what is installed: packs, and the loaders of skills",
         "workspaces.guides": "`ROUTING.md` and `ABILITY.md`: where prompts lead, section by section",
         "workspaces.personas": "who can be put to work: roles in Markdown, and agents with a card",
+        "tasks.aftermath": "what became of a run that nobody has ended, told from its session's ledger",
+        "tasks.pages": "a task as a page, `tool_call.md`: rendered from the ledger, never read back",
+        "tasks.views": "a task as it is shown",
         "recovery": "ending a session whose process died: what has no outcome becomes unknown",
         "policies.rulebook": "the policies of the kind `rules`, held against the abilities of their charter",
         "compiling.skills": "what a charter says of each skill: every loader asked, each answer checked",
@@ -152,6 +157,9 @@ FLOORS = (
         "policies.cases": "tests of policies: cases in YAML, judged without I/O, and the rules that they reach",
         "approvals.parking":
             "parking a call for a person: the request, the answer taken over, the mark that it was used",
+        "tasks.clerk": "writes what happens to tasks, where one of all who try is first",
+        "tasks.settlements":
+            "what became of lost runs: asked of the record, of who performed an approved call, of the handler",
         "records": "what the door writes: the entries of one call, from verdicts and outcomes",
         "rejudging.rederive": "judges recorded calls again, under any charter",
         "programs.trials": "tests of hooks: written or recorded events, put to the real hook where it stands",
@@ -170,7 +178,12 @@ FLOORS = (
     ("sessions", {
         "session": "one life of work with one ledger file: prompt, skill, flow, reply, end",
     }),
+    ("tasks", {
+        "tasks.attempts": "one run of a task: through the door, and what it came to",
+        "tasks.preflights": "before a task is made: steps 1 to 3 of the door, and the hooks of PreAbilityCreate",
+    }),
     ("kernel", {
+        "tasks.runner": "the Tool Runner: tasks are made, run, changed, deleted; abilities are run directly",
         "kernel": "a workspace, opened: charter, bindings, state; nothing is global",
     }),
     ("persons", {

@@ -160,7 +160,7 @@ def creating(lab):
         when = Circumstances(session.ledger.now(), session.id, {})
         call = make_call(session.bindings, session.caller, bound, args, json.dumps(args).encode(), when)
         with session:
-            return session._hooks.pre_ability_create(bound, call, session._root)
+            return session.hooks.pre_ability_create(bound, call, session._root)
 
     lab.create = create
     return lab

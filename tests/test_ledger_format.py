@@ -31,7 +31,15 @@ EXACT = {
 def payloads():
     """Return every payload of the honest ledgers, by type."""
     found = {}
-    for make in (ledgers.run, ledgers.call, ledgers.workspace, ledgers.approved, ledgers.queue):
+    for make in (
+        ledgers.run,
+        ledgers.call,
+        ledgers.workspace,
+        ledgers.approved,
+        ledgers.queue,
+        ledgers.tasked,
+        ledgers.chores,
+    ):
         for line in make().lines:
             event = json.loads(line)
             found.setdefault(event["event_type"], []).append(event["payload"])

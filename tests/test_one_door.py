@@ -41,6 +41,7 @@ NO_EFFECT = {
         "submit": "records, and asks hooks",
         "end": "records, and asks hooks",
         "id": "is a name",
+        "cause": "is a span",
     },
     Door: {
         "refuse": "records a refusal",

@@ -272,6 +272,7 @@ class _Freezer:
             observers=self._gates("PostToolUse", facts, entry["hooks"].get("post_call", [])),
             creators=self._gates("PreAbilityCreate", facts, entry["hooks"].get("pre_create", [])),
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
+            reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
             words=words(entry["kind"], name),
             mask=masking(self.host),
         )

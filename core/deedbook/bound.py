@@ -90,6 +90,7 @@ class Bound:
     observers: tuple[BoundGate, ...]
     creators: tuple[BoundGate, ...] = ()
     reads: frozenset[str]
+    reconciles: bool = False
     words: Words
     mask: Callable[[str], str] = str
 

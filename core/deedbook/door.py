@@ -41,7 +41,7 @@ from .errors import (
 from .events import Entry
 from .gates import Asked, BoundGate, Clock, answer, merge, refusal
 from .handlers import Interrupted, Outcome, Ticket, aperform, perform
-from .judge import Circumstances, Verdict, judge, make_call
+from .judge import Circumstances, Verdict, admitted, judge, make_call
 from .ledger import Ledger
 from .reader import read
 from .records import Scribe
@@ -176,7 +176,7 @@ class Door:
 
     def _before(self, caller: Caller, ability: str, args: Json, cause: str, grant: Grant | None = None) -> Opened:
         bound = self.bindings.find(ability)
-        raw = canonical.admit(canonical.without_big_integers(args) if bound and bound.big_integers else args)
+        raw = admitted(bound, args)
         now = self.ledger.now()
         facts = self._facts(bound.reads) if bound and bound.reads else {}
         when = Circumstances(now, self.ledger.session_id, facts, grant.approved if grant else None)
@@ -189,7 +189,7 @@ class Door:
         if verdict.bound is None or verdict.code:
             entries.append(self.scribe.denied(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
-            return Err(fault(verdict.code, verdict.reason))
+            return Err(fault(verdict.code, verdict.reason), {"signals": verdict.signals})
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now))
 
     def _again(self, parked: Parked, cause: str, grant: Grant | None) -> Opened:
@@ -220,6 +220,8 @@ class Door:
         span = self.ledger.span()
         entries.append(self.scribe.intent(bound, verdict, caller, span, cause))
         ticket = Ticket(bound, caller, verdict.args, verdict.raw, span, self.ledger.session_id, inf)
+        if verdict.hooks or verdict.rewrites:
+            ticket.signals = verdict.signals
         try:
             self._announce(span)
             self.ledger.append(entries, ts=now, durable=bound.durable)
@@ -303,7 +305,7 @@ class Door:
         except IntakeError as problem:
             why = fault(problem.error.code, f"{ticket.bound.id} returned what cannot be recorded: {problem}")
             return self._fail(ticket, Outcome("failed", error=why))
-        ticket.outcome = entry.span
+        ticket.outcome, ticket.end = entry.span, "result"
         seen = canonical.decode(raw)
         return self._observe(ticket, seen, raw) if ticket.bound.observers else self._check(ticket, seen)
 
@@ -311,7 +313,7 @@ class Door:
         error = outcome.error or fault("TOOL_ERROR", f"{ticket.bound.id} failed without a reason")
         entry = self.scribe.error(ticket, outcome, error)
         self.ledger.append([entry])
-        ticket.outcome = entry.span
+        ticket.outcome, ticket.end = entry.span, outcome.end
         return Err(error)
 
     def _observe(self, ticket: Ticket, result: Json, raw: bytes) -> Result[Json]:

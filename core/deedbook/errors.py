@@ -11,14 +11,15 @@ An exception means that the kernel cannot do what it was asked to do at all, and
     ├── BindingError           a plugin, hook, policy or ability that cannot be frozen
     ├── LedgerError            the record cannot be written, or is not what it should be
     ├── SignatureError         a key or a signed note that is not what it should be
-    └── ApprovalError          a request that cannot be answered or performed, and what to do
+    ├── ApprovalError          a request that cannot be answered or performed, and what to do
+    └── TaskError              a task that cannot be run, changed or decided, and what to do
 
 Every code stands in `CODES`, with its kind and the exit status of the command line.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
@@ -117,6 +118,18 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "SESSION_BUSY": Code("serving", 1, "the session does something else"),
         "BATCH_INVALID": Code("serving", 2, "actions wait for each other in a circle, or for one that is not there"),
         "REQUEST_REUSED": Code("serving", 1, "an idempotency key came with another request than before"),
+        # tasks: uses of abilities that are made first and run later
+        "TASK_NOT_FOUND": Code("task", 2, "no task has that id"),
+        "TASK_NOT_YOURS": Code("task", 3, "the task belongs to another principal"),
+        "TASK_UNAVAILABLE": Code("task", 3, "a hook refused that the task is made; there is none"),
+        "TASK_CHARTER_CHANGED": Code("task", 1, "another charter is in force than the task is bound to; update it"),
+        "TASK_RUNNING": Code("task", 1, "the task runs now"),
+        "TASK_UNKNOWN": Code("task", 1, "nobody knows whether the task had its effect; a person has to decide"),
+        "TASK_DECIDED": Code("task", 1, "there is nothing to decide about the task"),
+        "TASK_ENDED": Code("task", 1, "the task has succeeded, or was deleted; nothing more is done with it"),
+        "TASK_KEY_INVALID": Code("task", 2, "an idempotency key is not in the form that they have"),
+        "TASK_KEY_REUSED": Code("task", 1, "an idempotency key came with another ability or input than before"),
+        "TASK_INCOMPLETE": Code("task", 1, "the record lacks what the task needs: a secret, or an erased value"),
         # usage and accidents
         "USAGE": Code("usage", 2, "the command was called wrongly"),
         "FAILED": Code("usage", 1, "the system refused something, or there is a fault in Deedbook itself"),
@@ -157,9 +170,14 @@ class Ok(Generic[T]):
 
 @attrs.frozen
 class Err:
-    """A failure of the domain, with what failed."""
+    """A failure of the domain, with what failed.
+
+    *told* is what else the caller of a refused call may know: the ``signals`` of hooks, and the id of the ``approval``
+    that a person has to give.
+    """
 
     error: DomainError
+    told: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
 
 
 Result: TypeAlias = Ok[T] | Err
@@ -208,6 +226,10 @@ class SignatureError(DeedbookError):
 
 class ApprovalError(DeedbookError):
     """A request that cannot be answered or performed."""
+
+
+class TaskError(DeedbookError):
+    """A task that cannot be run, changed or decided."""
 
 
 def raise_all(error: type[DeedbookError], faults: Iterable[DomainError]) -> None:

@@ -73,6 +73,7 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "system.clock_regressed",
             "approval.requested", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn",
             "approval.resumed", "approval.answered", "approval.used",
+            "task.created", "task.updated", "task.denied", "task.started", "task.ended", "task.decided", "task.deleted",
         )
     }
 )  # fmt: skip

@@ -1,14 +1,15 @@
 """Calling a handler: plain or asynchronous, within its limit; whatever it does, there is an outcome."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import attrs
 
 from .bindings import Bound, Caller
+from .canonical import admit, decode
 from .contracts import Failed, Json
-from .errors import DomainError, describe, fault
+from .errors import DomainError, Ok, describe, fault
 from .gates import Clock
 
 T = TypeVar("T")
@@ -22,7 +23,8 @@ class Ticket:
     """An opened call: its intent is recorded under *span*, and an outcome must follow.
 
     *args* is the handler's private copy of the recorded arguments (*raw*: their bytes); *deadline* is on the door's
-    clock, in seconds; *outcome* is the span of what closed it.
+    clock, in seconds; *outcome* is the span of what closed it, and *end* how it ended (`Outcome`). *signals* is what
+    hooks said of the call.
     """
 
     bound: Bound
@@ -34,6 +36,8 @@ class Ticket:
     deadline: float
     cancelled: bool = False
     outcome: str | None = None
+    end: str | None = None
+    signals: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property
     def idempotency_key(self) -> str:
@@ -128,3 +132,21 @@ def _own_failure(problem: Failed, mask: Callable[[str], str]) -> DomainError:
     code, retryable = getattr(problem, "code", None), getattr(problem, "retryable", False)
     message = describe(problem, mask).removeprefix(f"{type(problem).__name__}: ")
     return fault(code if type(code) is str and code else "TOOL_ERROR", message, retryable=retryable is True)
+
+
+def reconcile(bound: Bound, args: Any, idempotency_key: str) -> Ok[Json] | None:
+    """Ask the handler of *bound* for the result of a call whose outcome was lost; ``None`` if it cannot tell.
+
+    What it says has to be what its results have to be; whatever else it does says nothing.
+    """
+    ask = getattr(bound.handler, "reconcile", None)
+    if not bound.reconciles or ask is None:
+        return None
+    try:
+        found = ask(args, idempotency_key)
+        told = None if found is None else decode(admit(found))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a handler that cannot tell, for whatever reason
+        return None
+    return Ok(told) if told is not None and bound.gives.valid(told) else None

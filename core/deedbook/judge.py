@@ -86,15 +86,10 @@ def judge(
 
     *clock* counts seconds, for late answers. Raises `KeyError` where *when* lacks a fact that a gate reads.
     """
-    bound = bindings.find(ability)
-    if bound is None:
-        known = suggest(ability, bindings.abilities)
-        return Verdict(None, args, raw).deny("TOOL_NOT_FOUND", f"no ability {ability!r} is declared{known}")
-    verdict = Verdict(bound, args, raw)
-    if not caller.scope.allows(bound) or caller.depth > MAX_NESTING:
-        return _outside(verdict, bound, caller)
-    if type(args) is not dict or not bound.takes.valid(args):
-        return _violated(verdict, bound, "arguments")
+    verdict = admissible(bindings, caller, ability, args, raw)
+    bound = verdict.bound
+    if bound is None or verdict.code:
+        return verdict
     if bound.rewriters:
         yield from _rewrite(verdict, bound, bindings, caller, when, clock)
         if verdict.code:
@@ -108,6 +103,25 @@ def judge(
                     decision = answer(gate, clock, seen) if gate.pure else heard(gate, (yield gate, seen))
                     asked.append((gate, decision))
     _conclude(verdict, bound, bindings, caller, when)
+    return verdict
+
+
+def admitted(bound: Bound | None, args: Json) -> bytes:
+    """Return the canonical bytes of arguments for *bound*; raises `IntakeError` for what cannot be recorded."""
+    return canonical.admit(canonical.without_big_integers(args) if bound and bound.big_integers else args)
+
+
+def admissible(bindings: Bindings, caller: Caller, ability: str, args: Any, raw: bytes) -> Verdict:
+    """Take steps 1 to 3: find the ability, look at the scope of *caller*, validate *args*. No gate is asked."""
+    bound = bindings.find(ability)
+    if bound is None:
+        known = suggest(ability, bindings.abilities)
+        return Verdict(None, args, raw).deny("TOOL_NOT_FOUND", f"no ability {ability!r} is declared{known}")
+    verdict = Verdict(bound, args, raw)
+    if not caller.scope.allows(bound) or caller.depth > MAX_NESTING:
+        return _outside(verdict, bound, caller)
+    if type(args) is not dict or not bound.takes.valid(args):
+        return _violated(verdict, bound, "arguments")
     return verdict
 
 

@@ -82,6 +82,11 @@ class Follower:
             self._end, self._head = self._end + len(raw), line.envelope_hash
             yield line
 
+    @property
+    def end(self) -> int:
+        """Where the line ends that was yielded last, in bytes of the file."""
+        return self._end
+
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
@@ -129,6 +134,17 @@ def sessions(state: Folder) -> list[Listed]:
         return []
     names = [name for name, folder, _ in found if folder and SESSION_ID.fullmatch(name)]
     return sorted((_listed(state, name) for name in names), key=lambda listed: (listed.started, listed.id))
+
+
+def is_open(state: Folder, session: str) -> bool:
+    """Say whether somebody writes *session* of a state folder now; nobody writes one that is not there."""
+    if not SESSION_ID.fullmatch(session):
+        return False
+    try:
+        with state.open(f"sessions/{session}/{NAME}") as file:
+            return _unended(file.fileno()) == "open"
+    except FileNotFoundError:
+        return False
 
 
 def is_empty(folder: Folder) -> bool:

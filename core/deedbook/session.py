@@ -101,7 +101,7 @@ class Session:
         self._show = show
         self._closed = closed
         self._facts = Facts(ledger, bindings.reads)
-        self._hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
+        self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run}
         self.door = Door(
             bindings, ledger,
@@ -116,6 +116,11 @@ class Session:
     def id(self) -> str:
         """The session's id."""
         return self.ledger.session_id
+
+    @property
+    def cause(self) -> str:
+        """The span that hangs above what is done next: the last message that was submitted, else the beginning."""
+        return self._cause
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
@@ -138,7 +143,7 @@ class Session:
         self._root = self._cause = self._write("session.start", "runtime", payload, None, principal=None)
         if resumes is not None:
             self._resumed = self._write("approval.resumed", "runtime", resumes, self._root)
-        fired = self._hooks.session_start(who, self._root)
+        fired = self.hooks.session_start(who, self._root)
         if fired.refusal is None:
             return Ok(None)
         self.end(ok=False, reason=f"SessionStart: {fired.refusal}")
@@ -164,7 +169,7 @@ class Session:
             close_lost(self.ledger, read(Path(self.ledger.place)))
         if self._context is not None and self._context.state in LIVE:
             self._context.halt(reason)
-        self._hooks.session_stop(self.principal, self._root, ok=ok)
+        self.hooks.session_stop(self.principal, self._root, ok=ok)
         self._write("session.end", "runtime", {"ok": ok, "reason": reason}, self._root, principal=None, durable=True)
 
     def __enter__(self) -> Self:
@@ -226,7 +231,7 @@ class Session:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         try:
             canonical.admit(prompt)
-            fired = self._hooks.user_prompt_submit(prompt, self.principal, self._root)
+            fired = self.hooks.user_prompt_submit(prompt, self.principal, self._root)
             return Err(fault("PROMPT_DENIED", fired.refusal)) if fired.refusal is not None else go(fired)
         except DeedbookError as problem:
             return Err(problem.error)
@@ -256,7 +261,7 @@ class Session:
     def _with_skill(self, caller: Caller, choices: list[Choice], flow: str, prompt: str, message: str) -> Result[Reply]:
         skill = choices[0].skill
         invoked = self._write("skill.invoke", "runtime", self._invocation(skill, choices), message)
-        fired = self._hooks.skill_start(skill.name, prompt, self.principal, invoked)
+        fired = self.hooks.skill_start(skill.name, prompt, self.principal, invoked)
         if fired.refusal is not None:
             self._complete(skill, invoked, ok=False, reason=fired.refusal)
             return Err(fault("SKILL_DENIED", fired.refusal))
@@ -281,12 +286,12 @@ class Session:
     def _reply(self, ended: Result[Any], message: str, caller: Caller) -> Result[Reply]:
         """Write the agent's reply, and ask the hooks whether the loop may go on."""
         if isinstance(ended, Err):
-            self._hooks.stop(self.principal, message, ok=False)
+            self.hooks.stop(self.principal, message, ok=False)
             return ended
         result = ended.value if isinstance(ended.value, Mapping) else {"reply": ended.value}
         reply = Reply(_text(result.get("reply", "")), str(result.get("state", "COMPLETED")), result, caller.signals)
         self._write("agent.reply", "agent", {"reply": reply.text, "tool_calls": []}, message)
-        self._hooks.stop(self.principal, message, ok=reply.state == "COMPLETED")
+        self.hooks.stop(self.principal, message, ok=reply.state == "COMPLETED")
         return Ok(reply)
 
     def _invocation(self, skill: Skill, choices: list[Choice]) -> dict[str, Any]:
@@ -309,7 +314,7 @@ class Session:
 
     def _flow_run(self, ticket: Ticket) -> FlowRun:
         before = self._context.context if self._context else None
-        run = FlowRun(self.door, ticket, self._show, self._schemas, before, self._hooks)
+        run = FlowRun(self.door, ticket, self._show, self._schemas, before, self.hooks)
         self._context = run.context
         return run
 

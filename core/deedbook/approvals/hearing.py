@@ -111,7 +111,7 @@ class Hearing:
         verdict = parked.verdict.deny(error.code, error.message, parked.verdict.by)
         denied = self._scribe.denied(verdict, parked.caller, parked.bound.id, parked.cause)
         self._ledger.append([*(entries or ()), denied])
-        return Err(error)
+        return Err(error, {"signals": verdict.signals, "approval": parked.request["approval"]})
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 

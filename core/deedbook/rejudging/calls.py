@@ -110,6 +110,7 @@ class _Reading:
             "approval.resumed": self._resumed,
             "approval.requested": self._requested,
             "approval.granted": self._granted,
+            "task.started": self._task,
             "hook.fired": self._hooks,
             "policy.check": self._policies,
             **dict.fromkeys(_INTENTS, self._intent),
@@ -189,6 +190,11 @@ class _Reading:
         who = _header(line, end)
         self.standings.follow(who[2], self.standings.at(who[3]))
         self.requests.grant(who[3], who[2])
+
+    def _task(self, line: bytes, _comma: int, end: int) -> None:
+        """Let who runs a task stand where they stood: its call hangs under the run."""
+        who = _header(line, end)
+        self.standings.follow(who[2], self.standings.at(who[3]))
 
     # --- minutes ------------------------------------------------------------------------------------------------------
 
