@@ -138,6 +138,16 @@ def test_old_guardrail_in_a_section_is_found_and_one_in_a_schema_is_not(place):
     assert (code, where) == ("SOURCE_INVALID", ".system/deedbook.yaml:2:63")
 
 
+def test_no_words_are_missed_where_ability_md_has_some(place):
+    place.system("deedbook.yaml", HEAD)
+    for name in ("silent", "quiet"):
+        ability(place, name, summary=f"Say {name} things.", intents="")
+    place.system("ABILITY.md", "# Speaking\n\nTriggers: speak\n\nUse `silent`.\n")
+    place.system("ROUTING.md", "# Speaking\n\nTriggers: speak\n\nUse `quiet`.\n")
+    told = [each["message"] for each in lint(place, status=0)["findings"] if "intents" in each["message"]]
+    assert told == ["quiet: routing_hints.intents is empty: no words of a prompt speak for it"]
+
+
 def test_notes_leave_the_status_at_0(place):
     place.system("deedbook.yaml", HEAD)
     ability(place, "silent", summary="Silent.", intents="")

@@ -16,8 +16,8 @@ K1: Final = 1.2
 """How soon a further occurrence of a word counts less."""
 B: Final = 0.75
 """How much longer documents have to say a word more often."""
-DIGITS: Final = 6
-"""How many digits of a score are kept, so that it is the same on every machine."""
+UNIT: Final = 1_000_000
+"""Scores are whole numbers of millionths: their sum is the same in every order, on every machine."""
 COMMON: Final = frozenset(
     re.findall(
         r"\w+",
@@ -45,14 +45,14 @@ class Index:
             for word, times in Counter(document).items():
                 if word not in COMMON:
                     found[word].append((number, times))
-        self._postings: Mapping[str, tuple[array[int], array[float]]] = {
+        self._rarity = {word: log(1 + (len(documents) - n + 0.5) / (n + 0.5)) for word, n in _counts(found)}
+        self._postings: Mapping[str, tuple[array[int], array[int]]] = {
             word: (
                 array("L", [number for number, _ in hits]),
-                array("d", [_weight(times, len(documents[number]) / average) for number, times in hits]),
+                array("L", [self._worth(word, times, len(documents[number]) / average) for number, times in hits]),
             )
             for word, hits in found.items()
         }
-        self._rarity = {word: log(1 + (len(documents) - n + 0.5) / (n + 0.5)) for word, n in _counts(found)}
 
     def rarity(self, word: str) -> float:
         """Return how much a word tells: 0 for one that no document has."""
@@ -62,20 +62,19 @@ class Index:
         """Return those words of *text* that some document has, each once: the telling ones first, then by letters."""
         return sorted(self._postings.keys() & set(text), key=lambda word: (-self._rarity[word], word))
 
-    def scores(self, known: Iterable[str]) -> dict[int, float]:
-        """Return the score of each document that has any of these words, by its number."""
-        total: dict[int, float] = defaultdict(float)
+    def scores(self, known: Iterable[str]) -> dict[int, int]:
+        """Return the score of each document that has any of these words, in millionths, by its number."""
+        total: dict[int, int] = defaultdict(int)
         for word in known:
-            rarity = self._rarity[word]
-            for number, weight in zip(*self._postings[word], strict=True):
-                total[number] += rarity * weight
+            for number, worth in zip(*self._postings[word], strict=True):
+                total[number] += worth
         return total
+
+    def _worth(self, word: str, times: int, length: float) -> int:
+        """Return what *times* occurrences of a word are worth in a document of *length* times the average."""
+        weight = times * (K1 + 1) / (times + K1 * (1 - B + B * length))
+        return round(self._rarity[word] * weight * UNIT)
 
 
 def _counts(found: Mapping[str, Sequence[object]]) -> Iterable[tuple[str, int]]:
     return ((word, len(hits)) for word, hits in found.items())
-
-
-def _weight(times: int, length: float) -> float:
-    """Return what *times* occurrences of a word weigh in a document of *length* times the average."""
-    return times * (K1 + 1) / (times + K1 * (1 - B + B * length))

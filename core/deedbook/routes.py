@@ -6,12 +6,12 @@ asked about every call, whoever suggested it.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from typing import Any, Final
 
 import attrs
 
-from .bm25 import DIGITS, Index, words
+from .bm25 import UNIT, Index, words
 from .contracts import Principal, Ranked, Route
 from .routing import Fit, fit, plain, stands
 
@@ -67,7 +67,7 @@ class CharterRoutes:
 
 
 class _Ranking:
-    """Routes of one sort, ready to be ranked."""
+    """Routes of one sort, in the order of their ids, ready to be ranked."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = routes
@@ -78,12 +78,16 @@ class _Ranking:
                 self._phrases[key].append(number)
 
     def best(self, text: str, limit: int, within: frozenset[str] | None) -> list[Ranked]:
-        known = self._index.known(words(text))
+        said = words(text)
+        known = self._index.known(said)
         scores = self._index.scores(known)
-        fits = {number: made for number in self._candidates(words(text)) if (made := self._fit(text, number))}
-        numbers = (n for n in fits.keys() | scores.keys() if within is None or self._routes[n].id in within)
-        best = nsmallest(limit, ((*_place(fits.get(n), scores.get(n, 0.0)), self._routes[n].id, n) for n in numbers))
-        return [self._ranked(text, n, fits.get(n), scores.get(n, 0.0), known) for *_, n in best]
+        fits = {number: made for number in self._candidates(said) if (made := self._fit(text, number))}
+        if within is not None:
+            fits = {number: made for number, made in fits.items() if self._routes[number].id in within}
+            scores = {number: score for number, score in scores.items() if self._routes[number].id in within}
+        numbers = {*fits, *_highest(scores, limit)}
+        best = nsmallest(limit, ((*_place(fits.get(n), scores.get(n, 0)), n) for n in numbers))
+        return [self._ranked(text, n, fits.get(n), scores.get(n, 0) / UNIT, known) for *_, n in best]
 
     def _key(self, phrase: str) -> str:
         """Return the word of a phrase that tells most: only where it stands can the phrase."""
@@ -101,16 +105,23 @@ class _Ranking:
         if made is None:
             own = set(_told(route))
             shared = ", ".join(f'"{word}"' for word in [word for word in known if word in own][:_TOLD])
-            return Ranked(route, "text", 0, round(score, DIGITS), f"{_SAYS} shares {shared} with it")
+            return Ranked(route, "text", 0, score, f"{_SAYS} shares {shared} with it")
         apart = [each for each in made.triggers if stands(text, plain(each), joined="-")]
         phrase = min(apart, key=lambda each: (-len(each.split()), each), default="")
         by = "id" if made.named else "trigger"
-        return Ranked(route, by, made.words, round(score, DIGITS), made.reason, phrase)
+        return Ranked(route, by, made.words, score, made.reason, phrase)
 
 
-def _place(made: Fit | None, score: float) -> tuple[int, int, float]:
+def _highest(scores: Mapping[int, int], limit: int) -> set[int]:
+    """Return the first *limit*, as far as text goes; of equal ones those that come first."""
+    least = min(nlargest(limit, scores.values()), default=0)
+    over = {number for number, score in scores.items() if score > least}
+    return over | {*nsmallest(limit - len(over), (number for number, score in scores.items() if score == least))}
+
+
+def _place(made: Fit | None, score: int) -> tuple[int, int, int]:
     """Return where a route stands: named first, then the more trigger words, then the better text."""
-    return (2 if made is None else int(not made.named), -made.words if made else 0, -round(score, DIGITS))
+    return (2 if made is None else int(not made.named), -made.words if made else 0, -score)
 
 
 def _told(route: Route) -> Iterator[str]:

@@ -4,7 +4,7 @@ An error keeps the workspace from starting. A note does not: something that nobo
 will find.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -123,8 +123,10 @@ def _file(place: str | None) -> str | None:
 
 def _notes(sources: list[AbilitySource], charter: Charter | None, workspace: Workspace | None) -> Iterator[Finding]:
     summaries: dict[str, str] = {}
+    guides = workspace.guides.values() if workspace else ()
+    led = {name for guide in guides if guide.lends and guide.triggers for name in guide.names}
     for source in sources:
-        for pointer, message in _wanting(source, summaries):
+        for pointer, message in _wanting(source, summaries, led):
             yield Finding("note", None, source.origin.place(pointer, key=True), f"{source.id}: {message}")
     if charter is None or workspace is None:
         return
@@ -143,9 +145,9 @@ def _notes(sources: list[AbilitySource], charter: Charter | None, workspace: Wor
         yield Finding("note", None, each.place, f"rule {each.index + 1} of policy {each.policy} {each.why}")
 
 
-def _wanting(source: AbilitySource, summaries: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield what people and models would miss in what an ability says of itself."""
-    if not source.intents:
+def _wanting(source: AbilitySource, summaries: dict[str, str], led: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield what people and models would miss in what an ability says of itself; to those *led* a document leads."""
+    if not source.intents and source.id not in led:
         yield "/routing_hints/intents", "routing_hints.intents is empty: no words of a prompt speak for it"
     plain = source.summary.strip().rstrip(".").casefold()
     if len(plain) < _SHORTEST or plain == source.id.casefold():

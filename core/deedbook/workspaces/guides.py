@@ -11,6 +11,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+import attrs
+
 from deedbook.errors import DeedbookError
 
 from .declarations import GuideSource
@@ -55,22 +57,32 @@ class Guides:
             self._reading.refuse("SOURCE_INVALID", why, f"{path}:1")
             return
         taken: Counter[str] = Counter()
-        for number, title, lines in _sections(text.splitlines()):
-            name = _anchor(title)
+        for section in _sections(text.splitlines()):
+            name = _anchor(section.title)
             taken[name] += 1
             identity = f"{path}#{name}" if taken[name] == 1 else f"{path}#{name}-{taken[name] - 1}"
-            body = "\n".join(lines).strip()
+            body, prose = "\n".join(section.lines).strip(), "\n".join(section.prose)
             if body:
                 self.found[identity] = GuideSource(
                     id=identity,
-                    title=_EMPHASIS.sub("", title),
+                    title=_EMPHASIS.sub("", section.title),
                     text=body,
-                    triggers=tuple(dict.fromkeys(_triggers(lines))),
-                    names=tuple(dict.fromkeys(_CODE.findall(f"{title}\n{body}"))),
-                    links=tuple(dict.fromkeys(_links(body, posixpath.dirname(path)))),
+                    triggers=tuple(dict.fromkeys(_triggers(section.prose))),
+                    names=tuple(dict.fromkeys(_CODE.findall(f"{section.title}\n{prose}"))),
+                    links=tuple(dict.fromkeys(_links(prose, posixpath.dirname(path)))),
                     lends=lends,
-                    place=f"{path}:{number}",
+                    place=f"{path}:{section.number}",
                 )
+
+
+@attrs.define
+class _Section:
+    """A heading, the line *number* it stands at, the *lines* below it, and those of them that are no fenced code."""
+
+    number: int
+    title: str
+    lines: list[str] = attrs.field(factory=list)
+    prose: list[str] = attrs.field(factory=list)
 
 
 def entries(guides: Mapping[str, GuideSource], abilities: Container[str]) -> dict[str, Any]:
@@ -89,22 +101,22 @@ def entries(guides: Mapping[str, GuideSource], abilities: Container[str]) -> dic
     }
 
 
-def _sections(lines: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield the line number of each heading, its text, and the lines below it; code between fences has no headings."""
-    fence, number, title, body = "", 0, "", list[str]()
-    for at, line in enumerate(lines, 1):
-        mark = _FENCE.match(line)
+def _sections(lines: Iterable[str]) -> Iterator[_Section]:
+    fence, section = "", _Section(0, "")
+    for number, line in enumerate(lines, 1):
+        mark, heading = _FENCE.match(line), _HEADING.fullmatch(line)
+        if heading and not fence:
+            if section.title:
+                yield section
+            section = _Section(number, heading[1])
+            continue
+        section.lines.append(line)
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
-        heading = None if fence or mark else _HEADING.fullmatch(line)
-        if heading:
-            if title:
-                yield number, title, body
-            number, title, body = at, heading[1], []
-        else:
-            body.append(line)
-    if title:
-        yield number, title, body
+        elif not fence:
+            section.prose.append(line)
+    if section.title:
+        yield section
 
 
 def _anchor(title: str) -> str:

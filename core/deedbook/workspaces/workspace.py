@@ -271,10 +271,10 @@ class _Loader:
     def _guides(self, roots: tuple[str, ...]) -> Mapping[str, GuideSource]:
         guides = Guides(self.reading)
         guides.read(self.own, SYSTEM)
-        for root in roots:
+        for index, root in enumerate(roots):
             if not guides.read(self.own, root) and self._settings:
                 why = f'there is neither {ROUTING} nor {ABILITY} in "{root}"'
-                self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", "routing")))
+                self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", "routing", index)))
         return guides.found
 
     def _skills(self, folders: tuple[str, ...], *, whole: bool) -> None:
