@@ -16,6 +16,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 HASH = "0123456789abcdef" * 4
 SEED = bytes(range(32))
 OWN = "ws-" + "0d" * 16
+RECOVERED = {
+    "closed": [{"session_id": "c1" * 16, "unknown": 2}],
+    "removed": ["c2" * 16],
+    "refused": [{"session_id": "c3" * 16, "code": "LEDGER_UNSOUND", "reason": "it was cut"}],
+    "died": ["b9" * 16],
+}
+"""What an honest recovery found."""
 ENDING = re.compile(rb'"payload_hash":"([0-9a-f]{64})","prev_envelope_hash":"([0-9a-f]{64})"$')
 
 
@@ -240,7 +247,21 @@ def workspace() -> Book:
         "ledger.charter", {"digest": HASH, "previous": None, "looser": [], "tighter": ["echo: a policy"]}, parent=root
     )
     book.add("ledger.session", {"session_id": "5e" * 16, "events": 3, "head": HASH, "state": "ended"}, parent=root)
+    process(book, root, "b0" * 16, "warm")
+    process(book, root, "b1" * 16, "recover", **RECOVERED)
     return book
+
+
+def process(book: Book, root: str, name: str, kind: str, **more: Any) -> None:
+    """Write one process: its boot, a run with a session, and its shutdown."""
+    told = {"process_id": name, "kind": kind, "pid": 4711, "kernel": "0.1.0", "charter": HASH, **more}
+    boot = book.add("system.boot", told, parent=root)
+    session = {"session_id": f"5{name[1:]}", "trace_id": f"7{name[1:]}"}
+    run = book.add("system.run", {"process_id": name, "run_id": f"4{name[1:]}", **session}, parent=boot)
+    head = {"session_id": session["session_id"], "events": 3, "head": HASH}
+    book.add("ledger.session", {**head, "state": "open"}, parent=run)
+    book.add("ledger.session", {**head, "events": 4, "state": "ended"}, parent=run)
+    book.add("system.shutdown", {"process_id": name, "reason": "closed"}, parent=boot)
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------

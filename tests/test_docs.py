@@ -32,8 +32,10 @@ DOCS = ROOT / "docs"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
 EXAMPLES = sorted(ROOT.glob("examples/**/README.md"))
 """Their blocks are run by a test of their own."""
-PLAYED = [DOCS / "changing-policy.md", DOCS / "commands.md", DOCS / "skills.md"]
-"""Pages whose console blocks are run from the first to the last, in a copy of the starter."""
+PLAYED = [DOCS / "changing-policy.md", DOCS / "commands.md", DOCS / "skills.md", DOCS / "system-process.md"]
+"""Pages whose console blocks are run from the first to the last, in a copy of the starter.
+
+Python that begins with the name of a file is that file."""
 OWN = [DOCS / "hooks.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md"]
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`."""
 EXITS = {code.exit for code in CODES.values()}
@@ -396,7 +398,10 @@ def test_readme_first_hour_works_in_an_empty_folder(tmp_path):
 def test_page_shows_what_its_commands_print(workspace, page):
     shell = Shell(workspace)
     for block in blocks(page):
-        if block.language == "console":
+        name = re.fullmatch(r"# ([a-z]+\.py)", block.first)
+        if block.language == "python" and name:
+            (workspace / name[1]).write_text(block.text, encoding="utf-8")
+        elif block.language == "console":
             shell.check(block)
 
 

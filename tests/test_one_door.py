@@ -34,6 +34,7 @@ NO_EFFECT = {
         "principal": "reads the charter",
         "client": "reads the charter",
         "parking": "is where calls wait for a person",
+        "recover": "ends what dead processes left, and records it",
         "close": "lets go of the workspace",
     },
     Session: {

@@ -161,9 +161,11 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
     }
     assert appending == {
         "approvals.answering",
+        "closing",
         "door",
         "approvals.hearing",
         "hooks",
+        "identity",
         "kernel",
         "recovery",
         "runs",

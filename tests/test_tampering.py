@@ -276,7 +276,7 @@ def test_second_end_is_found(tmp_path):
 def test_session_end_in_a_workspace_ledger_is_found(tmp_path):
     book = ledgers.workspace()
     book.add("session.end", {"ok": True, "reason": ""}, parent=f"{1:016x}")
-    assert (4, "end") in checks(verify(book.write(tmp_path)))
+    assert (len(book.lines), "end") in checks(verify(book.write(tmp_path)))
 
 
 def test_later_lines_are_still_checked_behind_a_damaged_one(tmp_path):

@@ -70,7 +70,7 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "context.verifying", "context.completed", "context.failed", "context.halted", "context.needs_human",
             "context.noted",
             "ledger.created", "ledger.charter", "ledger.session", "ledger.recovered",
-            "system.clock_regressed",
+            "system.clock_regressed", "system.boot", "system.run", "system.shutdown",
             "approval.requested", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn",
             "approval.resumed", "approval.answered", "approval.used",
             "task.created", "task.updated", "task.denied", "task.started", "task.ended", "task.decided", "task.deleted",

@@ -104,16 +104,17 @@ class Folder:
             place = self._place(path)
             return [_digest(folder, name, place) for name in names]
 
-    def append(self, path: str, *, create: bool) -> int:
+    def append(self, path: str, *, create: bool, sync: bool = True) -> int:
         """Return a descriptor that reads, and writes only at the end; the caller closes it.
 
-        With *create* the file must not exist yet (`FileExistsError`); it is made 0600 and its folder is synced.
+        With *create* the file must not exist yet (`FileExistsError`); it is made 0600 and, with *sync*, its folder is
+        synced.
         """
         flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT | os.O_EXCL if create else 0)
         with self._explained(path), self._above(path) as (folder, name):
             fd = _open_file(folder, name, flags, self._place(path))
             try:
-                if create:
+                if create and sync:
                     os.fsync(folder)
             except BaseException:
                 os.close(fd)
@@ -163,11 +164,12 @@ class Folder:
         with self._explained(path), self._held(_parts(path), create=_PRIVATE):
             pass
 
-    def remove(self, path: str) -> None:
-        """Remove a file, or a link itself, and sync its folder."""
+    def remove(self, path: str, *, sync: bool = True) -> None:
+        """Remove a file, or a link itself, and, with *sync*, sync its folder."""
         with self._explained(path), self._above(path) as (folder, name):
             os.unlink(name, dir_fd=folder)
-            os.fsync(folder)
+            if sync:
+                os.fsync(folder)
 
     @contextmanager
     def held(self, path: str = "") -> Iterator[int]:

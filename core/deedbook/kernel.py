@@ -18,16 +18,16 @@ from .callers import LOCAL, Client, declared_client, declared_principal, exposed
 from .charter import Charter
 from .contracts import Json, Object, Principal
 from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
-from .events import SESSION_ID, Entry, label, new_id
+from .events import Entry, label, new_id
 from .files import Folder
 from .host import ReadingHost, WorkspaceHost
+from .identity import CLOSED, Identity
 from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
+from .lifelines import beginning
 from .locks import Opened, enforce, kept_charter, open_charter
 from .plugins import Catalogue, discover
 from .programs.workers import Workers
-from .reader import is_empty, read
-from .recovery import close_interrupted, discard, refuse_cut
 from .schema import Schemas, data_folder, suggest
 from .sealed import Sealer
 from .session import Session
@@ -37,6 +37,7 @@ from .workspaces.site import Site, told_state
 from .workspaces.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
+    from .closing import Recovered
     from .workspaces.declarations import Workspace
 
 VERSION: Final = "0.1.0"
@@ -53,11 +54,12 @@ class Kernel:
     state: Folder
     ledger: WorkspaceLedger
     sealer: Sealer
+    identity: Identity
     host: WorkspaceHost
     workers: Workers
     held: ExitStack
 
-    def session(
+    def session(  # noqa: PLR0913 - all but the purpose by name
         self,
         purpose: str = "open",
         *,
@@ -65,35 +67,31 @@ class Kernel:
         show: Callable[[Json], None] | None = None,
         wait: float = 0.0,
         resumes: Object | None = None,
+        run: str | None = None,
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
     ) -> Result[Session]:
         """Begin a session of a person or a client with a ledger of its own; an `Err` if a hook refuses it.
 
         *show* is called with what handlers want their caller to see meanwhile. A call that a person has to decide waits
-        for the answer for *wait* seconds; *resumes* is for one that another session parked. *clock* gives the time that
+        for the answer for *wait* seconds; *resumes* is for one that another session parked. *run* is the id of the
+        command or the connection that it is part of, the kernel's own where none is given. *clock* gives the time that
         is recorded, in seconds since the epoch, and *fdatasync* makes it durable. Raises `LedgerError`.
         """
         who = principal.principal if isinstance(principal, Client) else principal
         label("session.start", "user", who.id)  # a name that no header can hold begins nothing
-        identity = new_id()
-        durability = self.bindings.charter.document["durability"]
-        folder = self.state.sub(f"sessions/{identity}", create=True)
+        run = self.identity.run(run)
         with ExitStack() as undo:
-            undo.callback(folder.close)
-            ledger = Ledger.create(
-                folder, identity, new_id(), durability=durability, sealer=self.sealer, clock=clock, fdatasync=fdatasync
-            )
+            ledger = self._new_ledger(clock=clock, fdatasync=fdatasync)
             undo.callback(ledger.close)
-            _refuse_removed(folder)
             session = Session(
                 self.bindings, ledger, who, self.schemas,
-                show=show or _unseen, closed=self._head, parking=self.parking(wait),
+                show=show or _unseen, closed=partial(self._head, run=run), parking=self.parking(wait),
             )  # fmt: skip
             begun = session.start(purpose, resumes=resumes)
             if isinstance(begun, Err):
                 return begun
-            self._head(session)
+            self._head(session, run)
             undo.pop_all()
         return Ok(session)
 
@@ -112,9 +110,26 @@ class Kernel:
         """
         return declared_client(self.bindings.charter.document, name, via, on_behalf_of)
 
-    def close(self) -> None:
-        """Let go of the workspace; end its sessions first, since each writes its head into the workspace ledger."""
-        self.held.close()
+    def recover(self) -> "Recovered":
+        """End what dead processes left open, and write ``system.boot``, which says what that was; return it, too.
+
+        For a process that lives long, before its first session. Raises `LedgerError`.
+        """
+        from .closing import recover
+
+        found = recover(self.state, self.ledger, self.sealer)
+        self.identity.boot(found.as_json() if found else None)
+        return found
+
+    def close(self, reason: str = CLOSED) -> None:
+        """Let go of the workspace; end its sessions first, since each writes its head into the workspace ledger.
+
+        A kernel that began sessions writes ``system.shutdown`` with *reason*.
+        """
+        try:
+            self.identity.shut_down(reason)
+        finally:
+            self.held.close()
 
     def __enter__(self) -> Self:
         return self
@@ -122,10 +137,21 @@ class Kernel:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
     ) -> None:
-        self.close()
+        self.close("interrupted" if kind and issubclass(kind, KeyboardInterrupt) else kind.__name__ if kind else CLOSED)
 
-    def _head(self, session: Session) -> None:
-        write_head(self.ledger, session.ledger, "ended" if session.ended else "open")
+    def _new_ledger(self, **how: Any) -> Ledger:
+        """Begin the ledger of a new session; nobody takes its folder for one that is left behind meanwhile."""
+        identity, durability = new_id(), self.bindings.charter.document["durability"]
+        with beginning(self.state), ExitStack() as undo:
+            folder = undo.enter_context(self.state.sub(f"sessions/{identity}", create=True))
+            ledger = Ledger.create(folder, identity, new_id(), durability=durability, sealer=self.sealer, **how)
+            undo.callback(ledger.close)
+            _refuse_removed(folder)
+            undo.pop_all()
+        return ledger
+
+    def _head(self, session: Session, run: str) -> None:
+        self.identity.head(session.ledger, "ended" if session.ended else "open", run)
 
 
 def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue: Catalogue | None = None) -> Kernel:
@@ -201,6 +227,8 @@ def _made(
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
     opened = choose(Store(state), root, lambda opened: _record(ledger, opened))
+    charter = opened.charter.digest
+    identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
     workers = held.enter_context(Workers(private=any(secrets.values())))
@@ -209,7 +237,7 @@ def _made(
     host.routes = partial(_routes, opened.charter)
     persona = partial(_persona, root, catalogue)
     bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily)
-    return Kernel(site, opened, bindings, schemas, state, ledger, sealer, host, workers, held)
+    return Kernel(site, opened, bindings, schemas, state, ledger, sealer, identity, host, workers, held)
 
 
 def _routes(charter: Charter) -> Mapping[str, Any]:
@@ -275,17 +303,12 @@ def close_session(workspace: "Workspace", identity: str) -> int:
     ``SESSION_NOT_FOUND``, and ``LEDGER_UNSOUND``, having written nothing, if lines are gone that the workspace ledger
     recorded.
     """
-    site = Site.of(workspace)
+    from .closing import close, write_head
+
     with Folder.at(workspace.state) as state:
-        folder = _folder_of(state, identity)
-        refuse_cut(workspace.state, identity)
-        ledger = Ledger.reopen(folder, sealer=site.sealer())
-        try:
-            unknown = close_interrupted(ledger, read(workspace.state / "sessions" / identity))
-        finally:
-            ledger.close()
+        unknown, ledger = close(state, identity, Site.of(workspace).sealer())
     with own_ledger(workspace) as own:
-        write_head(own, ledger, "interrupted")
+        write_head(own, identity, ledger.size, ledger.head, "interrupted")
     return unknown
 
 
@@ -307,28 +330,17 @@ def discard_session(workspace: "Workspace", identity: str) -> bool:
     Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if the workspace ledger
     recorded events of it or more than an empty ledger is in the folder, ``SESSION_NOT_FOUND``.
     """
-    with Folder.at(workspace.state) as state, _folder_of(state, identity) as folder:
-        if not is_empty(folder):
-            return False
-        refuse_cut(workspace.state, identity)
-        discard(folder)
-        with state.sub("sessions") as above:
-            above.sync()
-    return True
+    from .closing import remove
+
+    with Folder.at(workspace.state) as state:
+        return remove(state, identity)
 
 
 def _refuse_removed(folder: Folder) -> None:
-    """Raise `LedgerError` if the ledger's file went before it was locked, to somebody who took it for left behind."""
+    """Raise `LedgerError` if somebody removed the ledger's file before it was locked."""
     if not folder.exists(NAME):
         why = "the new session's folder was removed while it began; nothing was recorded. Begin again"
         raise LedgerError(fault("LEDGER_BROKEN", why, retryable=True, place=folder.path))
-
-
-def _folder_of(state: Folder, identity: str) -> Folder:
-    if SESSION_ID.fullmatch(identity):
-        with suppress(FileNotFoundError):
-            return state.sub(f"sessions/{identity}")
-    raise LedgerError(fault("SESSION_NOT_FOUND", f"there is no session {identity!r}"))
 
 
 def read_workspace(path: str | Path, profile: str | None = None, catalogue: Catalogue | None = None) -> "Workspace":
@@ -348,12 +360,6 @@ def load_profile(root: Path, profile: str | None, catalogue: Catalogue | None = 
         why = f"profile {profile!r} is not declared{suggest(profile, workspace.profiles) or '.'} Declared: {known}"
         raise BindingError(fault("USAGE", why, place=".system/deedbook.yaml"))
     return attrs.evolve(workspace, profile=profile)
-
-
-def write_head(own: WorkspaceLedger, ledger: Ledger, state: str) -> None:
-    """Write a session's head into the workspace ledger, so that the session cannot vanish unseen."""
-    payload = {"session_id": ledger.session_id, "events": ledger.size, "head": ledger.head, "state": state}
-    write(own, "ledger.session", payload)
 
 
 def write(ledger: WorkspaceLedger, event_type: str, payload: Object) -> None:

@@ -1,7 +1,7 @@
 """Ending a session whose process died: what was begun and has no outcome becomes unknown, and nothing retries it."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from .folds import NAMED_BY, fold
 from .journal import NAME, acquire
 from .ledger import LOCK_SECONDS, Ledger
 from .reader import SEALED, is_empty, strays
-from .verification.heads import gaps, recorded
+from .verification.heads import Head, gaps, recorded
 
 REASON = "interrupted: the process died before the session ended"
 PARKED = "NEEDS_HUMAN: the process died while a person was to decide; `deedbook approvals list` says what waits"
@@ -49,13 +49,13 @@ def _asked(events: Iterable[Event]) -> bool:
     return bool(waiting)
 
 
-def refuse_cut(state: Path, identity: str) -> None:
+def refuse_cut(state: Path, identity: str, heads: Sequence[Head] | None = None) -> None:
     """Raise `LedgerError` (``LEDGER_UNSOUND``) if a session's file lacks what the workspace ledger recorded of it.
 
-    To end such a session would make the cut look like its end.
+    To end such a session would make the cut look like its end. *heads* are the recorded ones, where they are known.
     """
-    heads = [head for head in recorded(state) if head.session == identity]
-    for gap in gaps(state, heads):
+    known = [head for head in recorded(state) if head.session == identity] if heads is None else heads
+    for gap in gaps(state, known):
         why = (
             f"it is not what the workspace ledger recorded: {gap.check}: expected {gap.expected}, found {gap.found}. "
             "Nothing was written. Put the whole file back from a copy, or leave it as it is; `deedbook verify` says all"
@@ -63,17 +63,18 @@ def refuse_cut(state: Path, identity: str) -> None:
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(state / "sessions" / identity / NAME)))
 
 
-def discard(folder: Folder) -> None:
+def discard(folder: Folder, seconds: float = LOCK_SECONDS) -> None:
     """Remove the *folder* of a session that never began: with no ledger or an empty one, and nothing else in it.
 
-    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if there is more in it.
+    Its lock is waited for for *seconds*. Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it,
+    ``LEDGER_UNSOUND`` if there is more in it.
     """
     place = place_of(folder)
     with explained(place):
         fd = _ledger_file(folder)
         try:
             if fd is not None:
-                acquire(fd, place=place, seconds=LOCK_SECONDS)
+                acquire(fd, place=place, seconds=seconds)
             _refuse_more(folder, place)
             with suppress(FileNotFoundError):
                 Path(folder.path, SEALED).rmdir()

@@ -1,10 +1,17 @@
 """``deedbook sessions``: the lives of work in this workspace."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from . import completing
 from .common import Asked, Suggesting, json_option
 from .output import as_json, message, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deedbook.files import Folder
 
 
 @click.group("sessions", cls=Suggesting, invoke_without_command=True)
@@ -21,16 +28,35 @@ def command(ctx: click.Context) -> int:
     from deedbook.reader import sessions
 
     state, found = read_workspace(ctx.obj.workspace).state, []
+    runs: Mapping[str, Mapping[str, str]] = {}
     if state.is_dir():
         with Folder.at(state) as folder:
-            found = sessions(folder)
+            found, runs = sessions(folder), _runs(folder)
     if ctx.obj.json:
-        as_json({"schema_version": "v1", "sessions": [attrs.asdict(session) for session in found]})
+        as_json(
+            {"schema_version": "v1", "sessions": [{**attrs.asdict(each), **runs.get(each.id, {})} for each in found]}
+        )
     elif found:
-        table((each.id, each.state, each.started, _count(each.events)) for each in found)
+        table((each.id, each.state, each.started, _count(each.events), _whose(runs.get(each.id))) for each in found)
     else:
         say("no sessions yet")
     return 0
+
+
+def _runs(state: "Folder") -> "Mapping[str, Mapping[str, str]]":
+    """Return the process and the run of each session, as far as the workspace ledger tells them."""
+    from deedbook.errors import DeedbookError
+    from deedbook.processes import survey
+
+    try:
+        told = survey(state).sessions.values()
+    except (DeedbookError, OSError):  # its own verification says what is wrong with it
+        return {}
+    return {each.id: {"process": each.process, "run": each.run} for each in told if each.run}
+
+
+def _whose(belongs: "Mapping[str, str] | None") -> str:
+    return f"process {belongs['process'][:8]} run {belongs['run'][:8]}" if belongs else ""
 
 
 def _count(events: int) -> str:
@@ -45,6 +71,7 @@ def close(asked: Asked, session: str) -> int:
 
     Of a session that is empty, because it never began, the folder is removed.
     """
+    from deedbook.closing import told
     from deedbook.kernel import close_session, discard_session, read_workspace
 
     from .ledgers import session_id
@@ -54,9 +81,5 @@ def close(asked: Asked, session: str) -> int:
     if discard_session(source, identity):
         message(f"session {identity} never began; its empty folder is removed")
         return 0
-    unknown = close_session(source, identity)
-    calls = (
-        "no call was open" if not unknown else f"{unknown} open {'call is' if unknown == 1 else 'calls are'} unknown"
-    )
-    message(f"session {identity} is closed; {calls}")
+    message(f"session {identity} is closed; {told(close_session(source, identity))}")
     return 0

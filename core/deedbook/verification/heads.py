@@ -27,12 +27,16 @@ _BEGINNING: Final = frozenset({"session.start", "approval.resumed", "hook.fired"
 
 @attrs.frozen
 class Head:
-    """A session as the workspace ledger once recorded it: so many *events*, the hash *head* of the last of them."""
+    """A session as the workspace ledger once recorded it: so many *events*, the hash *head* of the last of them.
+
+    *trace* is what its run says, empty where none is recorded.
+    """
 
     session: str
     events: int
     head: str
     state: str
+    trace: str = ""
 
 
 @attrs.frozen
@@ -53,10 +57,13 @@ def recorded(state: Path) -> Iterator[Head]:
 
     Raises `LedgerError` where it cannot be read; what was yielded up to there was recorded.
     """
+    traces: dict[str, str] = {}
     with suppress(FileNotFoundError):
         for event in read(state / "workspace"):
-            if head := _head(event):
-                yield head
+            if event.type == "system.run":
+                traces.update(_trace(event))
+            elif head := _head(event):
+                yield attrs.evolve(head, trace=traces.get(head.session, ""))
 
 
 def gaps(state: Path, heads: Sequence[Head]) -> Iterator[Gap]:
@@ -68,12 +75,14 @@ def gaps(state: Path, heads: Sequence[Head]) -> Iterator[Gap]:
         return
     session, most = heads[-1].session, max(head.events for head in heads)
     try:
-        events, hashes = _hashes(state / "sessions" / session, {head.events for head in heads})
+        events, hashes, trace = _hashes(state / "sessions" / session, {head.events for head in heads})
     except FileNotFoundError:
         yield lost(heads)
         return
     if events < most:
         yield Gap(session, "events", f"at least {most}", str(events))
+    for expected in {head.trace for head in heads if head.trace and trace} - {trace}:
+        yield Gap(session, "trace_id", expected, trace)
     for number, expected in dict.fromkeys((head.events, head.head) for head in heads):
         if hashes.get(number, expected) != expected:
             yield Gap(session, f"envelope_hash of line {number}", expected, hashes[number])
@@ -108,11 +117,19 @@ def _head(event: Event) -> Head | None:
     return Head(session, events, head, str(told.get("state")))
 
 
-def _hashes(place: Path, wanted: AbstractSet[int]) -> tuple[int, dict[int, str]]:
-    """Return how many lines the ledger in *place* has, up to the last *wanted*, and the hashes of those wanted."""
-    count, hashes = 0, {}
+def _trace(event: Event) -> Iterator[tuple[str, str]]:
+    """Yield the session and its trace that a run names; nothing where they are sealed, or not what was written."""
+    session, trace = event.payload.get("session_id"), event.payload.get("trace_id")
+    if isinstance(session, str) and isinstance(trace, str):
+        yield session, trace
+
+
+def _hashes(place: Path, wanted: AbstractSet[int]) -> tuple[int, dict[int, str], str]:
+    """Return how many lines the ledger in *place* has, up to the last *wanted*, the hashes of those, and its trace."""
+    count, hashes, trace = 0, {}, ""
     with Folder.at(place) as folder, folder.open(NAME) as file:
         for count, line in enumerate(islice(Lines(file, MAX_LINE), max(wanted)), 1):
             if count in wanted:
-                hashes[count] = split_line(line, place=f"{place / NAME}:{count}").envelope_hash
-    return count, hashes
+                found = split_line(line, place=f"{place / NAME}:{count}")
+                hashes[count], trace = found.envelope_hash, found.trace_id
+    return count, hashes, trace

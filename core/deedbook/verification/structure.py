@@ -13,6 +13,7 @@ from deedbook import events
 from deedbook.approvals.consents import ANSWERS, Approvers, Consents
 from deedbook.schema import Schemas, Validator
 
+from .hierarchy import HEAD, KINDS, Hierarchy
 from .report import Findings
 
 ROOTS: Final = ("session.start", "ledger.created")
@@ -61,6 +62,7 @@ class Structure:
         self._ts = b""
         self._backwards = 0
         self._consents = Consents(approvers)
+        self._hierarchy = Hierarchy(workspace=workspace)
 
     def check(self, header: Header, payload: Any) -> None:
         """Check the next event; an unsound payload comes as ``None`` and is not validated."""
@@ -148,6 +150,9 @@ class Structure:
         elif kind in _CONSENTING:
             for why in self._consents.check(kind, header.span, header.parent, payload):
                 self._findings.add(header.line, "approval", "a call that an approver signed for, and no other", why)
+        elif kind in KINDS or kind == HEAD:
+            for why in self._hierarchy.check(kind, header.span, header.parent, payload):
+                self._findings.add(header.line, "hierarchy", "a session of one run of one process that lives", why)
 
     def _find(self, kind: str) -> Validator | None:
         return self._schemas.validator(events.CATALOGUE[kind]) if kind in events.CATALOGUE else None
