@@ -1,7 +1,7 @@
 """Ledgers as docs/ledger-format.md describes them, written with hashlib and json alone: an oracle for the real writer.
 
-Nothing here imports the kernel. `Book` writes one ledger; `run`, `call`, `workspace`, `approved` and `queue` are whole
-honest ones; `forge` makes hashes and chain right again after somebody changed lines.
+Nothing here imports the kernel. `Book` writes one ledger; `run`, `call`, `workspace`, `approved`, `bridged` and `queue`
+are whole honest ones; `forge` makes hashes and chain right again after somebody changed lines.
 """
 
 import json
@@ -333,6 +333,25 @@ def approved() -> Book:
     return book
 
 
+def bridged() -> Book:
+    """Write a session of a coding agent, which asks its person once and does something unasked."""
+    book = Book("ad" * 16)
+    root = start(book, "open")
+    told = {"agent": "claude-code", "agent_session": "s", "session_id": "ad" * 16, "said": {"source": "startup"}}
+    book.add("bridge.session", told, parent=root)
+    asked = {"kind": "tool", "name": "claude-code/Bash", "reason": "a person looks first", "call": "c" * 64}
+    span = book.add("approval.deferred", asked, parent=root, actor="policy", principal="agent:claude-code")
+    call = {"args": {"command": "ls"}, "tool_name": "claude-code/Bash"}
+    span = book.add("tool.call", call, parent=span, actor="agent", principal="agent:claude-code")
+    book.add("tool.result", {"result": {"stdout": ""}, "tool_name": "claude-code/Bash"}, parent=span, actor="tool")
+    book.add(
+        "tool.unasked", {**call, "call_id": "t9", "result": "x", "why": "no call is open"}, parent=root, actor="tool"
+    )
+    book.add("bridge.told", {"agent": "claude-code", "event": "SessionEnd", "said": {}}, parent=root, actor="agent")
+    book.add("session.end", {"ok": True, "reason": "done"}, parent=root)
+    return book
+
+
 def queue() -> Book:
     """Write a workspace ledger with a request, its answer, and its use."""
     book = Book(OWN, genesis="workspace")
@@ -340,6 +359,14 @@ def queue() -> Book:
     span = book.add("approval.requested", request(), parent=root, actor="policy", principal="local")
     span = book.add("approval.answered", answer(request()), parent=span, actor="user", principal="ada")
     book.add("approval.used", {"approval": "a9" * 16, "session": "ab" * 16}, parent=span, principal="local")
+    refused = {
+        "agent": "other",
+        "event": "PreToolUse",
+        "code": "BRIDGE_AGENT_UNKNOWN",
+        "reason": "no agent",
+        "bytes": 2,
+    }
+    book.add("bridge.refused", refused, parent=root)
     return book
 
 

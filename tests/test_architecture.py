@@ -19,6 +19,7 @@ KIT = ROOT / "plugins" / "deedbook-testing"
 
 FLOORS = (
     ("words", {
+        "bridging.client": "what a coding agent's hook starts: asks the runtime, and passes its answer on",
         "contracts": "the plugin contract: what plugins declare, are given and answer",
         "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
         "loops": "event loops: a coroutine run from plain code, plain code run beside a loop",
@@ -28,6 +29,7 @@ FLOORS = (
         "terminal": "text that is safe to print, whoever wrote it",
     }),
     ("bytes", {
+        "bridging.elsewhere": "the handler of what is done by somebody else",
         "canonical": "values to canonical bytes and back: the intake gate, canonical JSON, SHA-256",
         "client": "a client of the runtime: a connection, and what may be asked over it",
         "conditions": "conditions on single values: equality, globs, paths beneath folders, ranges",
@@ -50,6 +52,7 @@ FLOORS = (
         "policies.syntax": "the syntax tree of a condition in CEL, as its engine checked it",
     }),
     ("forms", {
+        "bridging.ways": "paths between an agent and the door: absolute there, from the workspace's root here",
         "approvals.requests": "what an approval binds: the request that is shown, the statement that is signed; pure",
         "context": "RunContext: a run's typed state, a fold of its `context.*` events",
         "workspaces.documents": "text to plain values, strictly, each with its place: YAML and front matter",
@@ -75,6 +78,7 @@ FLOORS = (
         "programs.workers": "programs in processes of their own, with a hard limit: run once, kept, or spoken with",
     }),
     ("parts", {
+        "bridging.agents": "the coding agents whose hooks are known: events, fields, tools",
         "approvals.consents": "what a verifier checks about approvals: who signed what, and what was called under it",
         "serving.reception": "lets connections in, each to its service on a thread, and sends everybody home",
         "serving.wire": "JSON-RPC 2.0, one object a line: to requests that fit their schema, and from answers",
@@ -102,6 +106,8 @@ FLOORS = (
         "compiling.spelling": "which spelling a skill's front matter has, and what keeps it from being portable",
     }),
     ("books", {
+        "bridging.tools": "the tools of a declared coding agent as abilities",
+        "bridging.dialects": "what agents say and hear: a hook's input, and an answer in the agent's form; pure",
         "verification.structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
         "programs.isolation": "hooks in processes of their own: scripts, and plugins that the workspace wants there",
         "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
@@ -123,6 +129,7 @@ FLOORS = (
         "tasks.book": "all tasks of a workspace: how each stands, and where its events are; a fold",
     }),
     ("entries", {
+        "bridging.frames": "the bridge's own wire; pure",
         "verify": "the independent reader: bytes and structure; knows the format and not the writer",
         "compiling.abilities": "what a charter says of each ability and each model",
         "charter": "one frozen, content-addressed document of all that is in force",
@@ -159,6 +166,7 @@ FLOORS = (
         "locks": "which charter is in force: kept, compiled anew, or pinned by `deedbook.lock`",
     }),
     ("minutes", {
+        "bridging.tickets": "the open calls of one agent's session, by the names that the agent has for them",
         "policies.cases": "tests of policies: cases in YAML, judged without I/O, and the rules that they reach",
         "approvals.parking":
             "parking a call for a person: the request, the answer taken over, the mark that it was used",
@@ -189,14 +197,17 @@ FLOORS = (
     }),
     ("kernel", {
         "tasks.runner": "the Tool Runner: tasks are made, run, changed, deleted; abilities are run directly",
+        "bridging.conversation": "one session of a coding agent: its events become calls, prompts and stops",
         "kernel": "a workspace, opened: charter, bindings, state; nothing is global",
     }),
     ("persons", {
+        "bridging.desk": "the bridge's side in the runtime: a session here for every agent's session",
         "approvals.answering": "the approver's side: answering a request, and performing what was approved",
         "serving.desk": "the sessions that are held open: whose they are, and when nobody came back for one",
         "serving.peers": "who a user id is: a declared principal, or the one whose own process this is",
     }),
     ("methods", {
+        "serving.bridge": "the service at the bridge's socket",
         "serving.methods": "what may be asked over the wire: sessions, prompts, actions, what the runtime is",
     }),
     ("serving", {

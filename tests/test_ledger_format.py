@@ -36,6 +36,7 @@ def payloads():
         ledgers.call,
         ledgers.workspace,
         ledgers.approved,
+        ledgers.bridged,
         ledgers.queue,
         ledgers.tasked,
         ledgers.chores,

@@ -21,7 +21,7 @@ from deedbook.session import Session
 # --- what the public names can do -------------------------------------------------------------------------------------
 
 EFFECTS = {
-    Session: {"call", "acall", "run", "resume"},
+    Session: {"call", "acall", "run", "resume", "before", "after"},
     Door: {"call", "acall", "before", "abefore", "perform", "aperform", "after", "resume"},
     CallCtx: {"call", "acall"},
     FlowRun: {"call", "acall"},
@@ -40,6 +40,10 @@ NO_EFFECT = {
     Session: {
         "start": "records, and asks hooks",
         "submit": "records, and asks hooks",
+        "stop": "asks hooks, and records their answers",
+        "fire": "asks hooks, and records their answers",
+        "note": "records an event",
+        "refuse": "records a refusal",
         "end": "records, and asks hooks",
         "id": "is a name",
         "cause": "is a span",
@@ -201,6 +205,11 @@ def ended(at, opened):
     at.after(opened.value, Outcome("result", {"recorded": True}))
 
 
+def after(session, opened):
+    assert namespace["recorded"](session.ledger.place.partition("/sessions/")[0], opened.value)
+    assert isinstance(session.after(opened.value, Outcome("result", {"recorded": True})), deedbook.Ok)
+
+
 def use(run):
     agent = run.agent("worker")
     agent.use(agent.complete(told("go"))["tool_calls"][0])
@@ -229,6 +238,7 @@ WAYS = {
     "Session.call": (with_session(lambda session: session.call("probe", {})), 1),
     "Session.call of a coroutine": (with_session(lambda session: session.call("aprobe", {})), 1),
     "Session.acall": (with_session(lambda session: asyncio.run(session.acall("aprobe", {}))), 1),
+    "Session.before, after": (with_session(lambda session: after(session, session.before("probe", {}))), 0),
     "Session.run": (lambda lab: in_flow(lab, lambda run: None), 0),
     "Door.call": (door(lambda at, caller, root: at.call(caller, "probe", {}, root)), 1),
     "Door.acall": (door(lambda at, caller, root: asyncio.run(at.acall(caller, "aprobe", {}, root))), 1),

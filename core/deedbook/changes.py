@@ -139,7 +139,7 @@ def _principal(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 def _client(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _ranked(f"{what}: unknown_tools", old["unknown_tools"], new["unknown_tools"], _OUTCOMES)
-    yield from _rest(what, old, new, {"unknown_tools"}, other=set())
+    yield from _rest(what, old, new, {"unknown_tools"}, other={"wait_s"})
 
 
 def _plugin(what: str, old: Entry, new: Entry) -> Iterator[Change]:

@@ -37,6 +37,7 @@ from .errors import (
     Ok,
     Result,
     fault,
+    recordable,
 )
 from .events import Entry
 from .gates import Asked, BoundGate, Clock, answer, merge, refusal
@@ -183,6 +184,8 @@ class Door:
         verdict = self._judge(caller, ability, raw, when)
         entries = self.scribe.judged(verdict, caller, facts, cause)
         if verdict.bound is not None and verdict.outcome == "ask":
+            if self._parking.deferred:
+                return Ok(self._defer(verdict, verdict.bound, caller, cause, entries, now))
             return self.hearing.park(verdict, verdict.bound, caller, raw, cause, entries)
         if grant and not verdict.code:
             self._use(grant, verdict, now)
@@ -214,6 +217,15 @@ class Door:
             verdict: Verdict = done.value
             return verdict
 
+    def _defer(
+        self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str
+    ) -> Ticket:
+        """Leave it to whoever has the effect to ask a person; that it is left, and the intent, is durable before."""
+        left = self.hearing.deferred(verdict, bound, caller, cause)
+        ticket = self._open(verdict, bound, caller, left.span, [*entries, left], now)
+        ticket.asked = recordable(verdict.reason)
+        return ticket
+
     def _open(
         self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str
     ) -> Ticket:
@@ -224,7 +236,7 @@ class Door:
             ticket.signals = verdict.signals
         try:
             self._announce(span)
-            self.ledger.append(entries, ts=now, durable=bound.durable)
+            self.ledger.append(entries, ts=now, durable=bound.durable or verdict.outcome == "ask")
             ticket.deadline = self.clock() + bound.timeout  # the disk's time is not the handler's
             self.open[span] = ticket
         except DeedbookError:

@@ -130,6 +130,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "TASK_KEY_INVALID": Code("task", 2, "an idempotency key is not in the form that they have"),
         "TASK_KEY_REUSED": Code("task", 1, "an idempotency key came with another ability or input than before"),
         "TASK_INCOMPLETE": Code("task", 1, "the record lacks what the task needs: a secret, or an erased value"),
+        # the bridge for coding agents
+        "BRIDGE_INPUT": Code("bridge", 2, "a hook's input is not what the agent is known to send"),
+        "BRIDGE_AGENT_UNKNOWN": Code("bridge", 2, "no coding agent of that name is declared under agents:"),
+        "BRIDGE_SETTINGS": Code("bridge", 1, "an agent's settings file cannot be read, or not be changed safely"),
+        "AGENT_TOOL_FAILED": Code("bridge", 1, "a tool of a coding agent failed, as the agent says"),
+        "EFFECT_ELSEWHERE": Code("bridge", 1, "the effect of the ability is an agent's own; nothing is done here"),
         # usage and accidents
         "USAGE": Code("usage", 2, "the command was called wrongly"),
         "FAILED": Code("usage", 1, "the system refused something, or there is a fault in Deedbook itself"),

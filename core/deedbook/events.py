@@ -74,6 +74,7 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "approval.requested", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn",
             "approval.resumed", "approval.answered", "approval.used",
             "task.created", "task.updated", "task.denied", "task.started", "task.ended", "task.decided", "task.deleted",
+            "approval.deferred", "bridge.session", "bridge.told", "bridge.refused", "tool.unasked",
         )
     }
 )  # fmt: skip

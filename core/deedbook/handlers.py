@@ -24,7 +24,7 @@ class Ticket:
 
     *args* is the handler's private copy of the recorded arguments (*raw*: their bytes); *deadline* is on the door's
     clock, in seconds; *outcome* is the span of what closed it, and *end* how it ended (`Outcome`). *signals* is what
-    hooks said of the call.
+    hooks said of the call. *asked*: why a person has to decide, where it was left to whoever has the effect to ask one.
     """
 
     bound: Bound
@@ -38,6 +38,7 @@ class Ticket:
     outcome: str | None = None
     end: str | None = None
     signals: Mapping[str, Any] = attrs.field(factory=dict)
+    asked: str = ""
 
     @property
     def idempotency_key(self) -> str:

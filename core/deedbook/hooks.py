@@ -24,12 +24,13 @@ class Fired:
     """What a life-cycle event came to: nobody refused it, or *refusal* says why.
 
     *left* is what it was about, as rewriters left it; *signals* what hooks said beside, merged for the caller:
-    ``{name: [{"hook": id, "value": …}, …]}``.
+    ``{name: [{"hook": id, "value": …}, …]}``. *said* are the reasons of those who had nothing against it.
     """
 
     refusal: str | None = None
     left: Object = attrs.field(factory=dict)
     signals: Object = attrs.field(factory=dict)
+    said: tuple[str, ...] = ()
 
     @property
     def prompt(self) -> str:
@@ -169,7 +170,8 @@ class HookRunner:
         worst = merge(asked)
         signals = signals_of(asked)
         if worst is None or not moment.event.blocking:
-            return Fired(left=left, signals=signals)
+            said = tuple(recordable(decision.reason) for _, decision in asked if decision.reason)
+            return Fired(left=left, signals=signals, said=said)
         refusal = recordable(worst[1].reason) or f"hook {worst[0].id!r} refused"
         return Fired(refusal=refusal, left=left, signals=signals)
 

@@ -65,7 +65,7 @@ class Kernel:
         *,
         principal: Principal | Client = LOCAL,
         show: Callable[[Json], None] | None = None,
-        wait: float = 0.0,
+        wait: float | None = 0.0,
         resumes: Object | None = None,
         run: str | None = None,
         clock: Callable[[], float] = time.time,
@@ -74,9 +74,10 @@ class Kernel:
         """Begin a session of a person or a client with a ledger of its own; an `Err` if a hook refuses it.
 
         *show* is called with what handlers want their caller to see meanwhile. A call that a person has to decide waits
-        for the answer for *wait* seconds; *resumes* is for one that another session parked. *run* is the id of the
-        command or the connection that it is part of, the kernel's own where none is given. *clock* gives the time that
-        is recorded, in seconds since the epoch, and *fdatasync* makes it durable. Raises `LedgerError`.
+        for the answer for *wait* seconds; with ``None`` the caller asks a person, since the effect is theirs. *resumes*
+        is for one that another session parked. *run* is the id of the command or the connection that it is part of, the
+        kernel's own where none is given. *clock* gives the time that is recorded, in seconds since the epoch, and
+        *fdatasync* makes it durable. Raises `LedgerError`.
         """
         who = principal.principal if isinstance(principal, Client) else principal
         label("session.start", "user", who.id)  # a name that no header can hold begins nothing
@@ -95,9 +96,9 @@ class Kernel:
             undo.pop_all()
         return Ok(session)
 
-    def parking(self, wait: float = 0.0) -> Parking:
-        """Return where calls are left that a person has to decide; who asks waits for *wait* seconds."""
-        return Parking(self.ledger, self.opened.charter, wait)
+    def parking(self, wait: float | None = 0.0) -> Parking:
+        """Return where calls are left that a person has to decide; see `session`."""
+        return Parking(self.ledger, self.opened.charter, wait or 0.0, deferred=wait is None)
 
     def principal(self, name: str) -> Principal:
         """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`."""

@@ -17,10 +17,10 @@ from .callers import beginning
 from .context import LIVE, ContextFold, Recorder
 from .contracts import Event, Json, Object, Principal, Skill
 from .door import Door
-from .errors import DeedbookError, Err, Ok, Result, describe, fault
+from .errors import DeedbookError, DomainError, Err, Ok, Result, describe, fault
 from .events import Entry, label
 from .folds import MetricsFold
-from .handlers import Ticket
+from .handlers import Outcome, Ticket
 from .hooks import Fired, HookRunner
 from .ledger import Ledger
 from .reader import read
@@ -220,6 +220,36 @@ class Session:
     def _submit(self, fired: Fired) -> Result[Submitted]:
         self._cause = self._message(fired)
         return Ok(Submitted(fired.prompt, fired.signals, self._cause))
+
+    # --- what somebody else does --------------------------------------------------------------------------------------
+
+    def before(self, ability: str, args: Json) -> Result[Ticket]:
+        """Decide about a call whose effect is somebody else's; a ticket lets them begin, and `after` must follow."""
+        if self.ended:
+            return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
+        return self.door.before(self.caller, ability, args, self._cause)
+
+    def after(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
+        """Record what became of a call that `before` allowed, and return what its caller may see."""
+        return self.door.after(ticket, outcome)
+
+    def refuse(self, ability: str, error: DomainError) -> Err:
+        """Record that a call never came so far as to be judged, and return why."""
+        return self.door.refuse(self.caller, ability, error, self._cause)
+
+    def stop(self, *, ok: bool) -> Fired:
+        """Ask the hooks of ``Stop`` whether somebody else's loop may go on; raises `LedgerError`."""
+        return self.hooks.stop(self.principal, self._cause, ok=ok)
+
+    def fire(self, event: str, subject: Object) -> Fired:
+        """Ask the hooks of an event that somebody else's loop has come to; raises `LedgerError`, `IntakeError`."""
+        return self.hooks.fire(event, subject, self.principal, self._cause)
+
+    def note(self, event_type: str, actor: str, payload: Object, *, durable: bool = False) -> str:
+        """Record an event about somebody else's loop and return its span; raises `LedgerError`, `IntakeError`."""
+        return self._write(event_type, actor, payload, self._cause, durable=durable)
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
 
     def run(self, prompt: str) -> Result[Reply]:
         """Take a request through hooks, skill and flow to a reply."""

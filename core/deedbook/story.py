@@ -192,5 +192,12 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "approval.resumed": _request("session", "of session"),
         "approval.answered": _ruled_on,
         "approval.used": _request("session", "used by session"),
+        "approval.deferred": lambda payload: (
+            f"{show(payload.get('name'))}: {show(payload.get('reason'))}; the agent asks"
+        ),
+        "bridge.session": lambda payload: f"{show(payload.get('agent'))} {show(payload.get('agent_session'))}",
+        "bridge.told": lambda payload: f"{show(payload.get('agent'))}: {_intent('event', 'said')(payload)}",
+        "bridge.refused": lambda payload: f"{_intent('agent', 'event')(payload)}: {show(payload.get('reason'))}",
+        "tool.unasked": lambda payload: f"{_intent('tool_name', 'args')(payload)}: {show(payload.get('why'))}",
     }
 )

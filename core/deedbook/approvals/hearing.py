@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from deedbook.bindings import Bound, Caller
-from deedbook.errors import ApprovalError, DeedbookError, DomainError, Err, LedgerError, Result, fault
+from deedbook.errors import ApprovalError, DeedbookError, DomainError, Err, LedgerError, Result, fault, recordable
 from deedbook.events import Entry
 from deedbook.gates import Clock
 from deedbook.handlers import Ticket
@@ -22,6 +22,7 @@ from deedbook.records import Scribe
 
 from .parking import Grant, Parked, Parking
 from .queue import Pending
+from .requests import call_digest
 
 PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
@@ -112,6 +113,13 @@ class Hearing:
         denied = self._scribe.denied(verdict, parked.caller, parked.bound.id, parked.cause)
         self._ledger.append([*(entries or ()), denied])
         return Err(error, {"signals": verdict.signals, "approval": parked.request["approval"]})
+
+    def deferred(self, verdict: Verdict, bound: Bound, caller: Caller, cause: str) -> Entry:
+        """Return the event that a call is left to whoever has its effect, who is to ask a person."""
+        by = {} if verdict.by is None else {"by": dict(verdict.by)}
+        call = call_digest(bound.id, verdict.raw, caller.principal.id)
+        told = {"kind": bound.kind, "name": bound.id, "reason": recordable(verdict.reason), "call": call, **by}
+        return self._scribe.noted("approval.deferred", "policy", caller, cause, told)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 

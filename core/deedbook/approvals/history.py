@@ -26,6 +26,7 @@ class Requests:
     def __init__(self) -> None:
         self._open: dict[bytes, Request] = {}
         self._granted: dict[bytes, Request] = {}
+        self._deferred: dict[bytes, Request] = {}
 
     def add(self, span: bytes, request: Request) -> None:
         """Take a request in."""
@@ -36,6 +37,14 @@ class Requests:
         request = self._open.pop(span, None)
         if request is not None:
             self._granted[grant] = request
+
+    def defer(self, span: bytes, request: Request) -> None:
+        """Take in that it was left to whoever has the effect to ask a person; the call comes next."""
+        self._deferred[span] = request
+
+    def left(self, cause: bytes) -> Request | None:
+        """Return what was left so, if a call has that cause; once."""
+        return self._deferred.pop(cause, None)
 
     def used(self, cause: bytes) -> Request | None:
         """Return the approved request that a call with that cause goes back to, if it does; once."""

@@ -118,6 +118,10 @@ class _Compiler:
             name: {
                 "expose": {"abilities": f"{name}/*"} if client.expose is None else dict(client.expose),
                 "unknown_tools": client.unknown_tools,
+                "kind": client.kind or name,
+                "asks": client.asks,
+                "wait_s": client.wait_s,
+                "allows": client.allows,
                 "place": client.place,
             }
             for name, client in self.workspace.clients.items()

@@ -111,6 +111,7 @@ class _Reading:
             "approval.requested": self._requested,
             "approval.granted": self._granted,
             "task.started": self._task,
+            "approval.deferred": self._deferred,
             "hook.fired": self._hooks,
             "policy.check": self._policies,
             **dict.fromkeys(_INTENTS, self._intent),
@@ -195,6 +196,11 @@ class _Reading:
         """Let who runs a task stand where they stood: its call hangs under the run."""
         who = _header(line, end)
         self.standings.follow(who[2], self.standings.at(who[3]))
+
+    def _deferred(self, line: bytes, comma: int, end: int) -> None:
+        who = _header(line, end)
+        self.standings.follow(who[2], self.standings.at(who[3]))
+        self.requests.defer(who[2], Request(_moment(line, comma), who[3], {}, *self._minutes(who[3])))
 
     # --- minutes ------------------------------------------------------------------------------------------------------
 
@@ -291,6 +297,10 @@ class _Reading:
     def _with_minutes(self, call: Recorded, cause: bytes, payload: bytes) -> Recorded:
         fired, checked = self._minutes(cause)
         call.fired, call.checked = call.fired or fired, call.checked or checked
+        left = self.requests.left(cause)
+        if left is not None:
+            call.fired, call.checked, call.deferred = left.fired, left.checked, True
+            self.standings.leave(cause)
         request = self.requests.used(cause)
         call.approved = request.said if request else None
         call.open = self._opened

@@ -35,8 +35,8 @@ class Recorded:
 
     *code* is empty where the call went on; *by* says who refused it. *fired* and *checked* are the payloads of the
     ``hook.fired`` and the ``policy.check`` before it. *standing* is ``None`` if nobody can tell who asked, *over* says
-    that they asked for a call that had its outcome. *approved* is the request that a person has approved before. *why*
-    is what keeps the call from being judged again.
+    that they asked for a call that had its outcome. *approved* is the request that a person has approved before,
+    *deferred*: who has the effect was to ask one. *why* is what keeps the call from being judged again.
     """
 
     told: Told
@@ -59,6 +59,7 @@ class Recorded:
     facts: Mapping[str, Any] = attrs.field(factory=dict)
     why: str = ""
     approved: Object | None = None
+    deferred: bool = False
     open: Callable[[bytes], Any] = decode
 
     @property
@@ -66,6 +67,8 @@ class Recorded:
         """What was decided by the charter, whatever a person decided then: what they were asked about is an ``ask``."""
         if self.code:
             return "deny" if self.code in JUDGED else "ask"
+        if self.deferred:
+            return "ask"
         return "ask" if self.approved is not None and self._asked(self.approved) else "allow"
 
     def _asked(self, request: Object) -> bool:

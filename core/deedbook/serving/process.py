@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import attrs
 
+from deedbook.bridging.desk import Desk as Agents
 from deedbook.events import timestamp
 from deedbook.kernel import Kernel
 
+from . import bridge
 from .desk import GRACE, Desk
 from .methods import Runtime
 from .peers import known
@@ -22,7 +24,6 @@ from .sockets import handed_over, listen
 from .tenure import tenure
 
 SOCKET: Final = "runtime.sock"
-BRIDGE: Final = "bridge.sock"
 DRAIN: Final = 10.0
 """Seconds that what runs has to finish when the process is told to stop."""
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -53,10 +54,11 @@ def serve(
     limits = limits or Limits()
     _raise_files()
     with tenure(kernel.state, {"pid": os.getpid(), "since": timestamp(clock())}):
-        desk = Desk(kernel, grace=limits.grace)
+        desk, agents = Desk(kernel, grace=limits.grace), Agents(kernel)
         present: list[Reception] = []
-        services = {
+        services: dict[str, Service] = {
             SOCKET: Runtime(kernel, desk, present=lambda: len(present[0].present())),
+            bridge.SOCKET: bridge.Bridge(agents),
         }
         with _listening(kernel, services, environment) as sockets:
             reception = Reception(sockets, known(kernel), most=limits.connections)
@@ -65,15 +67,16 @@ def serve(
                 ready(f"serving {kernel.site.root}: {kernel.site.state}/{SOCKET}")
                 reception.run()
                 ready("stopping: what runs may finish")
-                _drain(reception, desk, limits.drain, ready)
+                _drain(reception, (desk, agents), limits.drain, ready)
 
 
-def _drain(reception: Reception, desk: Desk, seconds: float, ready: Callable[[str], None]) -> None:
+def _drain(reception: Reception, desks: tuple[Desk, Agents], seconds: float, ready: Callable[[str], None]) -> None:
     """Let what runs finish; then end the sessions, in which whatever still runs is recorded as unknown."""
     left = reception.dismiss(seconds)
     if left:
         ready(f"{left} connections did not finish in {seconds:g} s; what they began is recorded as unknown")
-    desk.close()
+    for desk in desks:
+        desk.close()
     reception.close(_LEAVING)
 
 

@@ -219,11 +219,19 @@ class PrincipalSource(Source):
 class ClientSource(Source):
     """A client that acts by itself: what *expose* fits is what it may use (``None``: what is under its own name).
 
-    *unknown_tools* is what becomes of its own tools that nobody declared.
+    *unknown_tools* is what becomes of its own tools that nobody declared. A coding agent has a *kind*, unless its name
+    says it. *asks*: who puts it to a person that one has to decide, *wait_s* for how many seconds a signed answer is
+    waited for. *allows*: whether the agent's own permissions still judge what is allowed here. *tools* are what is said
+    of its tools here, by name.
     """
 
     expose: Object | None = None
     unknown_tools: Literal["ask", "deny", "allow"] = "ask"
+    kind: str | None = None
+    asks: Literal["agent", "deedbook"] = "agent"
+    wait_s: int = 60
+    allows: Literal["agent", "deedbook"] = "agent"
+    tools: Mapping[str, Object] = attrs.field(factory=_object)
 
 
 @attrs.frozen(kw_only=True)

@@ -14,6 +14,7 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
+from deedbook.bridging import tools
 from deedbook.errors import DomainError, SourceError, fault, raise_all
 from deedbook.files import Folder
 from deedbook.lifecycle import ALIASES
@@ -140,7 +141,9 @@ class _Loader:
         loaders = activated.loaders(said.get("skills", {}).get("loaders"))
         self._skills((SKILLS, *skill_roots), whole=any(each.loader != "markdown" for each in loaders))
         principals = self._principals(said.get("principals", {}))
+        clients = self._clients()
         abilities = self._declared("abilities", self._ability)
+        self._add_tools(clients, abilities)
         hooks, policies = self._declared("hooks", self._hook), self._declared("policies", self._policy)
         personas = self._personas(agent_roots, packs)
         plain = {key: said[key] for key in ("profile", "enforcement", "lock") if key in said}
@@ -150,7 +153,7 @@ class _Loader:
             state=self._state(said.get("state", STATE)),
             profiles=profiles,
             principals=principals,
-            clients=self._clients(),
+            clients=clients,
             secrets={name: source["env"] for name, source in said.get("secrets", {}).items()},
             abilities=abilities,
             hooks=hooks,
@@ -248,6 +251,16 @@ class _Loader:
             name: self._structure(_placed(name, body, origin), ClientSource)
             for name, body, origin in self._inline("agents")
         }
+
+    def _add_tools(self, clients: Mapping[str, ClientSource], abilities: dict[str, AbilitySource]) -> None:
+        """Let the tools of each coding agent be abilities, too."""
+        for client in clients.values():
+            for at, why in tools.problems(client):
+                self._refuse("SOURCE_INVALID", why, client.origin.place(at))
+            for each in tools.abilities(client):
+                if each.id in abilities:
+                    self._twice("abilities", each.id, abilities[each.id], client.origin)
+                abilities.setdefault(each.id, each)
 
     def _key(self, said: str, origin: Origin) -> str | None:
         """Return the public key in a file of ``.system``, which is a source."""

@@ -1,0 +1,201 @@
+"""The bridge's side in the runtime: every agent's session here has one session of ours, opened when it is first heard.
+
+Which of ours went on with which of theirs stands in the workspace ledger, so that after a restart a new session says
+which one it continues.
+"""
+
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import attrs
+
+from deedbook.contracts import Object, Principal
+from deedbook.errors import DeedbookError, DomainError, Err, IntakeError, fault, recordable
+from deedbook.kernel import Kernel, write
+from deedbook.reader import read
+
+from .agents import Known, known
+from .conversation import Conversation
+from .dialects import Answer, Heard, Reply, hear, refusing, say
+from .ways import Ways
+
+MOST: Final = 256
+"""Sessions of agents at once; then one that has been silent longest, and has nothing open, makes room."""
+
+_Key = tuple[str, str, str]
+
+
+@attrs.define(eq=False)
+class _Place:
+    """Where a session is, or is to be: whoever opens it holds *turn*. *refusal*: it was not allowed to begin."""
+
+    turn: Any = attrs.field(factory=threading.Lock)
+    conversation: Conversation | None = None
+    refusal: DomainError | None = None
+    users: int = 0
+
+
+class Desk:
+    """All sessions of agents of one kernel. Its methods may be called by several threads at once."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._ways = Ways(kernel.site.root)
+        self._places: OrderedDict[_Key, _Place] = OrderedDict()
+        self._turn = threading.Lock()
+        self._closed = False
+        self._known: dict[str, Known | None] = {}
+        self._before: dict[tuple[str, str], str] | None = None
+
+    def answer(self, agent: str, event: str, body: bytes, principal: Principal) -> Reply:
+        """Answer what *agent* says by its hook for *event*, on account of *principal*; never raises."""
+        known_ = self._agent(agent)
+        moment = known_.events.get(event) if known_ else None
+        try:
+            heard = hear(known_ or self._stranger(agent), event, body)
+            assert known_
+            answer = self._heard(agent, known_, heard, principal)
+            return say(known_, heard.moment, event, answer)
+        except IntakeError as problem:
+            self._note(agent, event, problem.error, len(body))
+            return refusing(known_, moment, event, f"{problem.error.code}: {problem.error}")
+        except DeedbookError as problem:
+            return refusing(known_, moment, event, f"{problem.error.code}: {problem.error}")
+        except Exception as problem:  # noqa: BLE001 - whatever it is, nobody has allowed anything
+            return refusing(known_, moment, event, f"FAILED: {type(problem).__name__}: {problem}")
+
+    def close(self, reason: str = "the runtime ends") -> None:
+        """End every session, and open none any more."""
+        with self._turn:
+            self._closed = True
+            places = list(self._places.values())
+            self._places.clear()
+        for place in places:
+            with place.turn:
+                if place.conversation is not None:
+                    place.conversation.end(reason)
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def _heard(self, agent: str, known_: Known, heard: Heard, principal: Principal) -> Answer:
+        key = (agent, principal.id, heard.session)
+        place = self._place(key)
+        try:
+            with place.turn:
+                opened = self._opened(place, agent, known_, heard, principal)
+            if isinstance(opened, Answer):
+                return opened
+            return opened.answer(heard)
+        finally:
+            self._leave(key, place, ended=heard.moment == "end")
+
+    def _opened(
+        self, place: _Place, agent: str, known_: Known, heard: Heard, principal: Principal
+    ) -> Conversation | Answer:
+        if heard.moment == "begin":
+            place.refusal = None
+        if place.refusal is None and (place.conversation is None or place.conversation.session.ended):
+            place.conversation = self._open(place, agent, known_, heard, principal)
+        if place.refusal is not None:
+            return Answer(outcome="deny", reason=f"{place.refusal.code}: {place.refusal}")
+        assert place.conversation is not None
+        return place.conversation
+
+    def _open(
+        self, place: _Place, agent: str, known_: Known, heard: Heard, principal: Principal
+    ) -> Conversation | None:
+        settings = self._kernel.bindings.charter.document["clients"][agent]
+        client = self._kernel.client(agent, via="bridge", on_behalf_of=principal.id)
+        asks_itself = settings["asks"] == "agent" and "ask" in known_.can
+        wait = float(settings["wait_s"]) if settings["asks"] == "deedbook" else 0.0
+        begun = self._kernel.session("open", principal=client, wait=None if asks_itself else wait)
+        if isinstance(begun, Err):
+            place.refusal = begun.error
+            return None
+        session = begun.value
+        try:
+            told = self._told(agent, heard, session.id)
+            session.note("bridge.session", "runtime", told)
+            write(self._kernel.ledger, "bridge.session", told)
+        except BaseException:
+            session.end(ok=False, reason="which session of the agent it is could not be recorded")
+            raise
+        self._continued()[agent, heard.session] = session.id
+        return Conversation(session, known_, agent, settings, self._ways)
+
+    def _told(self, agent: str, heard: Heard, session: str) -> Object:
+        before = self._continued().get((agent, recordable(heard.session)))
+        more = {"continues": before} if before else {}
+        said = {name: heard.said[name] for name in ("source", "cwd") if isinstance(heard.said.get(name), str)}
+        return {
+            "agent": agent,
+            "agent_session": recordable(heard.session),
+            "session_id": session,
+            "said": {name: recordable(text) for name, text in said.items()},
+            **more,
+        }
+
+    def _continued(self) -> dict[tuple[str, str], str]:
+        """Return which of our sessions went on last with which of theirs, as the workspace ledger has it."""
+        if self._before is None:
+            found = {}
+            for event in read(Path(self._kernel.ledger.place)):
+                if event.type == "bridge.session" and isinstance(event.payload.get("agent_session"), str):
+                    found[event.payload["agent"], event.payload["agent_session"]] = event.payload["session_id"]
+            self._before = found
+        return self._before
+
+    # --- places -------------------------------------------------------------------------------------------------------
+
+    def _place(self, key: _Key) -> _Place:
+        with self._turn:
+            if self._closed:
+                raise DeedbookError(fault("RUNTIME_ENDING", "the runtime ends; start it again with: deedbook serve"))
+            idle = None if key in self._places or len(self._places) < MOST else self._idle()
+            place = self._places.setdefault(key, _Place())
+            self._places.move_to_end(key)
+            place.users += 1
+        if idle is not None and idle.conversation is not None:
+            idle.conversation.end("it was silent, and another session of an agent needed room")
+        return place
+
+    def _idle(self) -> _Place | None:
+        """Take the place out that was silent longest and has nothing open; the caller has the turn."""
+        for key, place in self._places.items():
+            if not place.users and (place.conversation is None or not len(place.conversation.tickets)):
+                return self._places.pop(key)
+        raise DeedbookError(fault("RUNTIME_BUSY", f"{MOST} sessions of agents are at work; end one", retryable=True))
+
+    def _leave(self, key: _Key, place: _Place, *, ended: bool) -> None:
+        with self._turn:
+            place.users -= 1
+            if ended and not place.users and self._places.get(key) is place:
+                del self._places[key]
+
+    # --- strangers ----------------------------------------------------------------------------------------------------
+
+    def _agent(self, agent: str) -> Known | None:
+        """Return what is known of a client that the charter declares to be an agent."""
+        if agent not in self._known:
+            declared = self._kernel.bindings.charter.document.get("clients", {}).get(agent)
+            if declared is None:
+                return None
+            self._known[agent] = known(declared["kind"])
+        return self._known[agent]
+
+    def _stranger(self, agent: str) -> NoReturn:
+        declared = ", ".join(sorted(self._kernel.bindings.charter.document.get("clients", {}))) or "none"
+        why = f"no coding agent {agent!r} is declared under agents: in deedbook.yaml; declared are: {declared}"
+        raise IntakeError(fault("BRIDGE_AGENT_UNKNOWN", why))
+
+    def _note(self, agent: str, event: str, error: DomainError, size: int) -> None:
+        told = {
+            "agent": recordable(agent, 64), "event": recordable(event, 64), "code": error.code,
+            "reason": recordable(str(error)), "bytes": size,
+        }  # fmt: skip
+        try:
+            write(self._kernel.ledger, "bridge.refused", told)
+        except DeedbookError:
+            return

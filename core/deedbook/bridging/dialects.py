@@ -1,0 +1,178 @@
+"""What agents say and hear: a hook's input taken apart, and an answer in the agent's own form; pure.
+
+The table of the agent says where things stand in its input. Answers are built here, one family of forms each; an agent
+that cannot be told something is told no.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+import attrs
+
+from deedbook import canonical
+from deedbook.contracts import Json, Object
+from deedbook.errors import IntakeError, fault
+
+from .agents import Known, Moment
+
+_LONGEST: Final = 256
+_LONGEST_ANSWER: Final = 8000
+"""Characters of an answer's text; agents cut longer ones."""
+BLOCKED: Final = 2
+"""The exit status that stops what was about to happen, whatever an agent makes of the answer."""
+
+
+class Reply(NamedTuple):
+    """What the agent's hook prints on both streams, and its exit status."""
+
+    status: int
+    out: bytes = b""
+    err: bytes = b""
+
+
+@attrs.frozen(kw_only=True)
+class Heard:
+    """An agent's event. *said* is all of it; what its table does not name is empty.
+
+    *call* is the agent's id of a tool call, *again*: a hook has made it go on already.
+    """
+
+    moment: Moment
+    event: str
+    session: str
+    tool: str = ""
+    args: Object = attrs.field(factory=dict)
+    call: str = ""
+    result: Json = None
+    error: str = ""
+    interrupted: bool = False
+    prompt: str = ""
+    again: bool = False
+    said: Object = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What is answered. ``pass``: nothing is said; ``go_on``: an agent that wants to stop has more to do.
+
+    *args* is the changed input, *result* what is left of a tool's result, *context* what the model is told beside.
+    """
+
+    outcome: Literal["pass", "allow", "ask", "deny", "go_on"] = "pass"
+    reason: str = ""
+    args: Object | None = None
+    result: tuple[Json] | None = None
+    context: str = ""
+
+
+PASS: Final = Answer()
+
+
+def hear(known: Known, event: str, body: bytes) -> Heard:
+    """Take the input of a hook for *event* apart; raises `IntakeError` for what the agent does not send."""
+    said = canonical.parse(body)
+    if not isinstance(said, dict):
+        raise _unheard("the input is no object")
+    moment = known.events.get(event)
+    if moment is None:
+        raise _unheard(f"{event!r} is no event of {known.title} that is known here")
+    at = _Reading(said, known.fields)
+    if at.text("event") not in ("", event):
+        raise _unheard(f"the input is of {at.text('event')!r}, and the hook was called for {event!r}")
+    session = at.text("session")
+    if not session:
+        raise _unheard("the input names no session")
+    tool, args = at.text("tool"), at.value("input", {})
+    if moment in ("before", "dialogue", "after", "failed", "refused") and not tool:
+        raise _unheard("the input names no tool")
+    if not isinstance(args, dict):
+        raise _unheard("the tool's input is no object")
+    return Heard(
+        moment=moment, event=event, session=session, tool=tool, args=args, call=at.text("call"),
+        result=at.value("result", None), error=at.text("error", limit=None),
+        interrupted=at.value("interrupted", 0) is True,
+        prompt=at.text("prompt", limit=None), again=at.value("repeated", 0) is True, said=said,
+    )  # fmt: skip
+
+
+class _Reading:
+    """The members of an input under our names for them."""
+
+    def __init__(self, said: Mapping[str, Any], fields: Mapping[str, str]) -> None:
+        self._said, self._fields = said, fields
+
+    def value(self, name: str, default: Any) -> Any:
+        return self._said.get(self._fields[name], default) if self._fields.get(name) else default
+
+    def text(self, name: str, *, limit: int | None = _LONGEST) -> str:
+        value = self.value(name, "")
+        if type(value) is not str or (limit is not None and len(value) > limit):
+            raise _unheard(f"{self._fields[name]} is no text of at most {limit} characters")
+        return value
+
+
+def _unheard(why: str) -> IntakeError:
+    return IntakeError(fault("BRIDGE_INPUT", why))
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def say(known: Known, moment: Moment, event: str, answer: Answer) -> Reply:
+    """Return *answer* in the form of the agent."""
+    told = attrs.evolve(answer, reason=answer.reason[:_LONGEST_ANSWER], context=answer.context[:_LONGEST_ANSWER])
+    made = (_claude if known.dialect == "claude" else _gemini)(moment, event, told)
+    out = canonical.encode(made) if made else b""
+    if told.outcome == "deny" and moment in ("before", "prompt", "compact"):
+        return Reply(BLOCKED, out, f"Deedbook: {told.reason}\n".encode("utf-8", "backslashreplace"))
+    return Reply(0, out)
+
+
+def refusing(known: Known | None, moment: Moment | None, event: str, reason: str) -> Reply:
+    """Return a refusal of what cannot be judged; an agent that nobody knows hears the exit status at least."""
+    if known is None or moment is None:
+        return Reply(BLOCKED, err=f"Deedbook: {reason}\n".encode("utf-8", "backslashreplace"))
+    if moment in ("before", "prompt", "compact", "dialogue"):
+        return say(known, moment, event, Answer(outcome="deny", reason=reason))
+    return Reply(1, err=f"Deedbook: {reason}\n".encode("utf-8", "backslashreplace"))
+
+
+def _claude(moment: Moment, event: str, answer: Answer) -> dict[str, Any]:
+    if moment == "before":
+        return _claude_tool(event, answer)
+    if answer.outcome == "deny" and moment == "begin":
+        return {"continue": False, "stopReason": answer.reason, "systemMessage": answer.reason}
+    if answer.outcome == "deny" and moment == "dialogue":
+        return _own(event, decision={"behavior": "deny", "message": answer.reason})
+    if answer.outcome in ("deny", "go_on"):
+        return {"decision": "block", "reason": answer.reason}
+    if answer.result is not None:
+        return _own(event, updatedToolOutput=answer.result[0])
+    return _own(event, additionalContext=answer.context) if answer.context else {}
+
+
+def _claude_tool(event: str, answer: Answer) -> dict[str, Any]:
+    if answer.outcome == "pass" and answer.args is None:
+        return {}
+    told: dict[str, Any] = {"permissionDecision": "allow" if answer.outcome == "pass" else answer.outcome}
+    if answer.reason:
+        told["permissionDecisionReason"] = answer.reason
+    if answer.args is not None and answer.outcome != "deny":
+        told["updatedInput"] = dict(answer.args)
+    return _own(event, **told)
+
+
+def _gemini(moment: Moment, event: str, answer: Answer) -> dict[str, Any]:
+    if answer.outcome == "deny" and moment == "begin":
+        return {"systemMessage": answer.reason}
+    if answer.outcome in ("deny", "ask", "go_on"):
+        return {"decision": "deny", "reason": answer.reason}
+    if answer.args is not None:
+        return _own(event, tool_input=dict(answer.args))
+    if answer.result is not None:
+        return {"decision": "deny", "reason": canonical.encode(answer.result[0]).decode()[:_LONGEST_ANSWER]}
+    return _own(event, additionalContext=answer.context) if answer.context else {}
+
+
+def _own(event: str, **members: Any) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": event, **members}}

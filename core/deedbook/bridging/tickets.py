@@ -1,0 +1,67 @@
+"""The open calls of one agent's session, by the names that the agent may use for them later."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Condition
+
+import attrs
+
+from deedbook.contracts import Object
+from deedbook.handlers import Ticket
+
+from .dialects import Answer
+
+
+@attrs.frozen(eq=False)
+class Held:
+    """An open call: its *ticket*, the agent's input (*given*) and the *answer* that it got."""
+
+    ticket: Ticket
+    given: Object
+    answer: Answer
+
+
+class Tickets:
+    """Open calls; of several under one name, the first is taken first. Several threads may ask."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[Held]] = {}
+        self._judged: set[str] = set()
+        self._turn = Condition()
+
+    @contextmanager
+    def judging(self, name: str) -> Iterator[Held | None]:
+        """Let nobody else judge the call *name* meanwhile; give what is open under it already."""
+        with self._turn:
+            self._turn.wait_for(lambda: name not in self._judged)
+            self._judged.add(name)
+        try:
+            yield self.find(name)
+        finally:
+            with self._turn:
+                self._judged.discard(name)
+                self._turn.notify_all()
+
+    def put(self, held: Held, names: tuple[str, ...]) -> None:
+        """Keep an open call under *names*."""
+        with self._turn:
+            for name in dict.fromkeys(names):
+                self._held.setdefault(name, []).append(held)
+
+    def find(self, name: str) -> Held | None:
+        """Return the first open call of that name, if there is one."""
+        with self._turn:
+            return next(iter(self._held.get(name, ())), None)
+
+    def take(self, name: str) -> Held | None:
+        """Take the first open call of that name out, under all of its names."""
+        with self._turn:
+            found = next(iter(self._held.get(name, ())), None)
+            if found is not None:
+                left = {each: [held for held in kept if held is not found] for each, kept in self._held.items()}
+                self._held = {each: kept for each, kept in left.items() if kept}
+            return found
+
+    def __len__(self) -> int:
+        with self._turn:
+            return len({id(held) for kept in self._held.values() for held in kept})
