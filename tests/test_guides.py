@@ -159,11 +159,11 @@ def test_many_headings_are_read_in_time(load):
 
 def test_charter_has_the_sections_and_says_which_changed(lab):
     lab.tool("echo", lambda args, ctx: args)
-    lab.write("ROUTING.md", "# A\n\n`echo` and `no-ability`\n")
+    lab.guide("# A\n\n`echo` and `no-ability`\n")
     first = lab.kernel()
     entry = first.bindings.charter.document["guides"][".system/ROUTING.md#a"]
     assert (entry["abilities"], entry["place"]) == (["echo"], ".system/ROUTING.md:1")
-    lab.write("ROUTING.md", "# A\n\n`echo`!\n\n# B\n\nnew\n")
+    lab.guide("# A\n\n`echo`!\n\n# B\n\nnew\n")
     told = lab.kernel().opened.changes
     assert "guide .system/ROUTING.md#a changed" in told.other
     assert "guide .system/ROUTING.md#b is new" in told.other
@@ -183,7 +183,7 @@ def test_the_catalogue_is_there_for_a_hook_when_it_is_constructed(lab):
         def session_stop(self, session, ok, now, facts): ...
 
     lab.tool("echo", lambda args, ctx: args)
-    lab.write("ROUTING.md", "# A\n\nb\n")
+    lab.guide("# A\n\nb\n")
     lab.offer("hook", "looks", Hook)
     lab.settings(hooks={"looks": {"event_type": "SessionStop", "handler": {"hook": "looks"}}})
     lab.kernel()

@@ -30,7 +30,7 @@ class TestRouting(HookContract):
 
     def prepare(self, lab):
         lab.tool("greet", lambda args, ctx: args, routing_hints={"intents": ["hello"]})
-        lab.write("ROUTING.md", "# Where things are\n\nReports are in [reports](../reports/README.md).\n")
+        lab.guide("# Where things are\n\nReports are in [reports](../reports/README.md).\n")
 
 
 class TestStop(HookContract):

@@ -31,7 +31,7 @@ def shop(lab):
     """Give a workspace with two tools, a document, a skill for one of the tools, and the hook."""
     lab.tool("greet", lambda args, ctx: args, routing_hints={"intents": ["hello", "good morning"]})
     lab.tool("deploy", lambda args, ctx: args, effects="write", routing_hints={"intents": ["publish"]})
-    lab.write("ROUTING.md", GUIDE)
+    lab.guide(GUIDE)
     lab.settings(hooks={"routing": {"event_type": "PromptSubmit", "handler": {"hook": "routing"}}})
     lab.flow("turn", lambda args, run: {"reply": "done", "skill": run.skill.name if run.skill else None})
     lab.skill("greeting", allows="greet", triggers="hello")
@@ -151,3 +151,13 @@ def test_catalogue_is_the_charters_and_read_only(shop):
     routes = CharterRoutes(shop.kernel().host.told())
     assert [route.id for route in routes.abilities] == ["deploy", "greet", "turn"]
     session.end(ok=True, reason="looked")
+
+
+def test_client_is_hinted_at_nothing_that_is_not_exposed_to_it(shop):
+    """The hook is told the principal only; for a client that is enough."""
+    shop.settings(agents={"reader": {"expose": {"abilities": ["greet"]}}})
+    session = shop.session(principal=shop.kernel().client("reader", via="test"))
+    told = session.submit(STUFFED + " release").value.signals["routing_hint"][0]["value"]
+    assert [each["id"] for each in told["abilities"]] == ["greet"]
+    assert [each["abilities"] for each in told["knowledge"]] == [[]]
+    assert session.call("deploy", {}).error.code == "TOOL_NOT_ALLOWED"

@@ -65,6 +65,10 @@ class Lab:
         """Write the instructions of a role."""
         self.write(f"agents/{name}.md", instructions)
 
+    def guide(self, text: str, name: str = "ROUTING.md") -> None:
+        """Write a routing document, ``ROUTING.md`` or ``ABILITY.md``."""
+        self.write(name, text)
+
     def skill(self, name: str, *, allows: str = "", triggers: str = "") -> None:
         """Write a skill that allows the abilities *allows*, separated by spaces; its trigger defaults to its name."""
         tools = json.dumps(allows.split())
