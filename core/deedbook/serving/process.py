@@ -47,13 +47,15 @@ def serve(
     clock: Callable[[], float],
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Serve *kernel*'s workspace until a signal ends it; *ready* is told what happens, a line each.
+    """End what dead processes left, and serve *kernel*'s workspace until a signal ends it.
 
-    Raises `DeedbookError` (``RUNTIME_RUNNING``) where another process does.
+    *ready* is told what happens, a line each. Raises `DeedbookError` (``RUNTIME_RUNNING``) where another process does.
     """
     limits = limits or Limits()
     _raise_files()
     with tenure(kernel.state, {"pid": os.getpid(), "since": timestamp(clock())}):
+        for line in kernel.recover().lines():
+            ready(line)
         desk, agents = Desk(kernel, grace=limits.grace), Agents(kernel)
         present: list[Reception] = []
         services: dict[str, Service] = {
