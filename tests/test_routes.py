@@ -153,6 +153,13 @@ def test_only_the_beginning_of_a_prompt_is_looked_at():
     assert ranked("x " * (MOST // 2 - 2) + "read") == [("file-read", "trigger")]
 
 
+def test_summary_full_of_anothers_words_comes_after_what_is_named_or_triggered():
+    """A summary may be a server's word on its own tool; only the workspace's YAML has ids and triggers."""
+    greedy = ability("file-read read show me file write save push " * 20)
+    for prompt, first in (("file-read", "file-read"), ("show me the file", "file-read"), ("save", "file-write")):
+        assert ranked(prompt, abilities={**ABILITIES, "greedy/tool": greedy})[0][0] == first
+
+
 def test_saying_a_word_a_thousand_times_counts_once():
     once, often = (routes().rank(prompt, LOCAL, 5)[0] for prompt in ("write it", "write " * 1000))
     assert once == often

@@ -1,9 +1,47 @@
 """``deedbook mcp serve``: the workspace's abilities as the tools of an MCP server."""
 
+from typing import Any
+
 import click
 
 
 @click.command("serve")
-def command() -> None:
-    """Show abilities as the tools of an MCP server."""
-    raise click.UsageError("comes with a later release")
+@click.option("--client", default="mcp", metavar="NAME", help="Which client of agents: is served (mcp: everything).")
+@click.option("--profile", metavar="NAME", help="Use this profile instead of the workspace's own.")
+@click.option("--http", metavar="HOST:PORT", help="Serve over HTTP instead of standard input and output.")
+@click.option(
+    "--token",
+    "tokens",
+    multiple=True,
+    metavar="PRINCIPAL=SECRET",
+    help="Over HTTP: whoever brings this secret of secrets: acts on behalf of that principal.",
+)
+@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="Over HTTP: a further name of this server.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 86400),
+    default=30.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="Wait so long for a person where one has to decide.",
+)
+@click.pass_obj
+def command(
+    asked: Any, client: str, profile: str | None, http: str | None, tokens: tuple[str, ...], hosts: tuple[str, ...],
+    wait: float,
+) -> int:  # fmt: skip
+    """Show abilities as the tools of an MCP server, at standard input and output or over HTTP."""
+    from deedbook import open_kernel  # noqa: PLC0415 - help is quick
+
+    if http is None and (tokens or hosts):
+        raise click.UsageError("--token and --allow-host go with --http")
+    with open_kernel(asked.workspace, profile=profile) as kernel:
+        if http is None:
+            from .serving_server import serve_stdio  # noqa: PLC0415 - the SDK takes its time
+
+            serve_stdio(kernel, client, wait)
+        else:
+            from .serving_http import Address, serve_http  # noqa: PLC0415 - as above
+
+            serve_http(kernel, client, wait, Address.parse(http, tokens, hosts, kernel))
+    return 0

@@ -1,0 +1,128 @@
+"""Standard input and output as a connection: one JSON-RPC message a line, of bounded length.
+
+Descriptors 0 and 1 are taken away from everybody else meanwhile: what plugins print goes to standard error.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
+from mcp_types.jsonrpc import jsonrpc_message_adapter
+from pydantic import ValidationError
+
+LONGEST: Final = 16 * 1024 * 1024
+"""How many bytes a message may have."""
+_BLOCK: Final = 65536
+
+Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
+Outgoing = MemoryObjectSendStream[SessionMessage]
+
+
+@asynccontextmanager
+async def standard_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
+    """Yield what comes in and where answers go; what is no message is answered with an error and passed over."""
+    read_in, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, write_out = anyio.create_memory_object_stream[SessionMessage](0)
+    refusals = outgoing.clone()
+    source, sink = _taken()
+    with source, sink:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_read, source, read_in, refusals)
+            group.start_soon(_write, sink, write_out)
+            try:
+                yield incoming, outgoing
+            finally:
+                group.cancel_scope.cancel()
+
+
+def _taken() -> tuple[Any, Any]:
+    """Return files of their own for descriptors 0 and 1, which lead nowhere and to standard error from now on."""
+    sys.stdout.flush()
+    source, sink = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    os.dup2(2, 1)
+    return source, sink
+
+
+async def _read(source: Any, read_in: MemoryObjectSendStream[SessionMessage | Exception], refusals: Outgoing) -> None:
+    async with read_in, refusals:
+        async for line in _lines(source):
+            message = _message(line)
+            try:
+                if isinstance(message, ErrorData):
+                    refusal = JSONRPCError(jsonrpc="2.0", id=None, error=message)
+                    await refusals.send(SessionMessage(refusal))
+                else:
+                    await read_in.send(message)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+
+
+def _message(line: bytes | None) -> SessionMessage | ErrorData:
+    if line is None:
+        return ErrorData(code=INVALID_REQUEST, message=f"a message of more than {LONGEST} bytes")
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValidationError as problem:
+        bad = problem.errors(include_url=False, include_context=False, include_input=False)
+        broken = any(each["type"] == "json_invalid" for each in bad)
+        return ErrorData(code=PARSE_ERROR if broken else INVALID_REQUEST, message="no JSON-RPC message, on one line")
+
+
+async def _lines(source: Any) -> AsyncIterator[bytes | None]:
+    """Yield every line without its newline; ``None`` for one that is too long. Empty ones are passed over."""
+    chunks = asyncio.StreamReader(limit=_BLOCK)
+    held, skipping = bytearray(), False
+    async with _pumped(source, chunks):
+        while chunk := await chunks.read(_BLOCK):
+            *whole, rest = chunk.split(b"\n")
+            for part in whole:
+                held += part
+                if skipping or len(held) > LONGEST:
+                    yield None
+                elif held.strip():
+                    yield bytes(held)
+                held, skipping = bytearray(), False
+            held += rest
+            if len(held) > LONGEST:
+                held, skipping = bytearray(), True
+
+
+@asynccontextmanager
+async def _pumped(source: Any, chunks: asyncio.StreamReader) -> AsyncIterator[None]:
+    """Feed *chunks* from *source*: a pipe or a socket on the loop, a file (which never makes anybody wait) at once."""
+    loop = asyncio.get_running_loop()
+    try:
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(chunks), source)
+    except ValueError:
+        chunks.feed_data(source.read())
+        chunks.feed_eof()
+        yield
+        return
+    try:
+        yield
+    finally:
+        transport.close()
+
+
+async def _write(sink: Any, write_out: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    async with write_out:
+        async for message in write_out:
+            line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            with suppress(BrokenPipeError):  # nobody reads on; that standard input ends will say so
+                await anyio.to_thread.run_sync(_put, sink, line.encode() + b"\n", abandon_on_cancel=True)
+
+
+def _put(sink: Any, line: bytes) -> None:
+    left = memoryview(line)
+    while left:
+        left = left[sink.write(left) :]
