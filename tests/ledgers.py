@@ -239,6 +239,22 @@ def call() -> Book:
     return book
 
 
+def served() -> Book:
+    """Write a session in which a client of the runtime asked for actions."""
+    book = Book("ac" * 16)
+    root = start(book, "open")
+    said = {"request": "k1", "digest": HASH, "id": "a", "action": "CALL", "after": []}
+    span = book.add("action.received", said, parent=root, actor="user", principal="local")
+    asked = book.add("tool.call", {"args": {"text": "hi"}, "tool_name": "echo"}, parent=span, principal="local")
+    book.add("tool.result", {"result": {"text": "hi"}, "tool_name": "echo"}, parent=asked, actor="tool")
+    book.add("action.done", {"id": "a", "status": "ok", "task": "t-0"}, parent=span)
+    span = book.add("action.received", {**said, "id": "b", "after": ["a"]}, parent=root, actor="user")
+    book.add("action.done", {"id": "b", "status": "failed", "code": "FAILED", "message": "no"}, parent=span)
+    book.add("action.refused", {"code": "ACTION_UNKNOWN", "message": "no"}, parent=root)
+    book.add("session.end", {"ok": True, "reason": "done"}, parent=root)
+    return book
+
+
 def workspace() -> Book:
     """Write a workspace ledger."""
     book = Book("ws-" + "0d" * 16, genesis="workspace")

@@ -45,6 +45,7 @@ FLOORS = (
         "programs.process": "one program in a process of its own: pipes, limits, its supervisor's word",
         "notes": "signed notes and their keys in C2SP's form: Ed25519, strict, pure",
         "verification.report": "what a verification found, for people and as JSON",
+        "serving.acts": "what a ledger holds of the actions of a request; pure",
         "serving.batches": "the order of a batch of actions: what waits for what; pure",
         "serving.streams": "one connection as a stream of lines and bytes, bounded in size and time",
         "routing": "which skill a prompt asks for: deterministic, without a model",
@@ -110,6 +111,7 @@ FLOORS = (
         "bridging.dialects": "what agents say and hear: a hook's input, and an answer in the agent's form; pure",
         "verification.structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
         "programs.isolation": "hooks in processes of their own: scripts, and plugins that the workspace wants there",
+        "serving.archive": "sessions as their ledgers hold them, also after their end",
         "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
         "verification.export": "finished sessions in another form: envelope 1.0, as seed 002 reads it",
         "verification.heads": "what the workspace ledger recorded of each session, held against the session's file",
@@ -203,6 +205,7 @@ FLOORS = (
     ("persons", {
         "bridging.desk": "the bridge's side in the runtime: a session here for every agent's session",
         "approvals.answering": "the approver's side: answering a request, and performing what was approved",
+        "serving.actions": "the actions of a request, each recorded before it is begun and before its client is told",
         "serving.desk": "the sessions that are held open: whose they are, and when nobody came back for one",
         "serving.peers": "who a user id is: a declared principal, or the one whose own process this is",
     }),

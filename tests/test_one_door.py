@@ -47,6 +47,7 @@ NO_EFFECT = {
         "end": "records, and asks hooks",
         "id": "is a name",
         "cause": "is a span",
+        "under": "says what others hang under",
     },
     Door: {
         "refuse": "records a refusal",

@@ -75,6 +75,7 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "approval.resumed", "approval.answered", "approval.used",
             "task.created", "task.updated", "task.denied", "task.started", "task.ended", "task.decided", "task.deleted",
             "approval.deferred", "bridge.session", "bridge.told", "bridge.refused", "tool.unasked",
+            "action.received", "action.done", "action.refused",
         )
     }
 )  # fmt: skip

@@ -1,7 +1,8 @@
 """Sessions: one life of work with one ledger file. Everything a session does to the world goes through its door."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -121,6 +122,15 @@ class Session:
     def cause(self) -> str:
         """The span that hangs above what is done next: the last message that was submitted, else the beginning."""
         return self._cause
+
+    @contextmanager
+    def under(self, span: str) -> Iterator[None]:
+        """Let what is done meanwhile hang under *span*; only one thread does anything in the session then."""
+        before, self._cause = self._cause, span
+        try:
+            yield
+        finally:
+            self._cause = before
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 

@@ -153,6 +153,11 @@ def _ended(payload: Object) -> str:
     return f"{'ok' if payload.get('ok') is True else 'not ok'}: {show(payload.get('reason'))}"
 
 
+def _acted(payload: Object) -> str:
+    why = f": {show(payload['code'])}: {show(payload.get('message', ''))}" if "code" in payload else ""
+    return f"{show(payload.get('id'))} {show(payload.get('status'))}{why}"
+
+
 def _completed(payload: Object) -> str:
     return f"{show(payload.get('skill'))} {_ended(payload)}"
 
@@ -184,6 +189,9 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "schema.violation": _violated,
         "skill.invoke": _text("skill"),
         "skill.complete": _completed,
+        "action.received": lambda payload: f"{show(payload.get('action'))} {show(payload.get('id'))}",
+        "action.done": _acted,
+        "action.refused": lambda payload: f"{show(payload.get('code'))}: {show(payload.get('message'))}",
         "approval.requested": _requested,
         "approval.granted": _granted("approved"),
         "approval.refused": _granted("refused"),

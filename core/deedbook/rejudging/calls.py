@@ -110,7 +110,8 @@ class _Reading:
             "approval.resumed": self._resumed,
             "approval.requested": self._requested,
             "approval.granted": self._granted,
-            "task.started": self._task,
+            "task.started": self._below,
+            "action.received": self._below,
             "approval.deferred": self._deferred,
             "hook.fired": self._hooks,
             "policy.check": self._policies,
@@ -192,8 +193,8 @@ class _Reading:
         self.standings.follow(who[2], self.standings.at(who[3]))
         self.requests.grant(who[3], who[2])
 
-    def _task(self, line: bytes, _comma: int, end: int) -> None:
-        """Let who runs a task stand where they stood: its call hangs under the run."""
+    def _below(self, line: bytes, _comma: int, end: int) -> None:
+        """Let who runs a task, or asks for an action, stand where they stood: what is done for it hangs below."""
         who = _header(line, end)
         self.standings.follow(who[2], self.standings.at(who[3]))
 

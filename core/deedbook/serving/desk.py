@@ -19,6 +19,7 @@ MOST: Final = 1024
 """Sessions that are open at once."""
 TURN: Final = 60.0
 """Seconds that a request waits for another one of the same session."""
+MOST_REFUSALS: Final = 100
 LEFT: Final = "its client went away and did not come back"
 STOPPED: Final = "the runtime was stopped"
 
@@ -28,6 +29,7 @@ class Seat:
     """One open session: whose it is (*owner*), and by which connections it was used that are still there (*users*).
 
     *turn* is held by who does something in it; *left* is when the last of its users went, 0 while there is one.
+    *requests* are the idempotency keys that came, *refusals* how often something was asked that was not done.
     """
 
     session: Session
@@ -35,6 +37,13 @@ class Seat:
     users: set[Any] = attrs.field(factory=set)
     turn: threading.Lock = attrs.field(factory=threading.Lock)
     left: float = 0.0
+    requests: set[str] = attrs.field(factory=set)
+    refusals: int = 0
+
+    def may_refuse(self) -> bool:
+        """Say whether one more refusal is recorded: a session's ledger does not grow by what others ask of it."""
+        self.refusals += 1
+        return self.refusals <= MOST_REFUSALS
 
     @property
     def id(self) -> str:
@@ -82,6 +91,10 @@ class Desk:
         if seat.owner != principal.id:
             return Err(fault("SESSION_NOT_YOURS", f"session {identity} was opened by another principal"))
         return Ok(seat)
+
+    def named(self, identity: str) -> Seat | None:
+        """Return the open session *identity*, whosever it is."""
+        return self._seats.get(identity)
 
     def of(self, principal: Principal) -> list[Seat]:
         """Return the open sessions of *principal*, in the order in which they began."""

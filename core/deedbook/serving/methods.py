@@ -2,15 +2,24 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
+from deedbook import canonical
 from deedbook.contracts import Object, Principal
-from deedbook.errors import DeedbookError, DomainError, Err, Result, fault
+from deedbook.errors import DeedbookError, DomainError, Err, LedgerError, Result, fault
 from deedbook.kernel import VERSION, Kernel
 
+from .actions import Doing, again, new_request, refuse
+from .archive import Archive
+from .batches import Step, ordered
 from .desk import Desk, Seat
 from .streams import LineTooLongError, Stream
 from .wire import REQUEST, RESPONSE, RefusedError, Request, Wire, answered, failure, refused
+
+ENDED: Final = "its client ended it"
+RECORDED: Final = frozenset({"BATCH_INVALID", "REQUEST_REUSED", "SESSION_NOT_YOURS"})
+"""Refusals that stand in the ledger of the session that they are about; those of the door are there anyway."""
 
 Method = Callable[["Peer", Mapping[str, Any]], Object]
 
@@ -30,11 +39,13 @@ class Runtime:
         self._desk = desk
         self._present = present
         self._wire = Wire(kernel.schemas)
+        self._archive = Archive(kernel.state)
         self._methods: Mapping[str, Method] = {
             "session.open": self._open,
             "session.list": self._list,
             "session.end": self._end,
             "prompt.submit": self._submit,
+            "actions": self._actions,
             "runtime.describe": self._describe,
             "runtime.health": self._health,
         }
@@ -62,13 +73,25 @@ class Runtime:
         except LineTooLongError:
             return refused(None, fault("MESSAGE_UNREADABLE", "a line has at most 16 MiB; this one was skipped"))
         except RefusedError as problem:
+            self._record(peer, problem.params, problem.error)
             return refused(problem.id, problem.error, problem.violations)
 
     def _answer(self, request: Request, peer: Peer) -> bytes:
         try:
             return answered(request.id, self._methods[request.method](peer, request.params))
         except Exception as problem:  # noqa: BLE001 - whatever it is, the connection goes on and its client is told
-            return refused(request.id, failure(problem))
+            error = failure(problem)
+            if error.code in RECORDED:
+                self._record(peer, request.params, error)
+            return refused(request.id, error)
+
+    def _record(self, peer: Peer, params: object, error: DomainError) -> None:
+        """Record in the session that a message is about that nothing came of it, and whose message it was."""
+        named = params.get("session") if isinstance(params, dict) else None
+        seat = self._desk.named(named) if isinstance(named, str) else None
+        if seat is not None and seat.may_refuse():
+            with suppress(LedgerError):  # it has ended meanwhile
+                refuse(seat.session, error, peer.principal.id)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
@@ -95,7 +118,7 @@ class Runtime:
     def _end(self, peer: Peer, params: Mapping[str, Any]) -> Object:
         seat = self._seat(peer, params)
         with self._desk.using(seat, peer):
-            self._desk.end(seat, ok=True, reason="its client ended it")
+            self._desk.end(seat, ok=True, reason=ENDED)
         return {"session": seat.id, "ended": True}
 
     def _submit(self, peer: Peer, params: Mapping[str, Any]) -> Object:
@@ -103,6 +126,44 @@ class Runtime:
         with self._desk.using(seat, peer):
             taken = _given(seat.session.submit(params["prompt"]))
         return {"prompt": taken.prompt, "signals": dict(taken.signals)}
+
+    def _actions(self, peer: Peer, params: Mapping[str, Any]) -> Object:
+        steps: list[Step] = _given(ordered(params["actions"]))
+        found = self._desk.find(params["session"], peer.principal)
+        key, digest = params.get("idempotency_key"), canonical.digest(canonical.encode(params["actions"]))
+        if isinstance(found, Err):
+            done = self._before(found, peer, params["session"], (steps, key, digest))
+            return {"results": [done[said["id"]] for said in params["actions"]], "repeated": True}
+        with self._desk.using(found.value, peer):
+            done, repeated = self._done(found.value, steps, key, digest)
+        return {"results": [done[said["id"]] for said in params["actions"]], "repeated": repeated}
+
+    def _done(self, seat: Seat, steps: list[Step], key: str | None, digest: str) -> tuple[dict[str, Any], bool]:
+        """Do *steps*, or say what came of them when the same request came before; say whether it did."""
+        if key is not None and key in seat.requests:
+            told = again(self._archive.events(seat.id), steps, key, digest, seat.id)
+            if told is not None:
+                return told, True
+        if key is not None:
+            seat.requests.add(key)
+        doing = Doing(seat.session, lambda: self._desk.end(seat, ok=True, reason=ENDED))
+        return doing.all(steps, key or new_request(), digest), False
+
+    def _before(
+        self, absent: Err, peer: Peer, session: str, asked: tuple[list[Step], str | None, str]
+    ) -> dict[str, Any]:
+        """Return what the ledger of a session that is not open says of a request; raises where it says nothing."""
+        steps, key, digest = asked
+        if (
+            key is not None
+            and absent.error.code == "SESSION_NOT_FOUND"
+            and self._archive.owner(session) == peer.principal.id
+        ):
+            told = again(self._archive.events(session), steps, key, digest, session)
+            if told is not None:
+                return told
+            raise DeedbookError(fault("SESSION_ENDED", f"session {session} is over, and knows nothing of this request"))
+        raise DeedbookError(absent.error)
 
     def _seat(self, peer: Peer, params: Mapping[str, Any]) -> Seat:
         found: Seat = _given(self._desk.find(params["session"], peer.principal))
