@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_HELD = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_HELD = os.O_DIRECTORY | os.O_CLOEXEC
+_PASSED = _HELD | getattr(os, "O_PATH", os.O_RDONLY)
+"""To go through a folder is not to read it, where the system knows the difference."""
 
 
 @contextmanager
@@ -37,7 +39,7 @@ def connect(path: str | Path, seconds: float | None = None) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.settimeout(seconds)
-        folder = os.open(place.parent, _HELD)
+        folder = os.open(place.parent, _PASSED)
         try:
             with address(folder, place.name) as at:
                 made.connect(at)

@@ -21,6 +21,7 @@ _NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
         "MESSAGE_INVALID": -32600,
         "METHOD_UNKNOWN": -32601,
         "SCHEMA_VIOLATION": -32602,
+        "ACTION_UNKNOWN": -32602,
         "FAILED": -32603,
     }
 )
@@ -54,7 +55,9 @@ class Wire:
 
     def __init__(self, schemas: Schemas) -> None:
         self._fits = schemas.validator(REQUEST)
-        self._methods: Sequence[str] = schemas.document(REQUEST)["properties"]["method"]["enum"]
+        document = schemas.document(REQUEST)
+        self._methods: Sequence[str] = document["properties"]["method"]["enum"]
+        self._actions: Sequence[str] = document["$defs"]["action"]["properties"]["action"]["enum"]
 
     def read(self, line: bytes) -> Request:
         """Return the request in *line*; raises `RefusedError`."""
@@ -80,9 +83,22 @@ class Wire:
         if method not in self._methods:
             why = f"there is no method {method[:80]!r}{suggest(method[:80], self._methods)}"
             raise RefusedError(ident, fault("METHOD_UNKNOWN", why))
+        unknown = self._unknown(said.get("params"))
+        if unknown is not None:
+            raise RefusedError(ident, unknown, (), said.get("params"))
         found = self._fits.violations(said)
         why, place = (found[0].message, found[0].path) if found else ("does not fit its schema", None)
         raise RefusedError(ident, fault("SCHEMA_VIOLATION", why, place=place), found, said.get("params"))
+
+    def _unknown(self, params: Any) -> DomainError | None:
+        """Say which of the actions of a request there is none of."""
+        asked = params.get("actions") if isinstance(params, dict) else None
+        for index, said in enumerate(asked if isinstance(asked, list) else ()):
+            name = said.get("action") if isinstance(said, dict) else None
+            if isinstance(name, str) and name not in self._actions:
+                why = f"there is no action {name[:80]!r}{suggest(name[:80], self._actions)}"
+                return fault("ACTION_UNKNOWN", why, place=f"$.params.actions[{index}].action")
+        return None
 
 
 def answered(ident: str | int, result: Object) -> bytes:

@@ -1,0 +1,211 @@
+"""A served workspace for tests: real processes of ``deedbook serve``, abilities to be used, and raw connections."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from commandline import SCHEMAS, Place, until
+
+from deedbook.client import Runtime
+from deedbook.serving.addresses import connect
+from deedbook.verify import verify_file
+
+COUNT = """
+    import time
+    from pathlib import Path
+
+    from deedbook import HandlerSpec
+
+
+    class Plugin:
+        spec = HandlerSpec(
+            takes={"type": "object", "properties": {"line": {"type": "string"}, "until": {"type": "string"}},
+                   "additionalProperties": False},
+            gives={"type": "object", "properties": {"line": {"type": "string"}}},
+            effects="write",
+        )
+
+        def __init__(self, settings, host):
+            pass
+
+        def __call__(self, args, ctx):
+            with open("effects.txt", "a") as file:
+                file.write(args.get("line", "") + "\\n")
+            while "until" in args and not Path(args["until"]).exists():
+                time.sleep(0.01)
+            return {"line": args.get("line", "")}
+"""
+"""A tool whose every call leaves a line in ``effects.txt``, and then waits until a file is there."""
+GUARDS = """
+    from deedbook import Decision, GateSpec, hookimpl
+
+
+    class Plugin:
+        spec = GateSpec()
+
+        def __init__(self, settings, host):
+            pass
+
+        @hookimpl
+        def pre_tool_use(self, call):
+            hint = {"ability_guard": {"looked_at": call.ability}}
+            return Decision("deny" if "rm " in str(call.args) else "allow", "no rm here", signals=hint)
+"""
+NARROWS = """
+    from deedbook import GateSpec, hookimpl
+
+
+    class Plugin:
+        spec = GateSpec()
+
+        def __init__(self, settings, host):
+            pass
+
+        @hookimpl
+        def post_tool_use(self, call, result):
+            return {"text": "narrowed"}
+"""
+HINTS = """
+    from deedbook import Decision, GateSpec, hookimpl
+
+
+    class Plugin:
+        spec = GateSpec()
+
+        def __init__(self, settings, host):
+            pass
+
+        @hookimpl
+        def user_prompt_submit(self, prompt, principal, session, now, facts):
+            if "forbidden" in prompt:
+                return Decision("deny", "no such prompts")
+            return Decision("allow", signals={"routing_hint": {"ability": "echo"}, "normalized_intent": "greet"})
+"""
+SETTINGS = """\
+    schema_version: v1
+    agents:
+      desk: {expose: {abilities: [echo, guarded]}}
+    seal: [tool.result/result]
+    abilities:
+      echo: {summary: Echo., handler: {tool: echo}}
+      count: {summary: Leave a line., handler: {tool: count}}
+      guarded: {summary: Echo., handler: {tool: echo}, hooks: {pre_call: [guards]}}
+      gated: {summary: Echo., handler: {tool: echo}, tags: [approval-gate]}
+      narrowed: {summary: Echo., handler: {tool: echo}, hooks: {post_call: [narrows]}}
+    hooks:
+      guards: {event_type: PreToolUse, handler: {hook: guards}}
+      narrows: {event_type: PostToolUse, handler: {hook: narrows}}
+      hints: {event_type: PromptSubmit, handler: {hook: hints}}
+"""
+
+
+def workspace(path: Path) -> Place:
+    """Make a workspace with abilities to be used."""
+    place = Place(path)
+    place.system("deedbook.yaml", SETTINGS)
+    place.offer("tools", "count", COUNT)
+    for name, source in (("guards", GUARDS), ("narrows", NARROWS), ("hints", HINTS)):
+        place.offer("hooks", name, source)
+    return place
+
+
+def start(place: Place, *args: str) -> "subprocess.Popen[bytes]":
+    """Begin ``deedbook serve``, and return it when it answers."""
+    process = place.start("serve", *args)
+    assert process.stderr is not None
+    while b"serving" not in (line := process.stderr.readline()):
+        assert line, f"it ended with {process.wait()}"
+    return process
+
+
+def stop(process: "subprocess.Popen[bytes]", number: int = signal.SIGTERM) -> int:
+    """End a server; return its exit status."""
+    process.send_signal(number)
+    with process:
+        process.communicate(timeout=60)
+    return process.returncode
+
+
+@contextmanager
+def served(place: Place, *args: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Serve a workspace; afterwards the server has ended well, and every ledger is sound."""
+    process = start(place, *args)
+    try:
+        yield process
+    except BaseException:
+        process.kill()
+        process.communicate()
+        raise
+    if process.poll() is None:
+        assert stop(process) == 0
+    sound(place)
+
+
+def sound(place: Place) -> None:
+    """Check every session's ledger."""
+    for session in place.sessions():
+        report = verify_file(place.ledger(session), schemas=SCHEMAS)
+        assert report.sound, list(report.lines())
+
+
+def runtime(place: Place) -> Runtime:
+    """Connect to the server of a workspace."""
+    return Runtime(place.path, seconds=60)
+
+
+class Wire:
+    """A raw connection, for what no client of ours would send. Every answer fits its schema."""
+
+    def __init__(self, place: Place, *, seconds: float = 60) -> None:
+        self.socket = connect(place.path / ".deedbook/runtime.sock", seconds)
+        self.file = self.socket.makefile("rb")
+
+    def send(self, raw: bytes) -> None:
+        """Write bytes."""
+        self.socket.sendall(raw)
+
+    def answer(self) -> Any:
+        """Return the next answer; ``None`` at the end."""
+        line = self.file.readline()
+        if not line:
+            return None
+        said = json.loads(line)
+        violations = SCHEMAS.validator("runtime_response_v1").violations(said)
+        assert not violations, (said, violations)
+        return said
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """Send a request, and return the answer."""
+        self.send(json.dumps({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).encode() + b"\n")
+        return self.answer()
+
+    def close(self) -> None:
+        """End the connection."""
+        self.file.close()
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def effects(place: Place) -> list[str]:
+    """Return the lines that `count` has left, each the effect of one call."""
+    file = place.path / "effects.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def open_sessions(place: Place) -> set[str]:
+    """Return the sessions whose ledger has no end."""
+    return {session for session in place.sessions() if place.types(session)[-1] != "session.end"}
+
+
+def wait_for_effect(place: Place, line: str) -> None:
+    """Return when a call of `count` has left *line*."""
+    until(lambda: line in effects(place))

@@ -1,0 +1,412 @@
+"""The runtime as its clients meet it: real processes of ``deedbook serve``, and connections to their socket."""
+
+import json
+import os
+import signal
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import serving
+from commandline import SCHEMAS, until
+from serving import Wire, runtime
+
+from deedbook.client import Runtime
+from deedbook.errors import DeedbookError
+
+
+def call(ident, ability="echo", /, *, after=(), **args):
+    return {"id": ident, "action": "CALL", "ability": ability, "args": args, **({"after": [*after]} if after else {})}
+
+
+def statuses(results):
+    return {each["id"]: each["status"] for each in results}
+
+
+def refusal(ask, *args, **more):
+    """Return the code that *ask* is refused with."""
+    with pytest.raises(DeedbookError) as caught:
+        ask(*args, **more)
+    return caught.value.error.code
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Give a served workspace; in the end its server ends well, and every ledger is sound."""
+    made = serving.workspace(tmp_path_factory.mktemp("served") / "workspace")
+    with serving.served(made, "--grace", "0.3"):
+        yield made
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Give a workspace that nobody serves yet."""
+    return serving.workspace(tmp_path / "workspace")
+
+
+@pytest.fixture
+def peer(place):
+    with runtime(place) as connection:
+        yield connection
+
+
+@pytest.fixture
+def session(peer):
+    return peer.open()
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_session_is_opened_used_and_ended(place, peer):
+    session = peer.open()
+    assert [each["session"] for each in peer.sessions() if each["session"] == session] == [session]
+    assert peer.call(session, "echo", {"text": "hi"}) == {"text": "hi"}
+    peer.end(session)
+    assert refusal(peer.call, session, "echo", {"text": "hi"}) == "SESSION_NOT_FOUND"
+    events = place.events(session)
+    assert events[0].payload["principal"] == {"id": "local", "via": "runtime", "roles": [], "on_behalf_of": None}
+    assert events[-1].payload == {"ok": True, "reason": "its client ended it"}
+
+
+def test_prompt_is_asked_about_recorded_and_answered_with_what_hooks_signal(place, peer, session):
+    taken = peer.submit(session, "say hello")
+    assert taken == {
+        "prompt": "say hello",
+        "signals": {
+            "normalized_intent": [{"hook": "hints", "value": "greet"}],
+            "routing_hint": [{"hook": "hints", "value": {"ability": "echo"}}],
+        },
+    }
+    assert refusal(peer.submit, session, "something forbidden") == "PROMPT_DENIED"
+    peer.call(session, "echo", {"text": "hi"})
+    events = {event.span: event for event in place.events(session)}
+    received = next(event for event in events.values() if event.type == "action.received")
+    assert events[received.parent].type == "user.message"
+
+
+def test_client_of_the_workspace_sees_what_is_exposed_to_it_and_acts_for_its_peer(place, peer):
+    session = peer.open(client="desk")
+    assert refusal(peer.call, session, "count") == "TOOL_NOT_ALLOWED"
+    assert peer.call(session, "echo", {"text": "hi"}) == {"text": "hi"}
+    (direct,) = peer.actions(session, [{"id": "d", "action": "DIRECT_RUN", "ability": "echo", "args": {"text": "hi"}}])
+    assert (direct["status"], direct["error"]["code"]) == ("denied", "TOOL_NOT_ALLOWED")
+    who = place.events(session)[0].payload["principal"]
+    assert (who["id"], who["on_behalf_of"]) == ("agent:desk", "local")
+    assert refusal(peer.open, client="nobody")
+
+
+# --- actions ----------------------------------------------------------------------------------------------------------
+
+
+def test_actions_are_done_in_an_order_that_respects_what_waits_for_what(place, peer, session):
+    asked = [call("last", text="3", after=["first", "second"]), call("second", text="2"), call("first", text="1")]
+    done = peer.actions(session, asked)
+    assert [each["id"] for each in done] == ["last", "second", "first"]
+    assert statuses(done) == {"last": "ok", "second": "ok", "first": "ok"}
+    received = [event.payload["id"] for event in place.events(session) if event.type == "action.received"]
+    assert received == ["second", "first", "last"]
+
+
+def test_what_waits_for_something_that_was_not_ok_is_skipped_and_the_rest_goes_on(peer, session):
+    asked = [
+        call("a", "nowhere"),
+        call("b", text="b", after=["a"]),
+        call("c", text="c", after=["b"]),
+        call("d", text="d"),
+    ]
+    done = peer.actions(session, asked)
+    assert statuses(done) == {"a": "denied", "b": "skipped", "c": "skipped", "d": "ok"}
+    assert [each["error"]["code"] for each in done[:3]] == ["TOOL_NOT_FOUND", "ACTION_SKIPPED", "ACTION_SKIPPED"]
+
+
+@pytest.mark.xfail(strict=True, reason="the door does not tell yet")
+def test_decisions_of_guards_come_with_the_results_whether_they_allow_or_not(peer, session):
+    done = peer.actions(session, [call("a", "guarded", text="hi"), call("b", "guarded", text="rm -r")])
+    hint = [{"hook": "guards", "value": {"looked_at": "guarded"}}]
+    assert [each["guard"] for each in done] == [hint, hint]
+    assert statuses(done) == {"a": "ok", "b": "denied"}
+    assert done[1]["error"] == {"code": "GATE_DENIED", "message": "no rm here"}
+
+
+@pytest.mark.xfail(strict=True, reason="the door does not tell yet")
+def test_call_that_a_person_has_to_decide_says_which_request_waits(place, peer, session):
+    (done,) = peer.actions(session, [call("a", "gated", text="hi")])
+    assert (done["status"], done["error"]["code"]) == ("needs_human", "NEEDS_HUMAN")
+    assert done["approval"] == place.payloads("approval.requested", session)[0]["approval"]
+
+
+def test_end_of_a_session_is_an_action_and_nothing_follows_it(place, peer, session):
+    done = peer.actions(session, [call("a", text="a"), {"id": "end", "action": "END_SESSION"}, call("b", text="b")])
+    assert statuses(done) == {"a": "ok", "end": "ok", "b": "failed"}
+    assert done[2]["error"]["code"] == "SESSION_ENDED"
+    assert place.types(session)[-2:] == ["action.done", "session.end"]
+
+
+def test_every_action_is_recorded_with_what_came_of_it(place, peer, session):
+    peer.actions(session, [call("a", text="hi"), call("b", "nowhere", after=["a"])], idempotency_key="k")
+    assert [(each["id"], each["request"], each["after"]) for each in place.payloads("action.received", session)] == [
+        ("a", "k", []),
+        ("b", "k", ["a"]),
+    ]
+    assert [(each["id"], each["status"]) for each in place.payloads("action.done", session)] == [
+        ("a", "ok"),
+        ("b", "denied"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ([{"id": "a", "action": "EXPLODE"}], "ACTION_UNKNOWN"),
+        ([{"id": "a", "action": "CALL"}], "SCHEMA_VIOLATION"),
+        ([call("a", after=["b"])], "BATCH_INVALID"),
+        ([call("a", after=["b"]), call("b", after=["a"])], "BATCH_INVALID"),
+        ([call("a"), call("a")], "BATCH_INVALID"),
+        ([{"id": "a", "action": "RUN_TASK", "task": "../../etc"}], "SCHEMA_VIOLATION"),
+    ],
+)
+def test_request_that_is_none_does_nothing_and_is_recorded(place, peer, session, asked, code):
+    asked = [call("ok", "count", line=f"{code} {len(asked)}"), *asked]
+    assert refusal(peer.actions, session, asked) == code
+    assert [each["code"] for each in place.payloads("action.refused", session)] == [code]
+    assert "action.received" not in place.types(session)
+    assert peer.call(session, "echo", {"text": "on"}) == {"text": "on"}
+
+
+# --- again ------------------------------------------------------------------------------------------------------------
+
+MANY = [
+    call("a", "count", line="again"),
+    call("b", "nowhere"),
+    call("c", text="c", after=["b"]),
+    call("d", "guarded", text="rm -r"),
+    call("e", "guarded", text="fine"),
+    call("f", "narrowed", text="secret"),
+    call("g", "gated", text="g"),
+    call("h", "echo", wrong=1),
+]
+
+
+@pytest.mark.xfail(strict=True, reason="the door does not tell yet")
+def test_request_that_is_repeated_has_its_effects_once_and_the_same_answer(place, peer, session):
+    before = len(serving.effects(place))
+    first = peer.ask("actions", session=session, actions=MANY, idempotency_key="once")
+    again = peer.ask("actions", session=session, actions=MANY, idempotency_key="once")
+    assert (first["repeated"], again["repeated"]) == (False, True)
+    assert again["results"] == first["results"]
+    assert first["results"][5]["result"] == {"text": "narrowed"}
+    assert len(serving.effects(place)) == before + 1
+    peer.end(session)
+    after_the_end = peer.ask("actions", session=session, actions=MANY, idempotency_key="once")
+    assert after_the_end == again
+
+
+def test_key_of_another_request_is_refused(place, peer, session):
+    peer.actions(session, [call("a", text="a")], idempotency_key="k")
+    assert refusal(peer.actions, session, [call("a", text="b")], idempotency_key="k") == "REQUEST_REUSED"
+    assert [each["code"] for each in place.payloads("action.refused", session)] == ["REQUEST_REUSED"]
+
+
+def test_answer_that_was_lost_is_given_to_who_asks_again(place, session, peer):
+    """The client goes in the middle of a call; what was begun is finished, recorded, and told when it comes back."""
+    asked = [call("a", "count", line="lost", until=str(place.path / "go")), call("b", text="b", after=["a"])]
+    with Wire(place) as wire:
+        request = b'{"jsonrpc":"2.0","id":1,"method":"actions","params":%b}\n'
+        params = {"session": session, "actions": asked, "idempotency_key": "lost"}
+        wire.send(request % json.dumps(params).encode())
+        serving.wait_for_effect(place, "lost")
+    (place.path / "go").touch()
+    again = peer.ask("actions", session=session, actions=asked, idempotency_key="lost")
+    assert again["repeated"] is True
+    assert statuses(again["results"]) == {"a": "ok", "b": "ok"}
+    assert serving.effects(place).count("lost") == 1
+
+
+# --- coming and going -------------------------------------------------------------------------------------------------
+
+
+def test_session_is_kept_for_a_while_for_a_client_that_went_and_then_ended(place):
+    with runtime(place) as first:
+        session = first.open()
+    with runtime(place) as second:
+        assert second.call(session, "echo", {"text": "back"}) == {"text": "back"}
+    until(lambda: place.types(session)[-1] == "session.end")
+    assert place.payloads("session.end", session)[0]["reason"].startswith("its client went away and did not come back")
+
+
+def test_session_that_is_used_over_two_connections_stays_as_long_as_one(place, peer, session):
+    with runtime(place) as other:
+        other.call(session, "echo", {"text": "hi"})
+    threading.Event().wait(1.0)
+    assert peer.call(session, "echo", {"text": "hi"}) == {"text": "hi"}
+
+
+def test_two_connections_take_turns_in_one_session(place, session):
+    def use(number):
+        with runtime(place) as connection:
+            return [connection.call(session, "echo", {"text": f"{number}.{each}"})["text"] for each in range(10)]
+
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(use, range(4)))
+    assert said == [[f"{number}.{each}" for each in range(10)] for number in range(4)]
+    depth = 0
+    for event in place.events(session):
+        depth += {"action.received": 1, "action.done": -1}.get(event.type, 0)
+        assert depth <= 1
+
+
+def test_forty_sessions_at_once_lose_nothing_and_mix_nothing(place):
+    """Each client sees its own answers, and each ledger holds what its own client asked, in order, and nothing else."""
+
+    def work(number):
+        with runtime(place) as connection:
+            session = connection.open()
+            connection.submit(session, f"prompt {number}")
+            for each in range(3):
+                asked = [call(f"{kind}{each}", text=f"{number}.{each}.{kind}") for kind in "ab"]
+                done = connection.actions(session, asked)
+                assert [one["result"]["text"] for one in done] == [f"{number}.{each}.a", f"{number}.{each}.b"]
+            connection.end(session)
+            return number, session
+
+    with ThreadPoolExecutor(40) as pool:
+        worked = list(pool.map(work, range(40)))
+    assert len({session for _, session in worked}) == 40
+    for number, session in worked:
+        assert [each["text"] for each in place.payloads("user.message", session)] == [f"prompt {number}"]
+        texts = [each["args"]["text"] for each in place.payloads("tool.call", session)]
+        assert texts == [f"{number}.{each}.{kind}" for each in range(3) for kind in "ab"]
+        assert place.types(session).count("action.done") == 6
+
+
+# --- what it is -------------------------------------------------------------------------------------------------------
+
+
+def test_description_holds_the_schemas_of_the_wire(peer):
+    described = peer.describe()
+    assert described["request"] == SCHEMAS.document("runtime_request_v1")
+    assert described["response"] == SCHEMAS.document("runtime_response_v1")
+    assert set(described["actions"]) >= {"CALL", "CREATE_TASK", "END_SESSION"}
+    assert set(described["methods"]) >= {"session.open", "actions"}
+
+
+def test_sockets_are_their_owners_alone(place):
+    state = place.path / ".deedbook"
+    assert stat.S_IMODE((state / "runtime.sock").stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+
+
+def test_status_is_told_by_the_process_that_serves(place):
+    assert place.run("serve", "--status", "--json", status=0).fits("output_serve_v1")["ok"] is True
+
+
+def test_second_server_is_told_who_serves(place, peer):
+    ran = place.run("serve", status=1)
+    assert "RUNTIME_RUNNING" in ran.err
+    assert f"process {peer.health()['pid']}" in ran.err
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+
+def test_nobody_who_serves_is_said(own):
+    assert refusal(Runtime, own.path) == "RUNTIME_UNREACHABLE"
+    assert "RUNTIME_UNREACHABLE" in own.here("serve", "--status", status=1).err
+    assert "7 abilities" not in own.here("serve", "--check", status=0).out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_runs_is_finished_before_the_process_ends(own, number):
+    process = serving.start(own)
+    with runtime(own) as connection, ThreadPoolExecutor(1) as pool:
+        session, idle = connection.open(), connection.open()
+        asked = [call("a", "count", line="drained", until=str(own.path / "go")), call("b", text="b")]
+        done = pool.submit(connection.actions, session, asked)
+        serving.wait_for_effect(own, "drained")
+        process.send_signal(number)
+        until(lambda: refused(own))
+        (own.path / "go").touch()
+        assert statuses(done.result()) == {"a": "ok", "b": "ok"}
+    assert process.wait(60) == 0
+    for each in (session, idle):
+        assert own.payloads("session.end", each) == [{"ok": False, "reason": "the runtime was stopped"}]
+    assert not (own.path / ".deedbook/runtime.sock").exists()
+    process.communicate()
+
+
+def refused(place):
+    try:
+        runtime(place).close()
+    except DeedbookError:
+        return True
+    return False
+
+
+def test_what_does_not_finish_in_time_is_recorded_as_unknown(own):
+    with serving.served(own, "--drain", "0.2") as process, runtime(own) as connection, ThreadPoolExecutor(1) as pool:
+        session = connection.open()
+        done = pool.submit(connection.call, session, "count", {"line": "hangs", "until": "never"})
+        serving.wait_for_effect(own, "hangs")
+        assert serving.stop(process) == 0
+        assert refusal(done.result) == "RUNTIME_UNREACHABLE"
+    assert own.payloads("tool.error", session)[0]["outcome"] == "unknown"
+
+
+def test_what_was_acknowledged_before_a_kill_is_answered_again_from_the_ledger(own):
+    with serving.served(own) as process, runtime(own) as connection:
+        session = connection.open()
+        asked = [call("a", "count", line="kept"), call("b", text="b", after=["a"])]
+        first = connection.actions(session, asked, idempotency_key="k")
+        process.kill()
+        process.communicate()
+    with serving.served(own), runtime(own) as connection:
+        again = connection.ask("actions", session=session, actions=asked, idempotency_key="k")
+        assert again == {"results": first, "repeated": True}
+        assert refusal(connection.actions, session, asked, idempotency_key="other") == "SESSION_ENDED"
+        assert refusal(connection.actions, session, asked) == "SESSION_NOT_FOUND"
+    assert serving.effects(own) == ["kept"]
+
+
+# --- who asks ---------------------------------------------------------------------------------------------------------
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users")
+
+
+@as_root
+def test_who_asks_is_known_by_user_id_and_their_sessions_are_theirs(own):
+    own.configure("agents:", "principals: {ada: {roles: [editor], uid: 12001}}\nagents:")
+    with serving.served(own):
+        (own.path / ".deedbook").chmod(0o711)  # as an operator does who lets others in
+        (own.path / ".deedbook/runtime.sock").chmod(0o666)
+        for folder in (own.path, *own.path.parents):
+            folder.chmod(folder.stat().st_mode | 0o011)
+        with runtime(own) as mine, as_user(12001, own) as hers:
+            session = mine.open()
+            assert refusal(hers.call, session, "echo", {"text": "hi"}) == "SESSION_NOT_YOURS"
+            assert refusal(hers.end, session) == "SESSION_NOT_YOURS"
+            assert hers.sessions() == []
+            own_session = hers.open()
+            assert hers.call(own_session, "echo", {"text": "hi"}) == {"text": "hi"}
+            mine.end(session)
+            assert refusal(hers.actions, session, [call("a")], idempotency_key="k") == "SESSION_NOT_FOUND"
+            assert refusal(as_user(12002, own).health) == "PEER_UNKNOWN"
+    assert own.events(own_session)[0].payload["principal"]["id"] == "ada"
+    refusals = [event for event in own.events(session) if event.type == "action.refused"]
+    assert [(event.principal, event.payload["code"]) for event in refusals] == [("ada", "SESSION_NOT_YOURS")] * 2
+
+
+def as_user(number, place):
+    """Connect as another user; who is asked sees who one was then."""
+    os.seteuid(number)
+    try:
+        return runtime(place)
+    finally:
+        os.seteuid(0)
+
+
+def test_user_id_is_of_one_principal(own):
+    own.configure("agents:", "principals: {ada: {uid: 7}, bob: {uid: 7}}\nagents:")
+    ran = own.here("serve", "--check", status=1)
+    assert '"ada" has the user id 7 already' in ran.err
