@@ -37,6 +37,7 @@ def payloads():
         ledgers.workspace,
         ledgers.approved,
         ledgers.bridged,
+        ledgers.served,
         ledgers.queue,
         ledgers.tasked,
         ledgers.chores,

@@ -391,7 +391,8 @@ def test_who_asks_is_known_by_user_id_and_their_sessions_are_theirs(own):
             assert hers.call(own_session, "echo", {"text": "hi"}) == {"text": "hi"}
             mine.end(session)
             assert refusal(hers.actions, session, [call("a")], idempotency_key="k") == "SESSION_NOT_FOUND"
-            assert refusal(as_user(12002, own).health) == "PEER_UNKNOWN"
+            with as_user(12002, own) as stranger:
+                assert refusal(stranger.health) == "PEER_UNKNOWN"
     assert own.events(own_session)[0].payload["principal"]["id"] == "ada"
     refusals = [event for event in own.events(session) if event.type == "action.refused"]
     assert [(event.principal, event.payload["code"]) for event in refusals] == [("ada", "SESSION_NOT_YOURS")] * 2

@@ -5,6 +5,7 @@ Imports next to nothing, so that whoever only asks starts quickly. docs/runtime.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, Self
@@ -109,7 +110,8 @@ class Runtime:
 
     def _exchange(self, line: bytes) -> dict[str, Any]:
         try:
-            self._socket.sendall(line)
+            with suppress(BrokenPipeError):  # who is not let in is told why before anything was asked
+                self._socket.sendall(line)
             answer: dict[str, Any] = json.loads(self._line())
         except OSError as problem:
             self.close()
