@@ -69,6 +69,21 @@ NARROWS = """
         def post_tool_use(self, call, result):
             return {"text": "narrowed"}
 """
+PREFLIGHT = """
+    from deedbook import Decision, GateSpec, hookimpl
+
+
+    class Plugin:
+        spec = GateSpec()
+
+        def __init__(self, settings, host):
+            pass
+
+        @hookimpl
+        def pre_ability_create(self, call):
+            hint = {"ability_preflight": {"looked_at": call.ability}}
+            return Decision("deny" if "never" in str(call.args) else "allow", "not this one", signals=hint)
+"""
 HINTS = """
     from deedbook import Decision, GateSpec, hookimpl
 
@@ -94,10 +109,12 @@ SETTINGS = """\
       echo: {summary: Echo., handler: {tool: echo}}
       count: {summary: Leave a line., handler: {tool: count}}
       guarded: {summary: Echo., handler: {tool: echo}, hooks: {pre_call: [guards]}}
+      chore: {summary: Leave a line., handler: {tool: count}, hooks: {pre_create: [preflight], pre_call: [guards]}}
       gated: {summary: Echo., handler: {tool: echo}, tags: [approval-gate]}
       narrowed: {summary: Echo., handler: {tool: echo}, hooks: {post_call: [narrows]}}
     hooks:
       guards: {event_type: PreToolUse, handler: {hook: guards}}
+      preflight: {event_type: PreAbilityCreate, handler: {hook: preflight}}
       narrows: {event_type: PostToolUse, handler: {hook: narrows}}
       hints: {event_type: PromptSubmit, handler: {hook: hints}}
 """
@@ -108,7 +125,7 @@ def workspace(path: Path) -> Place:
     place = Place(path)
     place.system("deedbook.yaml", SETTINGS)
     place.offer("tools", "count", COUNT)
-    for name, source in (("guards", GUARDS), ("narrows", NARROWS), ("hints", HINTS)):
+    for name, source in (("guards", GUARDS), ("narrows", NARROWS), ("preflight", PREFLIGHT), ("hints", HINTS)):
         place.offer("hooks", name, source)
     return place
 

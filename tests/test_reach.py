@@ -169,5 +169,6 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         "kernel",
         "recovery",
         "runs",
+        "serving.actions",
         "session",
     }

@@ -1,34 +1,41 @@
 """Doing the actions of a request in their order, each recorded before it is begun and before its client is told."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from deedbook import canonical
-from deedbook.contracts import Event, Json, Object
-from deedbook.errors import CODES, DeedbookError, DomainError, Err, Ok, Result, fault, recordable
+from deedbook.contracts import Object
+from deedbook.errors import CODES, DeedbookError, DomainError, Err, Result, fault, recordable
 from deedbook.events import Entry, label
 from deedbook.session import Session
+from deedbook.tasks.runner import Created, Ran, Task, Tasks
 
-from .acts import DONE, GUARD, PREFLIGHT, RECEIVED, REFUSED, Act, acts
+from .acts import DONE, GUARD, PREFLIGHT, RECEIVED, REFUSED, Act
 from .batches import Step
 
 OK: Final = "ok"
 _DENIED: Final = 3
 _MOST: Final = 2000
 
-Work = Callable[[Step, Mapping[str, Any]], dict[str, Any]]
+Done = Mapping[str, Mapping[str, Any]]
+Work = Callable[[Step, Done], dict[str, Any]]
 
 
 class Doing:
-    """Does actions in a session, which nobody else does anything in meanwhile; *end* ends it."""
+    """Does actions in a session, which nobody else does anything in meanwhile; *tasks* are its, *end* ends it."""
 
-    def __init__(self, session: Session, end: Callable[[], None]) -> None:
-        self._session = session
+    def __init__(self, session: Session, tasks: Tasks, end: Callable[[], None]) -> None:
+        self._session, self._tasks = session, tasks
         self._end = end
         self._work: Mapping[str, Work] = {
             "CALL": self._call,
             "DIRECT_RUN": self._direct,
+            "CREATE_TASK": self._create,
+            "UPDATE_TASK": self._update,
+            "RUN_TASK": self._run,
+            "GET_TASK": self._get,
+            "DELETE_TASK": self._delete,
             "END_SESSION": self._bare,
         }
 
@@ -39,7 +46,7 @@ class Doing:
             done[step.id] = {"id": step.id, "action": step.name, **self._one(step, request, digest, done)}
         return done
 
-    def _one(self, step: Step, request: str, digest: str, done: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def _one(self, step: Step, request: str, digest: str, done: Done) -> dict[str, Any]:
         """Do one action; whatever goes wrong with it, the others learn of it and the client is told."""
         try:
             if self._session.ended:
@@ -54,33 +61,47 @@ class Doing:
             return failed(problem.error)
         return outcome
 
-    def _do(self, step: Step, span: str, done: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        work = self._work.get(step.name)
-        if work is None:
-            return failed(fault("NOT_AVAILABLE", f"{step.name} is not in this release"))
+    def _do(self, step: Step, span: str, done: Done) -> dict[str, Any]:
         with self._session.under(span):
             try:
-                return work(step, done)
+                return self._work[step.name](step, done)
             except DeedbookError as problem:
                 return failed(problem.error)
 
     # --- the actions --------------------------------------------------------------------------------------------------
 
-    def _call(self, step: Step, _: Mapping[str, Any]) -> dict[str, Any]:
-        session = self._session
-        opened = session.door.before(session.caller, step.said["ability"], step.said.get("args", {}), session.cause)
-        if isinstance(opened, Err):
-            return outcome(opened)
-        signals = getattr(opened.value, "signals", {})
-        return outcome(session.door.perform(opened.value), signals)
+    def _call(self, step: Step, _: Done) -> dict[str, Any]:
+        return outcome(self._tasks.direct_run(step.said["ability"], step.said.get("args", {})))
 
-    def _direct(self, step: Step, done: Mapping[str, Any]) -> dict[str, Any]:
+    def _direct(self, step: Step, done: Done) -> dict[str, Any]:
         if self._session.caller.actor != "user":
             why = "DIRECT_RUN is for persons; a client makes a task of it, or calls the ability"
             return failed(fault("TOOL_NOT_ALLOWED", why))
         return self._call(step, done)
 
-    def _bare(self, _: Step, __: Mapping[str, Any]) -> dict[str, Any]:
+    def _create(self, step: Step, _: Done) -> dict[str, Any]:
+        key = step.said.get("idempotency_key")
+        return made(self._tasks.create(step.said["ability"], step.said.get("args", {}), idempotency_key=key))
+
+    def _update(self, step: Step, done: Done) -> dict[str, Any]:
+        task = _task(step, done)
+        return {"task": task, **made(self._tasks.update(task, step.said.get("args")))}
+
+    def _run(self, step: Step, done: Done) -> dict[str, Any]:
+        task = _task(step, done)
+        return {**outcome(self._tasks.run(task)), "task": task}
+
+    def _get(self, step: Step, done: Done) -> dict[str, Any]:
+        task = _task(step, done)
+        found = self._tasks.get(task)
+        return {**(failed(found.error) if isinstance(found, Err) else shown(found.value)), "task": task}
+
+    def _delete(self, step: Step, done: Done) -> dict[str, Any]:
+        task = _task(step, done)
+        deleted = self._tasks.delete(task)
+        return {**(failed(deleted.error) if isinstance(deleted, Err) else {"status": OK}), "task": task}
+
+    def _bare(self, _: Step, __: Done) -> dict[str, Any]:
         return {"status": OK}
 
     # --- the record ---------------------------------------------------------------------------------------------------
@@ -119,13 +140,28 @@ def new_request() -> str:
 # --- what came of it --------------------------------------------------------------------------------------------------
 
 
-def outcome(result: Result[Json], signals: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what a call came to, as its client is told."""
-    if isinstance(result, Ok):
-        return {"status": OK, "result": result.value, **hints(signals or {})}
-    known: Mapping[str, Any] = getattr(result, "told", {})
-    approval = {"approval": known["approval"]} if "approval" in known else {}
-    return {**failed(result.error), **approval, **hints(known.get("signals") or signals or {})}
+def outcome(result: Result[Ran]) -> dict[str, Any]:
+    """Return what a use of an ability came to, as its client is told."""
+    if isinstance(result, Err):
+        approval = {"approval": result.told["approval"]} if "approval" in result.told else {}
+        return {**failed(result.error), **approval, **hints(result.told.get("signals", {}))}
+    return {"status": OK, "result": result.value.result, **hints(result.value.signals)}
+
+
+def made(result: Result[Created]) -> dict[str, Any]:
+    """Return what the making or changing of a task came to, as its client is told."""
+    if isinstance(result, Err):
+        return {**failed(result.error), **hints(result.told.get("signals", {}))}
+    created = result.value
+    if created.unavailable is not None:
+        return {**failed(created.unavailable), **hints(created.signals)}
+    task = {"task": created.task.id} if created.task else {}
+    return {"status": OK, **task, **hints(created.signals)}
+
+
+def shown(task: Task) -> dict[str, Any]:
+    """Return a task as its client is shown it."""
+    return {"status": OK, "result": task.as_json()}
 
 
 def failed(error: DomainError) -> dict[str, Any]:
@@ -157,6 +193,18 @@ def hints(signals: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(signals[signal]) for name, signal in names.items() if signal in signals}
 
 
+def _task(step: Step, done: Done) -> str:
+    """Return the id of the task that an action is about; raises `DeedbookError` where the one before made none."""
+    said = step.said["task"]
+    if isinstance(said, str):
+        return said
+    found: str | None = done[said["from"]].get("task")
+    if found is None:
+        why = f"the action {said['from']!r} is about no task"
+        raise DeedbookError(fault("TASK_NOT_FOUND", why))
+    return found
+
+
 def _skipped(waits: str) -> dict[str, Any]:
     return {"status": "skipped", "error": _said(fault("ACTION_SKIPPED", f"it waits for {waits!r}, which was not ok"))}
 
@@ -165,39 +213,38 @@ def _skipped(waits: str) -> dict[str, Any]:
 
 
 def again(
-    events: Iterable[Event], steps: Sequence[Step], request: str, digest: str, session: str
-) -> dict[str, Any] | None:
-    """Return what the ledger says came of the *steps* of *request*, by id; ``None`` if it knows nothing of it.
+    known: Mapping[str, Act], steps: Sequence[Step], digest: str, session: str, find: Callable[[str], Task | None]
+) -> dict[str, dict[str, Any]]:
+    """Return what came of the *steps* of a request, by id; *known* is what the ledger holds of it.
 
-    Raises `DeedbookError` (``REQUEST_REUSED``) if other actions were asked for under that name.
+    *find* shows a task. Raises `DeedbookError` (``REQUEST_REUSED``) if other actions came under the same name.
     """
-    known = acts(events, request)
-    if not known:
-        return None
     if any(act.digest != digest for act in known.values()):
-        why = f"the idempotency key {request!r} came with other actions before; take another for these"
+        why = "the idempotency key came with other actions before; take another for these"
         raise DeedbookError(fault("REQUEST_REUSED", why))
     return {
         step.id: {
             "id": step.id,
             "action": step.name,
-            **(_again(known[step.id]) if step.id in known else ended(session)),
+            **(_again(step, known[step.id], find) if step.id in known else ended(session)),
         }
         for step in steps
     }
 
 
-def _again(act: Act) -> dict[str, Any]:
+def _again(step: Step, act: Act, find: Callable[[str], Task | None]) -> dict[str, Any]:
     if act.done is None:
         why = "it was begun, and the process ended before its end was recorded; the session's ledger has what is known"
         return {**failed(fault("OUTCOME_UNKNOWN", why)), **hints(act.signals)}
-    made: dict[str, Any] = {"status": act.done["status"], **hints(act.signals)}
+    told: dict[str, Any] = {"status": act.done["status"], **hints(act.signals)}
     if "task" in act.done:
-        made["task"] = act.done["task"]
+        told["task"] = act.done["task"]
     if "code" in act.done:
-        made["error"] = {"code": act.done["code"], "message": act.done.get("message", "")}
+        told["error"] = {"code": act.done["code"], "message": act.done.get("message", "")}
     elif act.gave:
-        made["result"] = act.result
-    if act.approval and made["status"] == "needs_human":
-        made["approval"] = act.approval
-    return made
+        told["result"] = act.result
+    elif step.name in ("RUN_TASK", "GET_TASK") and (task := find(act.done["task"])) is not None:
+        told["result"] = task.result if step.name == "RUN_TASK" else task.as_json()
+    if act.approval and told["status"] == "needs_human":
+        told["approval"] = act.approval
+    return told

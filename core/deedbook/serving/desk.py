@@ -12,6 +12,9 @@ from deedbook.contracts import Principal
 from deedbook.errors import DeedbookError, Err, LedgerError, Ok, Result, fault
 from deedbook.kernel import Kernel
 from deedbook.session import Session
+from deedbook.tasks.book import Book
+from deedbook.tasks.runner import Task, Tasks
+from deedbook.tasks.views import view
 
 GRACE: Final = 60.0
 """Seconds for which a session is kept whose client went; it may come back, over another connection."""
@@ -33,6 +36,7 @@ class Seat:
     """
 
     session: Session
+    tasks: Tasks
     owner: str
     users: set[Any] = attrs.field(factory=set)
     turn: threading.Lock = attrs.field(factory=threading.Lock)
@@ -59,6 +63,7 @@ class Desk:
         self._grace = grace
         self._most = most
         self._seats: dict[str, Seat] = {}
+        self._book = Book.of(kernel.site.state)
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="deedbook-sweeper", daemon=True)
@@ -75,7 +80,8 @@ class Desk:
         begun = self._kernel.session(purpose, principal=who)
         if isinstance(begun, Err):
             return begun
-        seat = Seat(begun.value, principal.id, {by})
+        session = begun.value
+        seat = Seat(session, Tasks(self._kernel, session, book=self._book), principal.id, {by})
         with self._lock:
             self._seats[seat.id] = seat
         if self._ending.is_set():  # the end passed by while it began
@@ -95,6 +101,12 @@ class Desk:
     def named(self, identity: str) -> Seat | None:
         """Return the open session *identity*, whosever it is."""
         return self._seats.get(identity)
+
+    def task(self, identity: str) -> Task | None:
+        """Return a task as it stands, if there is one."""
+        self._book.refresh()
+        kept = self._book.get(identity)
+        return view(self._book, kept, opened=True) if kept else None
 
     def of(self, principal: Principal) -> list[Seat]:
         """Return the open sessions of *principal*, in the order in which they began."""
@@ -142,6 +154,7 @@ class Desk:
         for seat in list(self._seats.values()):
             with suppress(LedgerError):
                 self.end(seat, ok=False, reason=STOPPED)
+        self._book.close()
 
     # --- parts --------------------------------------------------------------------------------------------------------
 

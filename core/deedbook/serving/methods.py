@@ -11,6 +11,7 @@ from deedbook.errors import DeedbookError, DomainError, Err, LedgerError, Result
 from deedbook.kernel import VERSION, Kernel
 
 from .actions import Doing, again, new_request, refuse
+from .acts import acts
 from .archive import Archive
 from .batches import Step, ordered
 from .desk import Desk, Seat
@@ -132,8 +133,8 @@ class Runtime:
         found = self._desk.find(params["session"], peer.principal)
         key, digest = params.get("idempotency_key"), canonical.digest(canonical.encode(params["actions"]))
         if isinstance(found, Err):
-            done = self._before(found, peer, params["session"], (steps, key, digest))
-            return {"results": [done[said["id"]] for said in params["actions"]], "repeated": True}
+            done, repeated = self._over(found, peer, params, steps, digest), True
+            return {"results": [done[said["id"]] for said in params["actions"]], "repeated": repeated}
         with self._desk.using(found.value, peer):
             done, repeated = self._done(found.value, steps, key, digest)
         return {"results": [done[said["id"]] for said in params["actions"]], "repeated": repeated}
@@ -141,29 +142,23 @@ class Runtime:
     def _done(self, seat: Seat, steps: list[Step], key: str | None, digest: str) -> tuple[dict[str, Any], bool]:
         """Do *steps*, or say what came of them when the same request came before; say whether it did."""
         if key is not None and key in seat.requests:
-            told = again(self._archive.events(seat.id), steps, key, digest, seat.id)
-            if told is not None:
-                return told, True
+            return again(acts(self._archive.events(seat.id), key), steps, digest, seat.id, self._desk.task), True
         if key is not None:
             seat.requests.add(key)
-        doing = Doing(seat.session, lambda: self._desk.end(seat, ok=True, reason=ENDED))
+        doing = Doing(seat.session, seat.tasks, lambda: self._desk.end(seat, ok=True, reason=ENDED))
         return doing.all(steps, key or new_request(), digest), False
 
-    def _before(
-        self, absent: Err, peer: Peer, session: str, asked: tuple[list[Step], str | None, str]
+    def _over(
+        self, absent: Err, peer: Peer, params: Mapping[str, Any], steps: list[Step], digest: str
     ) -> dict[str, Any]:
         """Return what the ledger of a session that is not open says of a request; raises where it says nothing."""
-        steps, key, digest = asked
-        if (
-            key is not None
-            and absent.error.code == "SESSION_NOT_FOUND"
-            and self._archive.owner(session) == peer.principal.id
-        ):
-            told = again(self._archive.events(session), steps, key, digest, session)
-            if told is not None:
-                return told
+        session, key = params["session"], params.get("idempotency_key")
+        if key is None or absent.error.code != "SESSION_NOT_FOUND" or self._archive.owner(session) != peer.principal.id:
+            raise DeedbookError(absent.error)
+        known = acts(self._archive.events(session), key)
+        if not known:
             raise DeedbookError(fault("SESSION_ENDED", f"session {session} is over, and knows nothing of this request"))
-        raise DeedbookError(absent.error)
+        return again(known, steps, digest, session, self._desk.task)
 
     def _seat(self, peer: Peer, params: Mapping[str, Any]) -> Seat:
         found: Seat = _given(self._desk.find(params["session"], peer.principal))
