@@ -42,6 +42,7 @@ def command(
             return 0
         limits = Limits(connections=connections, grace=grace, drain=drain)
         serve(kernel, limits=limits, ready=message, clock=time)
+        kernel.close("stopped")
     return 0
 
 

@@ -71,13 +71,13 @@ class Desk:
 
     # --- coming and going ---------------------------------------------------------------------------------------------
 
-    def open(self, principal: Principal, purpose: str, client: str | None, by: object) -> Result[Seat]:
-        """Begin a session that is *principal*'s; *by* is the connection that it is used over."""
+    def open(self, principal: Principal, purpose: str, client: str | None, by: object, run: str) -> Result[Seat]:
+        """Begin a session that is *principal*'s; *by* is the connection that it is used over, *run* its id."""
         refusal = self._refusal()
         if refusal is not None:
             return refusal
         who = self._kernel.client(client, via=principal.via, on_behalf_of=principal.id) if client else principal
-        begun = self._kernel.session(purpose, principal=who)
+        begun = self._kernel.session(purpose, principal=who, run=run)
         if isinstance(begun, Err):
             return begun
         session = begun.value

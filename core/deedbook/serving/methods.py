@@ -8,6 +8,7 @@ from typing import Any, Final
 from deedbook import canonical
 from deedbook.contracts import Object, Principal
 from deedbook.errors import DeedbookError, DomainError, Err, LedgerError, Result, fault
+from deedbook.events import new_id
 from deedbook.kernel import VERSION, Kernel
 
 from .actions import Doing, again, new_request, refuse
@@ -26,10 +27,11 @@ Method = Callable[["Peer", Mapping[str, Any]], Object]
 
 
 class Peer:
-    """One connection of one principal, as methods see it."""
+    """One connection of one principal, as methods see it: one *run* of the process, in which sessions are begun."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
+        self.run = new_id()
 
 
 class Runtime:
@@ -97,7 +99,7 @@ class Runtime:
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     def _open(self, peer: Peer, params: Mapping[str, Any]) -> Object:
-        opened = self._desk.open(peer.principal, params.get("purpose", "open"), params.get("client"), peer)
+        opened = self._desk.open(peer.principal, params.get("purpose", "open"), params.get("client"), peer, peer.run)
         session = _given(opened).session
         charter = session.bindings.charter
         return {
