@@ -10,7 +10,7 @@ from benchmarks.measures import Line, Measure, table
 
 NAMES: Final = (
     "hashing", "calls", "dispatch", "policies", "durable", "verifying", "rejudging", "starting", "abilities", "workers",
-    "routing", "costs", "peers",
+    "routing", "bridge", "costs", "peers",
 )  # fmt: skip
 
 
