@@ -104,6 +104,7 @@ FLOORS = (
         "policies.vocabulary":
             "what a condition in CEL may see, by JSON Schema: misspelt fields and values found at load",
         "workspaces.sources": "find the workspace, read its YAML and Markdown without following links",
+        "workspaces.listings": "what an MCP server lists, made into what abilities need; pure",
         "compiling.spelling": "which spelling a skill's front matter has, and what keeps it from being portable",
     }),
     ("books", {
@@ -115,6 +116,7 @@ FLOORS = (
         "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
         "verification.export": "finished sessions in another form: envelope 1.0, as seed 002 reads it",
         "verification.heads": "what the workspace ledger recorded of each session, held against the session's file",
+        "workspaces.edits": "changing one entry of `deedbook.yaml`, with all else left as somebody wrote it",
         "programs.hookhost": "the process of a hook that is asked in one of its own: a line in, a line out",
         "processes": "processes, runs and sessions of a workspace: a fold of its ledger, and who of them lives",
         "ledger": "the only writers: a session's ledger, which has one, and the workspace's, which has many",
@@ -139,6 +141,7 @@ FLOORS = (
         "compiling.guards": "what a charter says of each hook and policy",
         "workspaces.activation": "what settings put into force of what is installed: packs, and the loaders of skills",
         "workspaces.guides": "`ROUTING.md` and `ABILITY.md`: where prompts lead, section by section",
+        "workspaces.servers": "the MCP servers of a workspace, and what each listed when somebody looked",
         "workspaces.personas": "who can be put to work: roles in Markdown, and agents with a card",
         "tasks.aftermath": "what became of a run that nobody has ended, told from its session's ledger",
         "tasks.pages": "a task as a page, `tool_call.md`: rendered from the ledger, never read back",
@@ -160,6 +163,7 @@ FLOORS = (
             "what is wrong with the abilities of a workspace, and what could be better; nothing is begun",
     }),
     ("judge", {
+        "surveys": "looking at what MCP servers offer: asked, compared, kept for review",
         "callers": "who asks, and what they may use, at each place of a run",
         "handlers": "calling a handler within its limit; whatever it does, there is an outcome",
         "hooks": "the hooks of a session's own events: prompt, skill, stop",
@@ -226,7 +230,7 @@ FLOORS = (
 """Every module of the kernel, from the ground up: the floor's name, and what each module says."""
 
 FLOOR = {module: number for number, (_, modules) in enumerate(FLOORS) for module in modules}
-CLI = {"output": 0, "completing": 0, "process": 0, "progress": 1, "common": 1, "ledgers": 1, "acting": 2}
+CLI = {"output": 0, "completing": 0, "process": 0, "progress": 1, "common": 1, "ledgers": 1, "servers": 1, "acting": 2}
 """The command line has floors of its own: commands stand on these, `__init__` on the commands."""
 PURE = (
     "bm25", "changes", "conditions", "detectors", "effort", "fitting", "folds", "judge", "lint", "match", "records",

@@ -291,14 +291,6 @@ def test_a_fault_has_place_reason_and_the_nearest_name(workspace, settings, said
     assert any(each.startswith(f".system/deedbook.yaml:{said}") for each in faults(workspace, HEAD + settings))
 
 
-@pytest.mark.parametrize("section", ["servers"])
-def test_what_comes_later_is_refused_as_not_available(workspace, section):
-    with pytest.raises(SourceError) as caught:
-        workspace(HEAD + f"{section}: {{git: {{command: [git]}}}}\n")
-    (error,) = caught.value.errors
-    assert (error.code, error.place) == ("NOT_AVAILABLE", ".system/deedbook.yaml:2:1")
-
-
 def test_the_same_id_twice_names_both_places(workspace):
     settings = HEAD + "hooks:\n  guard: {event_type: Stop, handler: {hook: stop}}\n"
     (said,) = faults(workspace, settings, **{"hooks/g.yaml": HOOK})

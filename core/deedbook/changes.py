@@ -60,6 +60,9 @@ def _changes(old: Entry, new: Entry) -> Iterator[Change]:
         {"clients": {}, **old}, {"clients": {}, **new}, "clients", "client", ("looser", "tighter"), _client
     )
     yield from _section({"guides": {}, **old}, {"guides": {}, **new}, "guides", "guide", ("other", "other"), _text)
+    yield from _section(
+        {"servers": {}, **old}, {"servers": {}, **new}, "servers", "server", ("other", "other"), _server
+    )
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
     yield from _section(old, new, "plugins", "plugin", ("other", "other"), _plugin)
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
@@ -125,6 +128,13 @@ def _way(rule: str, tightening: str, otherwise: Way) -> Way:
 def _skill(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _sets(f"{what}: allowed ability", old["allowed"], new["allowed"], "looser", "tighter")
     yield from _rest(what, old, new, {"allowed"}, other=set(new))
+
+
+def _server(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    """Compare two servers: what is started or asked is looser; what they offer their abilities say."""
+    yield from _limit(what, old, new)
+    said = {"about", "exclude", "include", "left_out", "listing", "offers"}
+    yield from _rest(what, old, new, {"timeout_ms"}, other=said)
 
 
 def _agent(what: str, old: Entry, new: Entry) -> Iterator[Change]:

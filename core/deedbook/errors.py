@@ -67,6 +67,13 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "HTTP_FAILED": Code("run", 1, "a server could not be asked, or its answer is no success"),
         "HTTP_REFUSED": Code("run", 1, "a request or an answer would lead where it must not"),
         "SEQUENCE_FAILED": Code("run", 1, "a pointer of a sequence leads nowhere in what its steps gave"),
+        "MCP_UNAVAILABLE": Code("run", 1, "an MCP server cannot be started, reached or spoken with"),
+        "MCP_DISCONNECTED": Code("run", 1, "the connection to an MCP server broke while it was used"),
+        "MCP_TOOL_CHANGED": Code("run", 1, "an MCP server offers a tool otherwise than when somebody looked at it"),
+        "MCP_TOOL_FAILED": Code("run", 1, "a tool of an MCP server says that it failed"),
+        "MCP_REFUSED": Code("run", 1, "an MCP server refused a request"),
+        "MCP_REQUEST_REFUSED": Code("run", 1, "an MCP server wants an answer of a model or a person first"),
+        "MCP_RESULT_INVALID": Code("run", 1, "what an MCP server answered is not what the protocol says"),
         "WRITE_CONFLICT": Code("lock", 1, "the file is not what the writer expected"),
         # source: a workspace file
         "WORKSPACE_NOT_FOUND": Code("source", 2, "no folder with .system/ here or above"),

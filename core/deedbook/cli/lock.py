@@ -13,11 +13,16 @@ if TYPE_CHECKING:
 
 @click.command("lock")
 @click.option("--editable", is_flag=True, help="Accept plugins that are installed in place.")
+@click.option("--no-servers", is_flag=True, help="Do not look at what MCP servers offer now.")
+@click.option("--yes", is_flag=True, help="Accept what MCP servers offer otherwise than before.")
 @profile_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
-    """Compile the charter, print what became looser or tighter, and pin it in .system/deedbook.lock."""
+def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bool, yes: bool) -> int:
+    """Compile the charter, print what became looser or tighter, and pin it in .system/deedbook.lock.
+
+    What MCP servers offer is looked at first, and what is other than before is shown.
+    """
     from deedbook.files import Folder
     from deedbook.fitting import unasked, unguarded
     from deedbook.kernel import VERSION, read_workspace
@@ -27,6 +32,9 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
     from deedbook.store import Store
     from deedbook.terminal import plain
 
+    if not no_servers and not _look(asked.workspace, yes=yes):
+        message("nothing was pinned")
+        return 1
     source = read_workspace(asked.workspace, profile)
     with Folder.at(source.root) as root, Folder.at(source.state, create=True) as state:
         first = not root.exists(LOCK)
@@ -51,6 +59,14 @@ def command(asked: Asked, profile: str | None, *, editable: bool) -> int:
         say(f"{plain(each.place)}: rule {each.index + 1} of policy {plain(each.policy)} {each.why}")
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0
+
+
+def _look(workspace: str, *, yes: bool) -> bool:
+    """Look at what the MCP servers offer; say whether what is other than before is wanted."""
+    from .servers import review, surveyed
+
+    found = surveyed(workspace)
+    return review(found, found.servers.values(), yes=yes) if found.servers else True
 
 
 def _tell(opened: "Opened", free: list[str], silent: list[str], *, first: bool) -> None:

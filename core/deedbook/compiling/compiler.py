@@ -14,7 +14,7 @@ from deedbook.match import DYNAMIC, Match
 from deedbook.plugins import Catalogue
 from deedbook.policies.rulebook import unsound
 from deedbook.workspaces import guides
-from deedbook.workspaces.declarations import ClientSource, Profile, Workspace
+from deedbook.workspaces.declarations import ClientSource, Profile, ServerSource, Workspace
 
 from .abilities import Abilities
 from .guards import Guards
@@ -97,6 +97,7 @@ class _Compiler:
             "clients": self._clients(),
             "approvals": {"expires_s": workspace.expires_s},
             "secrets": dict(workspace.secrets),
+            "servers": {name: _server(server) for name, server in workspace.servers.items()},
             "seal": list(workspace.seal),
             "file_roots": list(workspace.file_roots),
             "skills": Skills(workspace, self.linker).entries(self._providers()),
@@ -185,3 +186,18 @@ class _Compiler:
 
     def _place(self, *keys: str) -> str:
         return in_profile(self.workspace.profile, *keys)
+
+
+def _server(server: ServerSource) -> dict[str, Any]:
+    """Return what is said of an MCP server; its tools are abilities, which say the rest."""
+    return {
+        **server.reached(),
+        "timeout_ms": server.timeout_ms,
+        "include": list(server.include),
+        "exclude": list(server.exclude),
+        "about": dict(server.about),
+        "listing": server.listing,
+        "offers": sorted(server.offers),
+        "left_out": dict(server.left_out),
+        "place": server.place,
+    }

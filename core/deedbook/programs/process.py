@@ -338,6 +338,11 @@ def request_of(argv: Sequence[str], env: Mapping[str, str] | None) -> bytes:
     return b"\0".join([b"%d" % len(argv), *raw])
 
 
+def located(name: str, path: str | None) -> str | None:
+    """Return where the program *name* is to be found on *path* (``None``: that of this process), if it is there."""
+    return which(name, path=path)
+
+
 def is_found(name: str, path: str) -> bool:
     """Say whether this machine has the program *name*: an absolute path, or what is to be found on *path*."""
     return ("/" not in name or name.startswith("/")) and which(name, path=path) is not None

@@ -235,6 +235,38 @@ class ClientSource(Source):
 
 
 @attrs.frozen(kw_only=True)
+class ServerSource(Source):
+    """An MCP server: *command* starts it, or it stands at *url*; the values of *env* and *headers* may name secrets.
+
+    *include* and *exclude* are globs over its tools, *tools* what YAML says of some of them. *offers* names the tools
+    that are abilities, *listed* has each of them as it was listed, *left_out* those that cannot be abilities, with the
+    reason, *notes* what was left out of their schemas. *about* is what the server says that it is, *listing* the digest
+    of what it listed, which is kept in ``servers/ID.json``.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env: Mapping[str, Any] = attrs.field(factory=_object)
+    headers: Mapping[str, Any] = attrs.field(factory=_object)
+    cwd: str = ""
+    timeout_ms: int = 60_000
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    tools: Mapping[str, Mapping[str, Any]] = attrs.field(factory=_object)
+    offers: tuple[str, ...] = ()
+    listed: Mapping[str, Object] = attrs.field(factory=_object, repr=False)
+    left_out: Mapping[str, str] = attrs.field(factory=_object)
+    notes: Mapping[str, tuple[str, ...]] = attrs.field(factory=_object)
+    about: Object = attrs.field(factory=_object)
+    listing: str = ""
+
+    def reached(self) -> dict[str, Any]:
+        """Return how it is reached, as its plugin is told."""
+        how: dict[str, Any] = {"command": list(self.command), "cwd": self.cwd, "env": dict(self.env)}
+        return {"server": self.id, **(how if self.command else {"url": self.url, "headers": dict(self.headers)})}
+
+
+@attrs.frozen(kw_only=True)
 class ModelSource:
     """One tier of a profile: *model* is the provider's own name for it, *timeout_ms* in milliseconds."""
 
@@ -279,6 +311,7 @@ class Workspace:
     abilities: Mapping[str, AbilitySource] = attrs.field(factory=_object)
     hooks: Mapping[str, HookSource] = attrs.field(factory=_object)
     policies: Mapping[str, PolicySource] = attrs.field(factory=_object)
+    servers: Mapping[str, ServerSource] = attrs.field(factory=_object)
     roles: Mapping[str, RoleSource] = attrs.field(factory=_object)
     cards: Mapping[str, CardSource] = attrs.field(factory=_object)
     guides: Mapping[str, GuideSource] = attrs.field(factory=_object)

@@ -21,6 +21,7 @@ TESTS: Final = ".test.yaml"
 _OTHER_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     ".yaml": (".yml", ".yaml", ".json"),
     ".md": (".md", ".markdown"),
+    ".json": (".json",),
 }
 
 
@@ -67,10 +68,10 @@ def public_key(folder: Folder, path: str) -> tuple[str, str]:
         raise SourceError(fault("KEY_INVALID", f'the public key in "{path}": {why}. {hint}', place=path)) from None
 
 
-def read(folder: Folder, path: str) -> bytes:
-    """Return the bytes of a workspace file: regular, reached without links, at most 64 KiB. Raises `SourceError`."""
+def read(folder: Folder, path: str, limit: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a workspace file: regular, reached without links, at most *limit*. Raises `SourceError`."""
     try:
-        return folder.read(path, limit=MAX_BYTES)
+        return folder.read(path, limit=limit)
     except FileRefused as problem:
         raise _replaced(problem, path) from None
     except OSError as problem:

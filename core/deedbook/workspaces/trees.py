@@ -10,7 +10,7 @@ from deedbook.errors import DeedbookError, DomainError, fault
 from deedbook.files import Folder, Found
 from deedbook.schema import Schemas, Validator, Violation, foreign
 
-from .documents import Document, parse_front_matter, parse_yaml
+from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
 from .migrations import guard_message, old_guards
 from .sources import entries, files, read
 
@@ -81,7 +81,7 @@ class Reading:
         for guard in old:
             why = guard_message(guard.rpartition("/")[2])
             self.refuse("SOURCE_INVALID", why, document.place(guard, key=True))
-        violations = self._validator(schema).violations(document.value)
+        violations = self.validator(schema).violations(document.value)
         for violation in violations:
             if violation.pointer and any(f"{guard}/".startswith(f"{violation.pointer}/") for guard in old):
                 continue  # said already
@@ -96,9 +96,9 @@ class Reading:
         raw = self.raw(tree, path)
         return None if raw is None else self.collected(tree, parse_front_matter, raw, tree.shown(path))
 
-    def raw(self, tree: Tree, path: str) -> bytes | None:
+    def raw(self, tree: Tree, path: str, limit: int = MAX_BYTES) -> bytes | None:
         """Return the bytes of a file, and remember their digest; one that cannot be read is a fault."""
-        found = self.collected(tree, read, tree.folder, path)
+        found = self.collected(tree, read, tree.folder, path, limit)
         if not tree.label:
             self.digests[path] = canonical.digest(found or b"")
         return found
@@ -119,7 +119,8 @@ class Reading:
         """Note a fault."""
         self.faults.append(fault(code, message, place=place))
 
-    def _validator(self, schema: str) -> Validator:
+    def validator(self, schema: str) -> Validator:
+        """Return what checks files of one form."""
         # These schemas are asked a few times at start: interpreting them costs a twentieth of compiling them.
         if schema not in self._validators:
             self._validators[schema] = foreign(self._schemas.document(schema), place=schema)

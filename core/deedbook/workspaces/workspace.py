@@ -35,12 +35,14 @@ from .declarations import (
     PrincipalSource,
     Profile,
     RoleSource,
+    ServerSource,
     Source,
     Workspace,
 )
 from .documents import MAX_BYTES, Document, pointer
 from .guides import ABILITY, ROUTING, Guides
 from .personas import CARD, Personas
+from .servers import Servers
 from .site import SETTINGS, STATE, state_at
 from .sources import SYSTEM, TESTS, entries, public_key
 from .trees import Reading, Tree
@@ -75,9 +77,8 @@ _FOLDERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
     {"abilities": "ability_v1", "hooks": "hook_v1", "policies": "policy_v1"}
 )
-_KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "workflows",
-                 "schemas", ROUTING, ABILITY)  # fmt: skip
-_LATER: Final = ("servers",)
+_KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "servers",
+                 "workflows", "schemas", ROUTING, ABILITY)  # fmt: skip
 _SKILL_LEVELS: Final = 4
 
 
@@ -128,7 +129,6 @@ class _Loader:
         return attrs.evolve(made, digests=self.reading.digests) if self._settings else None
 
     def _workspace(self, said: Any) -> Workspace:
-        self._refuse_later(said)
         profiles = {name: self._structure(body, Profile) for name, body in said.get("profiles", {}).items()}
         self._check_profiles(said.get("profile", "local"), profiles)
         roots = said.get("roots", {})
@@ -144,6 +144,7 @@ class _Loader:
         clients = self._clients()
         abilities = self._declared("abilities", self._ability)
         self._add_tools(clients, abilities)
+        servers = self._servers(said.get("servers", {}), abilities)
         hooks, policies = self._declared("hooks", self._hook), self._declared("policies", self._policy)
         personas = self._personas(agent_roots, packs)
         plain = {key: said[key] for key in ("profile", "enforcement", "lock") if key in said}
@@ -156,6 +157,7 @@ class _Loader:
             clients=clients,
             secrets={name: source["env"] for name, source in said.get("secrets", {}).items()},
             abilities=abilities,
+            servers=servers,
             hooks=hooks,
             policies=policies,
             roles=personas.roles,
@@ -209,6 +211,16 @@ class _Loader:
             why = f'"{name}": ids that begin with model/ are the profile\'s models; choose another'
             self._refuse("SOURCE_INVALID", why, origin.line())
         return self._structure(_placed(name, body, origin), AbilitySource)
+
+    def _servers(self, said: Mapping[str, Any], abilities: dict[str, AbilitySource]) -> dict[str, ServerSource]:
+        """Return the MCP servers, and add the abilities that their tools are to *abilities*."""
+        servers = Servers(self.reading, self.own, self._settings)
+        made = servers.declared(said)
+        for name, ability in servers.abilities(made).items():
+            if name in abilities:
+                self._twice("abilities", name, abilities[name], ability.origin)
+            abilities[name] = ability
+        return made
 
     def _hook(self, name: str, body: dict[str, Any], origin: Origin) -> HookSource:
         event = body["event_type"]
@@ -309,12 +321,6 @@ class _Loader:
             self.reading.digest(self.own, f"{folder}/{CARD}")
 
     # --- settings -----------------------------------------------------------------------------------------------------
-
-    def _refuse_later(self, said: Mapping[str, Any]) -> None:
-        for section in _LATER:
-            if self._settings and section in said:
-                why = f"{section}: comes with a later release; leave the section out"
-                self._refuse("NOT_AVAILABLE", why, self._settings.place(pointer(section), key=True))
 
     def _check_profiles(self, chosen: str, profiles: Mapping[str, Profile]) -> None:
         if self._settings is None:
