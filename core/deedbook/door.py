@@ -143,6 +143,7 @@ class Door:
         for each in opened:
             if isinstance(each, Parked):
                 self.hearing.withdraw(each)
+                each.close()
             elif isinstance(each, Ok):
                 why = fault("CANCELLED", f"{each.value.bound.id} was cancelled before it began")
                 self.after(each.value, Outcome("cancelled", error=why))

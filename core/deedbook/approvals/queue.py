@@ -119,7 +119,11 @@ class Waiting:
                 elif start == end:
                     start = offset  # a line that somebody is writing; it is read when it is whole
         made = cls(folder, start=start)
-        made.refresh()
+        try:
+            made.refresh()
+        except BaseException:
+            made.close()
+            raise
         return made
 
     def refresh(self) -> None:
