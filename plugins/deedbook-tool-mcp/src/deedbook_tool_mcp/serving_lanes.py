@@ -11,7 +11,7 @@ import anyio
 
 T = TypeVar("T")
 
-GRACE: Final = 5.0
+GRACE: Final = 2.0
 """How many seconds a call that was cancelled has to come to its end, before nobody waits for it any more."""
 WIDEST: Final = 64
 """How many calls are under way at once; more wait for their turn."""

@@ -1,0 +1,179 @@
+"""The real command at its standard input and output: what a client of any make may do to it, and what is left then."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from deedbook.files import Folder
+from deedbook.reader import read, sessions
+from deedbook_tool_mcp.serving_stdio import LONGEST
+
+COMMAND = str(Path(sys.executable).with_name("deedbook"))
+SETTINGS = """
+schema_version: v1
+abilities:
+  say/echo: {summary: Give back what is said., handler: {tool: echo}}
+  nap:
+    summary: Sleep.
+    handler: {tool: process}
+    with: {argv: [/bin/sleep, "{seconds}"]}
+    schema_in: {type: object, properties: {seconds: {type: string}}, required: [seconds]}
+    effects: write
+"""
+HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "raw", "version": "1"},
+}
+"""What a client says first; written by hand, since no SDK would send what comes after."""
+
+
+class Raw:
+    """The command, and its streams; *path* is the workspace."""
+
+    def __init__(self, path):
+        self.path = path
+        self.ended = subprocess.Popen(
+            [COMMAND, "mcp", "serve", "--wait", "0"], cwd=path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.ids = 0
+
+    def send(self, raw):
+        self.ended.stdin.write(raw if isinstance(raw, bytes) else json.dumps(raw).encode() + b"\n")
+        self.ended.stdin.flush()
+
+    def ask(self, method, **params):
+        """Send a request and return its id."""
+        self.ids += 1
+        self.send({"jsonrpc": "2.0", "id": self.ids, "method": method, "params": params})
+        return self.ids
+
+    def answer(self):
+        line = self.ended.stdout.readline()
+        assert line, self.ended.stderr.read().decode()
+        return json.loads(line)
+
+    def hello(self):
+        self.ask("initialize", **HELLO)
+        assert self.answer()["result"]["serverInfo"]["name"] == "deedbook"
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def leave(self):
+        """Close standard input, and return the exit status and what was written to standard error."""
+        out, err = self.ended.communicate(timeout=30)
+        assert all(json.loads(line)["jsonrpc"] == "2.0" for line in out.splitlines())
+        return self.ended.returncode, err.decode()
+
+    def listed(self):
+        """Return the sessions of the workspace."""
+        with Folder.at(self.path / ".deedbook") as state:
+            return sessions(state)
+
+    def events(self):
+        return [event for each in self.listed() for event in read(self.path / ".deedbook/sessions" / each.id)]
+
+    def until(self, event_type):
+        """Wait until something is recorded."""
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            if (self.path / ".deedbook/sessions").exists() and any(e.type == event_type for e in self.events()):
+                return
+            time.sleep(0.02)
+        raise AssertionError(event_type)
+
+    def deedbook(self, *args):
+        return subprocess.run([COMMAND, *args], cwd=self.path, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def raw(tmp_path):
+    system = tmp_path / ".system"
+    system.mkdir()
+    (system / "deedbook.yaml").write_text(SETTINGS)
+    made = Raw(tmp_path)
+    yield made
+    if made.ended.poll() is None:
+        made.ended.kill()
+    made.ended.communicate()
+
+
+def deep(levels):
+    return b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * levels + b"1" + b"}" * levels + b"}\n"
+
+
+def test_garbage_is_answered_and_passed_over(raw):
+    """Every bad message has one answer with a code of JSON-RPC, and then everything goes on."""
+    raw.hello()
+    bad = [
+        b"no json\n", b"\xff\xfe\x00\n", b"[]\n", b'"text"\n', b"{}\n", b'{"jsonrpc":"1.0","id":1,"method":"ping"}\n',
+        deep(100_000), b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{' + b'"k":"' + b"x" * LONGEST + b'"}}\n',
+    ]  # fmt: skip
+    for message in bad:
+        raw.send(message)
+        answer = raw.answer()
+        assert (answer["id"], answer["error"]["code"] in (-32700, -32600)) == (None, True), message[:60]
+    raw.send(b"\n   \n")
+    raw.ask("tools/call", name="say__echo", arguments={"text": "still here"})
+    assert raw.answer()["result"]["structuredContent"] == {"text": "still here"}
+    raw.ask("no/such/method")
+    assert raw.answer()["error"]["code"] == -32601
+    raw.ask("tools/call", arguments={})
+    assert raw.answer()["error"]["code"] == -32602
+    raw.ask("tools/call", name="say__echo", arguments={"text": "x", "more": json.loads("[" * 90 + "]" * 90)})
+    assert raw.answer()["result"]["_meta"]["deedbook/error"]["code"] == "INTAKE_REFUSED"
+    assert raw.leave() == (0, "")
+    assert [each.state for each in raw.listed()] == ["ended"]
+
+
+def test_calls_go_side_by_side_and_each_has_its_answer(raw):
+    raw.hello()
+    wanted = {raw.ask("tools/call", name="say__echo", arguments={"text": str(n)}): str(n) for n in range(20)}
+    answers = [raw.answer() for _ in wanted]
+    assert {each["id"]: each["result"]["structuredContent"]["text"] for each in answers} == wanted
+    assert raw.leave()[0] == 0
+
+
+@pytest.mark.parametrize("way", ["the client is gone", "SIGTERM"])
+def test_end_in_the_middle_of_a_call_leaves_an_ended_session_and_no_process(raw, way):
+    raw.hello()
+    raw.ask("tools/call", name="nap", arguments={"seconds": "300"})
+    raw.until("tool.call")
+    if way == "SIGTERM":
+        raw.ended.send_signal(signal.SIGTERM)
+    status, err = raw.leave()
+    assert (status, "Traceback" in err) == (0, False), err
+    assert [each.state for each in raw.listed()] == ["ended"]
+    (error,) = [event for event in raw.events() if event.type == "tool.error"]
+    assert error.payload["outcome"] in ("cancelled", "unknown")
+
+
+def test_killed_server_leaves_a_call_of_unknown_outcome(raw):
+    raw.hello()
+    raw.ask("tools/call", name="nap", arguments={"seconds": "300"})
+    raw.until("tool.call")
+    os.kill(raw.ended.pid, signal.SIGKILL)
+    raw.ended.wait()
+    (session,) = raw.listed()
+    assert session.state == "interrupted"
+    raw.deedbook("sessions", "close", session.id)
+    (error,) = [event for event in raw.events() if event.type == "tool.error"]
+    assert error.payload["outcome"] == "unknown"
+    assert "all 2 sound" in raw.deedbook("verify")
+
+
+def test_call_that_is_cancelled_by_a_notification_has_no_answer(raw):
+    raw.hello()
+    nap = raw.ask("tools/call", name="nap", arguments={"seconds": "300"})
+    raw.until("tool.call")
+    raw.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": nap}})
+    echo = raw.ask("tools/call", name="say__echo", arguments={"text": "next"})
+    assert raw.answer()["id"] == echo
+    raw.leave()
+    assert [event.payload["outcome"] for event in raw.events() if event.type == "tool.error"] == ["unknown"]
