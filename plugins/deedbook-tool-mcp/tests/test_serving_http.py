@@ -62,9 +62,12 @@ class Web:
         """Do *work* with the SDK's client, connected with a token."""
 
         async def main():
-            async with httpx.AsyncClient(headers={"authorization": f"Bearer token-of-{who}"}) as http:
-                async with Client(streamable_http_client(self.url, http_client=http), mode=mode) as client:
-                    return await work(client)
+            token = {"authorization": f"Bearer token-of-{who}"}
+            async with (
+                httpx.AsyncClient(headers=token) as http,
+                Client(streamable_http_client(self.url, http_client=http), mode=mode) as client,
+            ):
+                return await work(client)
 
         return anyio.run(main)
 

@@ -83,11 +83,8 @@ class Address:
 
     def security(self, port: int) -> TransportSecuritySettings:
         """Return which ``Host`` and ``Origin`` are this server's."""
-        names = [
-            *self.names,
-            *(["127.0.0.1", "localhost", "[::1]"] if _is_loopback(self.host) else [_named(self.host)]),
-        ]
-        hosts = [each for name in names for each in ([name] if ":" in name.strip("[]:1") else [name, f"{name}:{port}"])]
+        own = ["127.0.0.1", "localhost", "[::1]"] if _is_loopback(self.host) else [_named(self.host)]
+        hosts = [host for name in (*own, *self.names) for host in (name, f"{name}:{port}")]
         origins = [f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")]
         return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
