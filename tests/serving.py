@@ -135,7 +135,9 @@ def start(place: Place, *args: str) -> "subprocess.Popen[bytes]":
     process = place.start("serve", *args)
     assert process.stderr is not None
     while b"serving" not in (line := process.stderr.readline()):
-        assert line, f"it ended with {process.wait()}"
+        if not line:
+            with process:
+                raise AssertionError(f"it ended with {process.wait()}")
     return process
 
 
