@@ -135,9 +135,7 @@ def start(place: Place, *args: str) -> "subprocess.Popen[bytes]":
     process = place.start("serve", *args)
     assert process.stderr is not None
     while b"serving" not in (line := process.stderr.readline()):
-        if not line:
-            with process:
-                raise AssertionError(f"it ended with {process.wait()}")
+        assert line, f"it ended with {process.wait()}"
     return process
 
 

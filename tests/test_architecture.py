@@ -108,6 +108,7 @@ FLOORS = (
         "compiling.spelling": "which spelling a skill's front matter has, and what keeps it from being portable",
     }),
     ("books", {
+        "bridging.settings": "a coding agent's settings file, with the bridge in it or without; pure",
         "bridging.tools": "the tools of a declared coding agent as abilities",
         "bridging.dialects": "what agents say and hear: a hook's input, and an answer in the agent's form; pure",
         "verification.structure": "what events must be to each other: root, parents, outcomes, payloads by schema",

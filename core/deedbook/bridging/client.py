@@ -121,7 +121,10 @@ def _answer(link: _socket.socket) -> tuple[bytes, bytes, int]:
 def _enter(state: str) -> None:
     """Make the state folder the working directory, so that the socket's name is short; without one, look above."""
     if state:
-        posix.chdir(state)
+        try:
+            posix.chdir(state)
+        except OSError as problem:
+            raise ConnectionError(f"{state}: {problem.strerror}; start a runtime with: deedbook serve") from None
         return
     here = posix.getcwd()
     while True:

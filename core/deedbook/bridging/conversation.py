@@ -67,7 +67,7 @@ class Conversation:
             if held.given == heard.args and held.ticket.bound.id == self._ability(heard)[0]:
                 return held.answer
         why = f"{self._known.title} names two calls {heard.call!r}, the first of which is open"
-        return _denied(self.session.refuse(self._ability(heard)[0], fault("BRIDGE_INPUT", why)).error)
+        return _denied(self.session.refuse(self._ability(heard)[0], fault("INTAKE_REFUSED", why)).error)
 
     def _judge(self, heard: Heard, name: str) -> Answer:
         ability, args, pointers = self._asked(heard)
@@ -123,6 +123,10 @@ class Conversation:
     # --- what became of it --------------------------------------------------------------------------------------------
 
     def _after(self, heard: Heard) -> Answer:
+        if heard.error:
+            return self._closed(
+                heard, Outcome("failed", error=fault("INTAKE_REFUSED", recordable(heard.error, _MAX_TEXT)))
+            )
         return self._closed(heard, Outcome("result", heard.result))
 
     def _failed(self, heard: Heard) -> Answer:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import attrs
+import orjson
 
 from deedbook import canonical
 from deedbook.contracts import Json, Object
@@ -16,6 +17,7 @@ from deedbook.errors import IntakeError, fault
 from .agents import Known, Moment
 
 _LONGEST: Final = 256
+_LOST: Final = "\0lost"
 _LONGEST_ANSWER: Final = 8000
 """Characters of an answer's text; agents cut longer ones."""
 BLOCKED: Final = 2
@@ -70,10 +72,10 @@ PASS: Final = Answer()
 
 def hear(known: Known, event: str, body: bytes) -> Heard:
     """Take the input of a hook for *event* apart; raises `IntakeError` for what the agent does not send."""
-    said = canonical.parse(body)
+    moment = known.events.get(event)
+    said = _parsed(known, moment, body)
     if not isinstance(said, dict):
         raise _unheard("the input is no object")
-    moment = known.events.get(event)
     if moment is None:
         raise _unheard(f"{event!r} is no event of {known.title} that is known here")
     at = _Reading(said, known.fields)
@@ -87,12 +89,36 @@ def hear(known: Known, event: str, body: bytes) -> Heard:
         raise _unheard("the input names no tool")
     if not isinstance(args, dict):
         raise _unheard("the tool's input is no object")
+    failed = at.text("error", limit=None) if moment == "failed" else ""
     return Heard(
         moment=moment, event=event, session=session, tool=tool, args=args, call=at.text("call"),
-        result=at.value("result", None), error=at.text("error", limit=None),
+        result=at.value("result", None), error=said.get(_LOST, "") or failed,
         interrupted=at.value("interrupted", 0) is True,
         prompt=at.text("prompt", limit=None), again=at.value("repeated", 0) is True, said=said,
     )  # fmt: skip
+
+
+def _parsed(known: Known, moment: Moment | None, body: bytes) -> Any:
+    """Return the JSON of an input; of a use of a tool that is over, what can be recorded of it.
+
+    It cannot be stopped any more, and shall not stay open because what came of it cannot be recorded exactly.
+    """
+    try:
+        return canonical.parse(body)
+    except IntakeError as problem:
+        if moment != "after":
+            raise
+        try:
+            said = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            raise problem from None
+        names = [known.fields[name] for name in ("session", "event", "tool", "call") if known.fields[name]]
+        kept = {name: said[name] for name in names if name in said} if isinstance(said, dict) else {}
+        given = said.get(known.fields["input"]) if isinstance(said, dict) else None
+        try:
+            return canonical.parse(orjson.dumps({**kept, known.fields["input"]: given})) | {_LOST: str(problem)}
+        except (IntakeError, orjson.JSONEncodeError):
+            raise problem from None
 
 
 class _Reading:

@@ -52,6 +52,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "mcp": "Speak the Model Context Protocol: with servers, and as one.",
         "lock": "Compile the charter, show what changed, and pin it.",
         "serve": "Serve the workspace to clients: the long-lived process.",
+        "bridge": "Answer coding agents' hooks; `bridge install`, `status`, `test`.",
         "plugins": "List what is installed, and who uses it.",
         "doctor": "Check all that Deedbook stands on, and how to mend it.",
         "completion": "Print the completion script for bash, zsh or fish.",
