@@ -80,6 +80,7 @@ FLOORS = (
     }),
     ("parts", {
         "bridging.agents": "the coding agents whose hooks are known: events, fields, tools",
+        "tasks.lives": "what a verifier checks about tasks: each is made once, and runs one run at a time",
         "approvals.consents": "what a verifier checks about approvals: who signed what, and what was called under it",
         "serving.reception": "lets connections in, each to its service on a thread, and sends everybody home",
         "serving.wire": "JSON-RPC 2.0, one object a line: to requests that fit their schema, and from answers",

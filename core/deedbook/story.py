@@ -137,6 +137,18 @@ def _request(member: str, words: str) -> Callable[[Object], str]:
     return lambda payload: f"{show(payload.get('approval'))[:8]} {words} {show(payload.get(member))}"
 
 
+def _task(*members: str, word: str = "") -> Callable[[Object], str]:
+    def say(payload: Object) -> str:
+        told = [show(payload[name]) for name in members if payload.get(name, "") != ""]
+        return " ".join([show(payload.get("task"))[:10], *([word] if word else []), *told])
+
+    return say
+
+
+def _refused_task(payload: Object) -> str:
+    return f"{show(payload.get('ability'))}: {show(payload.get('code'))}: {show(payload.get('reason'))}"
+
+
 def _objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects of a list; a sealed list has none that can be shown."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
@@ -207,5 +219,12 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "bridge.told": lambda payload: f"{show(payload.get('agent'))}: {_intent('event', 'said')(payload)}",
         "bridge.refused": lambda payload: f"{_intent('agent', 'event')(payload)}: {show(payload.get('reason'))}",
         "tool.unasked": lambda payload: f"{_intent('tool_name', 'args')(payload)}: {show(payload.get('why'))}",
+        "task.created": _task("ability", "args"),
+        "task.updated": _task("args"),
+        "task.denied": _refused_task,
+        "task.started": _task("run", word="run"),
+        "task.ended": _task("state", "code", "message", "result"),
+        "task.decided": _task("answer", "by", "note"),
+        "task.deleted": _task(),
     }
 )

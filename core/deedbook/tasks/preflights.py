@@ -6,7 +6,7 @@ from deedbook import canonical
 from deedbook.approvals.requests import principal_json
 from deedbook.bound import Bound
 from deedbook.contracts import Json, Object
-from deedbook.errors import DeedbookError, DomainError, LedgerError, TaskError, fault, recordable
+from deedbook.errors import DeedbookError, DomainError, TaskError, fault, recordable
 from deedbook.judge import Circumstances, admissible, admitted, make_call
 from deedbook.session import Session
 
@@ -29,13 +29,10 @@ class Preflights:
 
     def input(self, ability: str, args: Json) -> bytes:
         """Return *args* as they are recorded; raises `DeedbookError` for what cannot be, which is recorded, too."""
-        session = self._session
-        if session.ended:
-            raise LedgerError(fault("SESSION_ENDED", f"session {session.id} has ended"))
         try:
-            return admitted(session.bindings.find(ability), args)
+            return admitted(self._session.bindings.find(ability), args)
         except DeedbookError as problem:
-            self._clerk.deny([], _denial(ability, problem.error), session.cause)
+            self._clerk.deny([], _denial(ability, problem.error), self._session.cause)
             raise
 
     def ask(self, ability: str, raw: bytes, task: str | None = None) -> tuple[Bound, Object]:

@@ -88,7 +88,7 @@ class Tasks:
         ``TASK_CHARTER_CHANGED`` until it is updated, where another is in force. ``TASK_UNKNOWN``: it ran, nobody
         knows what became of it, and neither the record nor its handler can tell; a person has to `decide`.
         """
-        return self._safely(lambda: self._run(task))
+        return self._safely(lambda: self._run(task), changes=True)
 
     def get(self, task: str) -> Result[Task]:
         """Return a task of this principal as it stands."""
@@ -105,7 +105,7 @@ class Tasks:
 
     def delete(self, task: str) -> Result[Task]:
         """Delete a task, which is never run again; one whose outcome is unknown has to be decided first."""
-        return self._safely(lambda: self._delete(task))
+        return self._safely(lambda: self._delete(task), changes=True)
 
     def decide(self, task: str, *, happened: bool, note: str = "") -> Result[Task]:
         """Say as a person whether the run of a task whose outcome was lost had its effect.
@@ -113,7 +113,7 @@ class Tasks:
         If so it has succeeded, without a result; if not it may be run again. That is for its principal, for whom that
         acts on behalf of, and for approvers; never for an agent.
         """
-        return self._safely(lambda: self._decide(task, "happened" if happened else "did_not", note))
+        return self._safely(lambda: self._decide(task, "happened" if happened else "did_not", note), changes=True)
 
     def direct_run(self, ability: str, args: Json, *, idempotency_key: str | None = None) -> Result[Ran]:
         """Use *ability* through the door at once, without the life of a task; scope, schema, hooks and record bind.
@@ -121,7 +121,7 @@ class Tasks:
         With an *idempotency_key* it has its effect once: what came of it is returned again, also a failure. What was
         refused, and so never began, may be tried again; what was begun and lost is ``TASK_UNKNOWN``.
         """
-        return self._safely(lambda: self._direct(ability, args, idempotency_key))
+        return self._safely(lambda: self._direct(ability, args, idempotency_key), changes=True)
 
     def close(self) -> None:
         """Let go of the book, if it was opened here."""
@@ -221,8 +221,6 @@ class Tasks:
 
     def _unnamed(self, ability: str, args: Json) -> Result[Ran]:
         session = self._session
-        if session.ended:
-            return Err(fault("SESSION_ENDED", f"session {session.id} has ended"))
         opened = session.door.before(session.caller, ability, args, session.cause)
         if isinstance(opened, Err):
             return opened
@@ -319,11 +317,13 @@ class Tasks:
 
     def _available(self, work: Callable[[], Result[Created]]) -> Result[Created]:
         try:
-            return self._safely(work)
+            return self._safely(work, changes=True)
         except Unavailable as refused:
             return Ok(Created(unavailable=refused.error, signals=refused.signals))
 
-    def _safely(self, work: Callable[[], Result[T]]) -> Result[T]:
+    def _safely(self, work: Callable[[], Result[T]], *, changes: bool = False) -> Result[T]:
+        if changes and self._session.ended:
+            return Err(fault("SESSION_ENDED", f"session {self._session.id} has ended"))
         try:
             return work()
         except DeedbookError as problem:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from deedbook import events
 from deedbook.approvals.consents import ANSWERS, Approvers, Consents
 from deedbook.schema import Schemas, Validator
+from deedbook.tasks.lives import ABOUT, Lives
 
 from .hierarchy import HEAD, KINDS, Hierarchy
 from .report import Findings
@@ -63,6 +64,7 @@ class Structure:
         self._backwards = 0
         self._consents = Consents(approvers)
         self._hierarchy = Hierarchy(workspace=workspace)
+        self._lives = Lives(workspace=workspace)
 
     def check(self, header: Header, payload: Any) -> None:
         """Check the next event; an unsound payload comes as ``None`` and is not validated."""
@@ -147,12 +149,21 @@ class Structure:
         elif not validator.valid(payload):
             for violation in validator.violations(payload)[:_MAX_VIOLATIONS]:
                 self._findings.add(header.line, "payload", f"what {kind} must hold", str(violation))
-        elif kind in _CONSENTING:
-            for why in self._consents.check(kind, header.span, header.parent, payload):
-                self._findings.add(header.line, "approval", "a call that an approver signed for, and no other", why)
-        elif kind in KINDS or kind == HEAD:
-            for why in self._hierarchy.check(kind, header.span, header.parent, payload):
-                self._findings.add(header.line, "hierarchy", "a session of one run of one process that lives", why)
+        else:
+            self._check_lives(header, payload)
+
+    def _check_lives(self, header: Header, payload: Any) -> None:
+        """Check what goes on for longer than one event: what people are asked, what tasks do, who runs what."""
+        line, kind, span, parent, _ = header
+        if kind in _CONSENTING:
+            for why in self._consents.check(kind, span, parent, payload):
+                self._findings.add(line, "approval", "a call that an approver signed for, and no other", why)
+        if kind in ABOUT:
+            for why in self._lives.check(kind, span, parent, payload):
+                self._findings.add(line, "task", "a task that is made once and runs one run at a time", why)
+        if kind in KINDS or kind == HEAD:
+            for why in self._hierarchy.check(kind, span, parent, payload):
+                self._findings.add(line, "hierarchy", "a session of one run of one process that lives", why)
 
     def _find(self, kind: str) -> Validator | None:
         return self._schemas.validator(events.CATALOGUE[kind]) if kind in events.CATALOGUE else None
