@@ -95,7 +95,7 @@ def test_task_stands_in_both_ledgers_and_its_call_hangs_under_its_run(shop, work
     assert whole.payload == {**ended.payload, "result": {"written": 1}}
     assert ended.payload["call"] == f"{tasks._session.id}:{shop.one('tool.call').span}"
     assert (ended.payload["state"], ended.payload["source"], ended.payload["run"]) == ("succeeded", "run", 1)
-    assert ended.payload["environment"].keys() >= {"kernel", "python", "platform", "pid"}
+    assert ended.payload["environment"].keys() == {"kernel", "python", "platform", "pid", "process"}
 
 
 def test_refused_task_is_unavailable_with_reason_and_signals_and_leaves_no_id_and_no_folder(shop, working):

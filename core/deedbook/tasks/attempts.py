@@ -38,13 +38,18 @@ class Ran:
 
 
 class Attempts:
-    """Runs tasks in *session*; *clerk* writes. *process* is the process's id in the workspace ledger, if it has one."""
+    """Runs tasks in *session*; *clerk* writes. *process* is the id of the process in the workspace ledger."""
 
-    def __init__(self, session: Session, clerk: Clerk, process: str | None = None) -> None:
+    def __init__(self, session: Session, clerk: Clerk, process: str) -> None:
         self._session, self._clerk = session, clerk
         kernel: str = session.bindings.charter.document["kernel"]
-        found = {"kernel": kernel, "python": platform.python_version(), "platform": sys.platform, "pid": os.getpid()}
-        self._environment: dict[str, Any] = {**found, **({"process": process} if process else {})}
+        self._environment = {
+            "kernel": kernel,
+            "python": platform.python_version(),
+            "platform": sys.platform,
+            "pid": os.getpid(),
+            "process": process,
+        }
 
     def perform(self, task: Kept, ability: str, args: Json, span: str) -> Result[Ran]:
         """Make the call of *task*, whose run began under *span*, and record how that ended.

@@ -13,6 +13,7 @@ import attrs
 from deedbook import canonical
 from deedbook.contracts import Json, Object
 from deedbook.errors import DeedbookError, DomainError, Err, Ok, Result, TaskError, fault, recordable
+from deedbook.identity import Identity
 from deedbook.ledger import WorkspaceLedger
 from deedbook.session import Session
 
@@ -29,11 +30,15 @@ T = TypeVar("T")
 
 
 class Office(Protocol):
-    """What of a kernel tasks need: the workspace's own ledger."""
+    """What of a kernel tasks need: the workspace's own ledger, and which process this is."""
 
     @property
     def ledger(self) -> WorkspaceLedger:
         """The workspace ledger."""
+
+    @property
+    def identity(self) -> Identity:
+        """The process in the workspace ledger."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +73,7 @@ class Tasks:
         self.book = book or Book.of(state_of(kernel.ledger))
         self._clerk = Clerk(kernel.ledger, session.ledger, session.caller, self.book)
         self._preflights = Preflights(session, self._clerk)
-        self._attempts = Attempts(session, self._clerk, getattr(kernel, "process_id", None))
+        self._attempts = Attempts(session, self._clerk, kernel.identity.process_id)
         self._settlements = Settlements(session.bindings, session.id, self.book)
         self._owner = (session.principal.id, session.principal.on_behalf_of)
 

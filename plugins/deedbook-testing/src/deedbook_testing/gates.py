@@ -8,7 +8,7 @@ import pytest
 
 from deedbook.canonical import encode
 from deedbook.contracts import Event, Principal
-from deedbook.errors import Err, Ok, Result
+from deedbook.errors import Err, Ok, Result, fault
 from deedbook.lifecycle import EVENTS
 from deedbook.session import Session
 
@@ -129,8 +129,6 @@ class HookContract(_GateContract):
 
     def answers(self, lab: Lab) -> Iterator[tuple[Asked, Mapping[str, Any], Result[Any]]]:
         """Let the event happen for each case."""
-        if self.event == "PreAbilityCreate":
-            pytest.skip("nothing fires this event yet")
         for case in self.cases:
             yield case, *self._happened(lab, case)
 
@@ -139,7 +137,7 @@ class HookContract(_GateContract):
         if isinstance(begun, Err):
             return _answer(self._fired(lab, _only(lab))[-1], "hook"), begun
         session = begun.value
-        result = self._act(session, case)
+        result = self._act(lab, session, case)
         session.end(ok=case.ok, reason="asked")
         event = self._fired(lab, session.id)[-1]
         if self.event in ("UserPromptSubmit", "SkillStart", *_FIRED) and isinstance(result, Ok):
@@ -147,7 +145,9 @@ class HookContract(_GateContract):
             result = Ok(output["prompt"] if isinstance(output, Mapping) and "prompt" in output else output)
         return _answer(event, "hook"), result
 
-    def _act(self, session: Session, case: Asked) -> Result[Any]:
+    def _act(self, lab: Lab, session: Session, case: Asked) -> Result[Any]:
+        if self.event == "PreAbilityCreate":
+            return self._create(lab, session, case)
         if EVENTS[self.event].call:
             return session.call(case.ability, case.args)
         if self.event in _FIRED:
@@ -156,6 +156,14 @@ class HookContract(_GateContract):
             return Ok(None)
         result = session.run(case.prompt)
         return result if isinstance(result, Err) else Ok(result.value.text)
+
+    def _create(self, lab: Lab, session: Session, case: Asked) -> Result[Any]:
+        """Ask for a task; what goes on is its input."""
+        with lab.tasks(session) as tasks:
+            made = tasks.create(case.ability, case.args)
+        if isinstance(made, Err) or made.value.task is None:
+            return made if isinstance(made, Err) else Err(made.value.unavailable or fault("TASK_UNAVAILABLE", ""))
+        return Ok(made.value.task.args)
 
     def _fire(self, args: Any, run: Any) -> Any:
         if self.event in _FIRED:

@@ -3,8 +3,8 @@
 import itertools
 import json
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -19,6 +19,7 @@ from deedbook.reader import read
 from deedbook.rejudging.rederive import rejudge
 from deedbook.schema import Schemas, data_folder
 from deedbook.session import Session
+from deedbook.tasks.runner import Tasks
 from deedbook.verification.report import Report
 from deedbook.verify import verify_file
 
@@ -165,6 +166,16 @@ class Lab:
         assert not isinstance(begun, Err), begun.error
         self._sessions.append(begun.value)
         return begun.value
+
+    @contextmanager
+    def tasks(self, session: Session) -> Iterator[Tasks]:
+        """Give the tasks of the principal of *session*, which was begun here."""
+        kernel = next(each for each in self._kernels if each.opened.charter is session.bindings.charter)
+        tasks = Tasks(kernel, session)
+        try:
+            yield tasks
+        finally:
+            tasks.close()
 
     # --- looking at the record ----------------------------------------------------------------------------------------
 
