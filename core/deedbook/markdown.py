@@ -7,7 +7,10 @@ from typing import Any, Final
 
 from .terminal import plain
 
-_ACTIVE: Final = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&$:=@^])")
+_ACTIVE: Final = re.compile(
+    r"([\\`*_{}\[\]()<>#|~&!$^@]|:(?=/)|(?<![0-9A-Za-z])[-+=]|(?<=[0-9A-Za-z])\.(?=[A-Za-z])|(?<![^0-9])\.(?![0-9]))"
+)
+"""Emphasis, code, links, tags, headings, tables, mathematics anywhere; list items and addresses where they begin."""
 
 
 def escaped(text: str) -> str:
@@ -21,16 +24,25 @@ def quoted(text: str) -> list[str]:
 
 
 def block(value: Any) -> list[str]:
-    """Return a JSON value as the lines of a code block that nothing in it can close; ASCII alone."""
-    text = json.dumps(value, indent=2, sort_keys=True).replace("\x7f", "\\u007f")
+    """Return a JSON value as the lines of a code block that nothing in it can close."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+    lines = ["".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line) for line in text.split("\n")]
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
-    return [f"{fence}json", *text.split("\n"), fence]
+    return [f"{fence}json", *lines, fence]
 
 
 def front(members: Mapping[str, Any]) -> list[str]:
-    """Return front matter: each member as JSON in one line, so that no value can end it or add another."""
-    said = [f"{name}: {json.dumps(value).replace(chr(127), chr(92) + 'u007f')}" for name, value in members.items()]
-    return ["---", *said, "---"]
+    """Return front matter: each member in one line of YAML, so that no value can end it or add another."""
+    return [
+        "---",
+        *(f"{name}: {_scalar(json.dumps(value, ensure_ascii=False))}" for name, value in members.items()),
+        "---",
+    ]
+
+
+def _scalar(text: str) -> str:
+    """Return JSON as YAML: what does not print is escaped, beyond U+FFFF in a way of YAML's own."""
+    return "".join(c if c.isprintable() and c < "\uffff" else f"\\U{ord(c):08x}" for c in text)
 
 
 def row(cells: Iterable[str]) -> str:

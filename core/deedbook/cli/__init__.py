@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "whatif": "Judge recorded calls under another charter.",
         "policy": "List the policies, and test them.",
         "hooks": "List the hooks, and test them.",
+        "tasks": "List the tasks; make, run, change, delete or decide one.",
         "approvals": "Show what waits for a person; approve, deny, or run it.",
         "keys": "Make and show the keys that approvers sign with.",
         "mcp": "Speak the Model Context Protocol: with servers, and as one.",

@@ -42,6 +42,13 @@ def _requests(workspace: "Workspace") -> Iterable[str]:
         return ["last", *(pending.id for pending in waiting)]
 
 
+def _tasks(workspace: "Workspace") -> Iterable[str]:
+    from deedbook.tasks.book import Book
+
+    with Book.of(workspace.state) as book:
+        return ["last", *(task.id for task in book)]
+
+
 def _approvers(workspace: "Workspace") -> Iterable[str]:
     return (name for name, entry in workspace.principals.items() if "approver" in entry.roles)
 
@@ -60,3 +67,4 @@ profiles = _completer(lambda workspace: workspace.profiles)
 approvers = _completer(_approvers)
 requests = _completer(_requests)
 sessions = _completer(_sessions)
+tasks = _completer(_tasks)
