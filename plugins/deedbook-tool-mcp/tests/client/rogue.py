@@ -1,4 +1,4 @@
-"""An MCP server that does what a file says, line by line, byte by byte: `rogue.py PLAN`; what it hears goes to PLAN.log.
+"""An MCP server that does what a file says, byte by byte: `rogue.py PLAN`; what it hears goes to PLAN.log.
 
 The plan is read again for each message: ``tools`` is what it lists, ``do`` says for a tool how it behaves.
 """
