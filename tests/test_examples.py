@@ -8,7 +8,7 @@ import sys
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from shutil import copytree, ignore_patterns
+from shutil import copytree, ignore_patterns, which
 
 import pytest
 from commandline import ROOT, SCHEMAS
@@ -17,6 +17,8 @@ from test_docs import Shell, blocks, steps
 from deedbook.verify import verify_file
 
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
+NEEDS = {"mcp-git": "mcp-server-git"}
+"""Examples that start a program: where it does not stand beside this Python, they are not run."""
 
 
 def installed(project: Path, target: Path) -> None:
@@ -29,6 +31,9 @@ def installed(project: Path, target: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
+    program = NEEDS.get(example.name)
+    if program and not which(program, path=Shell(tmp_path).env["PATH"]):
+        pytest.skip(f"{program} is not installed")
     project, site = tmp_path / "project", tmp_path / "site"
     copytree(example, project, ignore=ignore_patterns(".deedbook", "__pycache__", "*.lock", ".pytest_cache"))
     site.mkdir()

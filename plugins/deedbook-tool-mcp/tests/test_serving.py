@@ -247,6 +247,18 @@ def test_result_that_only_looks_like_mcps_own_form_is_told_as_text(lab, serve):
     assert json.loads(block.text) == {"content": [{"type": "hologram"}]}
 
 
+def test_structured_content_of_mcps_own_form_has_its_own_schema_again(lab, serve):
+    inner = {"type": "object", "properties": {"text": {"$ref": "#/properties/structuredContent/$defs/t"}},
+             "$defs": {"t": {"type": "string"}}}  # fmt: skip
+    gives = {**CONTENT, "required": ["content", "structuredContent"]}
+    gives["properties"] = {**CONTENT["properties"], "structuredContent": inner}
+    blocks = [{"type": "text", "text": "hi"}]
+    lab.tool("draw", lambda args, ctx: {"content": blocks, "structuredContent": {"text": "hi"}}, gives=gives)
+    served = serve()
+    assert listed(served)["draw"].output_schema["properties"] == {"text": {"$ref": "#/$defs/t"}}
+    assert served.call("draw").structured_content == {"text": "hi"}
+
+
 # --- meanwhile --------------------------------------------------------------------------------------------------------
 
 

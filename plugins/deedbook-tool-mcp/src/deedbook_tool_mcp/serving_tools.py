@@ -15,6 +15,7 @@ PAGE: Final = 100
 FRESH_MS: Final = 3_600_000
 """How long a client may keep a listing: a charter does not change while it is served."""
 _WRAPPED: Final = "result"
+_STRUCTURED: Final = "structuredContent"
 _LITERAL: Final = frozenset({"const", "default", "enum", "examples"})
 _NAMED: Final = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 
@@ -92,7 +93,7 @@ def _offered(name: str, ability: str, document: Mapping[str, Any]) -> Offered:
     takes = {**merged(schemas[entry["takes"]], schemas.get(entry["schema_in"])), "type": "object"}
     gives = merged(schemas[entry["gives"]], schemas.get(entry["schema_out"]))
     wraps, content = gives.get("type") != "object", _is_content(gives)
-    shown = None if content else wrapped(gives) if wraps else dict(gives)
+    shown = _structured(gives) if content else wrapped(gives) if wraps else dict(gives)
     tool = Tool(
         name=name,
         description=entry["summary"],
@@ -118,29 +119,38 @@ def merged(plugin: Object, narrowed: Object | None) -> Object:
 
 def wrapped(schema: Object) -> dict[str, Any]:
     """Return the schema of an object whose ``result`` is what *schema* says."""
-    inner = _moved(schema, f"#/properties/{_WRAPPED}")
+    inner = _moved(schema, "#", f"#/properties/{_WRAPPED}")
     for name in ("$schema", "$id"):
         inner.pop(name, None)
     return {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED]}
 
 
-def _moved(schema: Any, to: str) -> Any:
-    """Return *schema* with its references to itself as they are where it stands below *to*."""
+def _structured(gives: Object) -> dict[str, Any] | None:
+    """Return the schema of the structured content that results always have, if they have."""
+    inner = gives.get("properties", {}).get(_STRUCTURED)
+    if _STRUCTURED not in gives.get("required", ()) or not isinstance(inner, Mapping) or inner.get("type") != "object":
+        return None
+    moved: dict[str, Any] = _moved(inner, f"#/properties/{_STRUCTURED}", "#")
+    return moved
+
+
+def _moved(schema: Any, old: str, new: str) -> Any:
+    """Return *schema*, which stood at *old* in its document, with its references to itself as it stands at *new*."""
     if isinstance(schema, list):
-        return [_moved(each, to) for each in schema]
+        return [_moved(each, old, new) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
-    return {key: _member(key, value, to) for key, value in schema.items()}
+    return {key: _member(key, value, old, new) for key, value in schema.items()}
 
 
-def _member(key: str, value: Any, to: str) -> Any:
-    if key == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/")):
-        return f"{to}{value[1:]}"
+def _member(key: str, value: Any, old: str, new: str) -> Any:
+    if key == "$ref" and isinstance(value, str) and (value == old or value.startswith(f"{old}/")):
+        return f"{new}{value[len(old) :]}"
     if key in _LITERAL:
         return value
     if key in _NAMED and isinstance(value, Mapping):
-        return {name: _moved(each, to) for name, each in value.items()}
-    return _moved(value, to)
+        return {name: _moved(each, old, new) for name, each in value.items()}
+    return _moved(value, old, new)
 
 
 def _is_content(gives: Object) -> bool:
