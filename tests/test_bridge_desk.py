@@ -4,11 +4,11 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from agents import ROBIN, SMALLEST, Agent
+from agents import ADA, ROBIN, SMALLEST, Agent
 from persons import approving
 
 from deedbook.approvals.answering import answer
-from deedbook.contracts import allow, deny, transform
+from deedbook.contracts import Decision, allow, deny, transform
 from deedbook.errors import DeedbookError
 from deedbook.rejudging.rederive import rejudge
 
@@ -109,6 +109,12 @@ def test_a_rewritten_input_is_given_back_whole_with_its_paths_absolute_again(lab
     assert agent.one("tool.call").payload["args"] == {"file_path": "src/a.py", "content": "clean"}
 
 
+def test_what_guards_signal_is_context_for_the_model(lab, talk):
+    lab.hook("guard", "PreToolUse", lambda call: Decision("allow", signals={"ability_guard": "mind the tests"}))
+    heard = talk().before("Read", {"file_path": "/x"})
+    assert heard.own == {"hookEventName": "PreToolUse", "additionalContext": "ability_guard (guard): mind the tests"}
+
+
 def test_an_input_that_a_rewriter_left_alone_keeps_the_agents_own_path(lab, talk):
     lab.hook("tidy", "PreToolUse", lambda call: transform({**call.args, "content": "clean"}), rewrites=True)
     agent = talk(policies={})
@@ -193,6 +199,15 @@ def test_a_call_that_nobody_asked_for_is_recorded_as_that(talk):
     assert (told["tool_name"], told["args"], told["call_id"]) == ("claude-code/Bash", {"command": "rm -rf x"}, "t9")
     assert told["result"] == {"stdout": ""}
     assert "tool.call" not in agent.types()
+
+
+def test_a_report_as_deep_and_large_as_may_be_is_recorded(talk):
+    agent = talk()
+    deep = inner = {}
+    for _ in range(60):
+        inner["a"] = inner = {}
+    assert agent.after("Bash", {"command": "x", "deep": deep}, "y" * 2_000_000).status == 0
+    assert agent.one("tool.unasked").payload["result"]["size"] == 2_000_002
 
 
 def test_a_second_report_of_one_call_is_unasked(talk):
@@ -359,7 +374,7 @@ def test_a_prompt_that_a_hook_changed_is_blocked_since_the_agent_takes_no_other(
 
 def test_hints_of_hooks_are_context_for_the_model(lab, talk):
     hint = {"routing_hint": {"ability": "claude-code/Read"}, "normalized_intent": "read"}
-    lab.hook("router", "UserPromptSubmit", lambda prompt, *_: allow().__class__("allow", "", None, hint))
+    lab.hook("router", "UserPromptSubmit", lambda prompt, *_: Decision("allow", signals=hint))
     lines = talk().say("UserPromptSubmit", prompt="x").own["additionalContext"].split("\n")
     assert sorted(lines) == [
         "normalized_intent (router): read",
@@ -421,6 +436,15 @@ def test_a_session_that_is_resumed_says_which_one_it_continues(talk):
     assert agent.one("bridge.session", second).payload["continues"] == first
     assert "continues" not in agent.one("bridge.session", first).payload
     assert agent.one("bridge.session", second).payload["said"]["source"] == "resume"
+
+
+def test_nobody_continues_the_session_of_somebody_else(talk):
+    agent = talk()
+    for principal in (ADA, ROBIN):
+        agent.say("SessionStart", source="startup", principal=principal)
+    first, second = agent.sessions()
+    assert agent.one("bridge.session", first).payload["on_behalf_of"] == "ada"
+    assert "continues" not in agent.one("bridge.session", second).payload
 
 
 def test_another_bridge_knows_what_an_earlier_one_began(lab, talk):

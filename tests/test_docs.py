@@ -8,9 +8,11 @@ import ast
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from shutil import copy, copytree
 
@@ -38,7 +40,7 @@ PLAYED = [DOCS / "changing-policy.md", DOCS / "commands.md", DOCS / "skills.md",
 Python that begins with the name of a file is that file."""
 NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 """Pages that show a program: where it does not stand beside this Python, the page is not run."""
-OWN = [*NEEDS, DOCS / "hooks.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md"]
+OWN = [*NEEDS, DOCS / "bridge.md", DOCS / "hooks.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md"]
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`."""
 EXITS = {code.exit for code in CODES.values()}
 CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")
@@ -418,9 +420,14 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / place[1]).write_text(block.text, encoding="utf-8")
     shell = Shell(tmp_path)
-    for block in blocks(page):
-        if block.language == "console":
-            shell.check(block)
+    try:
+        for block in blocks(page):
+            if block.language == "console":
+                shell.check(block)
+    finally:
+        for place in tmp_path.glob("*.pid"):  # a page that did not come to its end leaves what it started
+            with suppress(ProcessLookupError):
+                os.kill(int(place.read_text(encoding="utf-8")), signal.SIGTERM)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -365,7 +365,7 @@ class Session:
         """Append one event and return its span; *principal* defaults to the session's."""
         span = self.ledger.span()
         who = label(event_type, actor, self.principal.id if principal == "" else principal)
-        self.ledger.append([Entry(who, span, cause, canonical.encode(dict(payload)))], durable=durable)
+        self.ledger.append([Entry(who, span, cause, canonical.encode_payload(dict(payload)))], durable=durable)
         return span
 
 

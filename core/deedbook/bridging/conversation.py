@@ -85,10 +85,11 @@ class Conversation:
         return answer
 
     def _allowed(self, ticket: Ticket, changed: Object | None) -> Answer:
+        context = _hints(ticket.signals)
         if ticket.asked:
-            return Answer(outcome="ask", reason=ticket.asked, args=changed)
+            return Answer(outcome="ask", reason=ticket.asked, args=changed, context=context)
         skips = self._settings["allows"] == "deedbook" and not self._observing
-        return Answer(outcome="allow" if skips or changed is not None else "pass", args=changed)
+        return Answer(outcome="allow" if skips or changed is not None else "pass", args=changed, context=context)
 
     def _give_up(self, ticket: Ticket) -> Answer:
         why = f"a hook changed the input of {ticket.bound.id}, and {self._known.title} takes no other input"

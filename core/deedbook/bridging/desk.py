@@ -47,7 +47,7 @@ class Desk:
         self._turn = threading.Lock()
         self._closed = False
         self._known: dict[str, Known | None] = {}
-        self._before: dict[tuple[str, str], str] | None = None
+        self._before: dict[_Key, str] | None = None
 
     def answer(self, agent: str, event: str, body: bytes, principal: Principal) -> Reply:
         """Answer what *agent* says by its hook for *event*, on account of *principal*; never raises."""
@@ -116,35 +116,32 @@ class Desk:
             return None
         session = begun.value
         try:
-            told = self._told(agent, heard, session.id)
+            told = self._told((agent, principal.id, recordable(heard.session)), heard, session.id)
             session.note("bridge.session", "runtime", told)
             write(self._kernel.ledger, "bridge.session", told)
         except BaseException:
             session.end(ok=False, reason="which session of the agent it is could not be recorded")
             raise
-        self._continued()[agent, heard.session] = session.id
+        self._continued()[agent, principal.id, recordable(heard.session)] = session.id
         return Conversation(session, known_, agent, settings, self._ways)
 
-    def _told(self, agent: str, heard: Heard, session: str) -> Object:
-        before = self._continued().get((agent, recordable(heard.session)))
-        more = {"continues": before} if before else {}
+    def _told(self, key: _Key, heard: Heard, session: str) -> Object:
+        before = self._continued().get(key)
         said = {name: heard.said[name] for name in ("source", "cwd") if isinstance(heard.said.get(name), str)}
         return {
-            "agent": agent,
-            "agent_session": recordable(heard.session),
+            "agent": key[0],
+            "agent_session": key[2],
+            "on_behalf_of": key[1],
             "session_id": session,
             "said": {name: recordable(text) for name, text in said.items()},
-            **more,
+            **({"continues": before} if before else {}),
         }
 
-    def _continued(self) -> dict[tuple[str, str], str]:
+    def _continued(self) -> dict[_Key, str]:
         """Return which of our sessions went on last with which of theirs, as the workspace ledger has it."""
         if self._before is None:
-            found = {}
-            for event in read(Path(self._kernel.ledger.place)):
-                if event.type == "bridge.session" and isinstance(event.payload.get("agent_session"), str):
-                    found[event.payload["agent"], event.payload["agent_session"]] = event.payload["session_id"]
-            self._before = found
+            told = (event.payload for event in read(Path(self._kernel.ledger.place)) if event.type == "bridge.session")
+            self._before = {_key(each): str(each["session_id"]) for each in told}
         return self._before
 
     # --- places -------------------------------------------------------------------------------------------------------
@@ -199,3 +196,7 @@ class Desk:
             write(self._kernel.ledger, "bridge.refused", told)
         except DeedbookError:
             return
+
+
+def _key(told: Object) -> _Key:
+    return str(told["agent"]), str(told.get("on_behalf_of")), str(told["agent_session"])

@@ -178,14 +178,14 @@ def _claude(moment: Moment, event: str, answer: Answer) -> dict[str, Any]:
 
 
 def _claude_tool(event: str, answer: Answer) -> dict[str, Any]:
-    if answer.outcome == "pass" and answer.args is None:
-        return {}
-    told: dict[str, Any] = {"permissionDecision": "allow" if answer.outcome == "pass" else answer.outcome}
+    told: dict[str, Any] = {} if answer.outcome == "pass" else {"permissionDecision": answer.outcome}
     if answer.reason:
         told["permissionDecisionReason"] = answer.reason
     if answer.args is not None and answer.outcome != "deny":
         told["updatedInput"] = dict(answer.args)
-    return _own(event, **told)
+    if answer.context:
+        told["additionalContext"] = answer.context
+    return _own(event, **told) if told else {}
 
 
 def _gemini(moment: Moment, event: str, answer: Answer) -> dict[str, Any]:
