@@ -61,6 +61,7 @@ def keys(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
 
 
 abilities = _completer(lambda workspace: workspace.abilities)
+clients = _completer(lambda workspace: workspace.clients)
 hooks = _completer(lambda workspace: workspace.hooks)
 principals = _completer(lambda workspace: workspace.principals)
 profiles = _completer(lambda workspace: workspace.profiles)

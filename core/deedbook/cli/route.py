@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .common import Asked, json_option, profile_option
+from .completing import clients
 from .output import as_json, say, table
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("prompt")
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=5, show_default=True,
               help="At most so many abilities, and so many sections of documents.")  # fmt: skip
-@click.option("--client", metavar="NAME", help="Rank for a client: only what is exposed to it.")
+@click.option("--client", metavar="NAME", shell_complete=clients, help="Rank for a client: only what is exposed to it.")
 @profile_option
 @json_option
 @click.pass_obj

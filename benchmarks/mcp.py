@@ -1,0 +1,116 @@
+"""What the gate costs a call over MCP: the same call, by the same client to the same server, through a bare proxy.
+
+Client, gate or proxy, and server are three processes that speak over pipes. All four ways take turns in one run.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.measures import Line, Measure, Note
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+_SIDE: Final = Path(__file__).with_name("mcpside.py")
+_ALONE: Final = (sys.executable, "-P", str(_SIDE))  # not beside this file, whose name is the library's
+_SERVER: Final = [*_ALONE, "server"]
+_PROXY: Final = [*_ALONE, "proxy", *_SERVER]
+_DEEDBOOK: Final = [sys.executable, "-c", "from deedbook.cli import main; main()"]
+_ROUNDS: Final = 1_000
+_WARM: Final = 30
+_ARGS: Final = {"text": "hello"}
+_SETTINGS: Final[dict[str, Any]] = {
+    "schema_version": "v1",
+    "servers": {"up": {"command": _SERVER, "tools": {"echo": {"effects": "none"}, "keep": {"effects": "write"}}}},
+    "policies": {"baseline": {"kind": "rules", "rules": [{"match": {"abilities": ["up/*"]}, "then": "allow"}]}},
+    "hooks": {"allow": {"event_type": "PreToolUse", "handler": {"hook": "allow"}, "match": {"kind": "tool"}}},
+}
+
+
+def run() -> Iterator[Line]:
+    """Measure calls without effects, and calls that write, whose intent is durable before."""
+    if find_spec("mcp") is None:
+        yield Note("mcp is not installed; skipped")
+        return
+    import anyio
+
+    times = anyio.run(_measured)
+    found = {name: median(each) for name, each in times.items()}
+    through = found["proxy"] - found["direct"]
+    yield Measure("MCP: a gated call, effects none, to a bare proxy's", "at most", 1.3, found["gate"] / found["proxy"])
+    floor = found["proxy"] + found["sync"]
+    yield Measure("MCP: one that writes, to a bare proxy's and an fdatasync", "at most", 1.3, found["durable"] / floor)
+    yield Note(
+        f"MCP: direct {_ms(found['direct'])}, by the proxy {_ms(found['proxy'])}, by the gate {_ms(found['gate'])}, "
+        f"writing {_ms(found['durable'])}, an fdatasync {_ms(found['sync'])}; a further hop takes {_ms(through)}"
+    )
+
+
+async def _measured() -> dict[str, list[float]]:
+    """Return the seconds of every call, by the way it took."""
+    async with AsyncExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="deedbook-bench-")))
+        _workspace(folder)
+        direct = await held.enter_async_context(_client(_SERVER))
+        proxy = await held.enter_async_context(_client(_PROXY))
+        gate = await held.enter_async_context(_client([*_DEEDBOOK, "-C", str(folder), "mcp", "serve"]))
+        named = {each.name.rpartition("echo")[1] or "keep": each.name for each in (await gate.list_tools()).tools}
+        ways = {
+            "direct": (direct, "echo"),
+            "proxy": (proxy, "echo"),
+            "gate": (gate, named["echo"]),
+            "durable": (gate, named["keep"]),
+        }
+        file = held.enter_context((folder / "sync").open("wb", buffering=0))
+        times: dict[str, list[float]] = {name: [] for name in (*ways, "sync")}
+        for _ in range(_WARM + _ROUNDS):
+            for name, (client, tool) in ways.items():
+                times[name].append(await _called(client, tool))
+            times["sync"].append(_synced(file.fileno()))
+    return {name: each[_WARM:] for name, each in times.items()}
+
+
+async def _called(client: "Client", tool: str) -> float:
+    begun = perf_counter()
+    result = await client.call_tool(tool, _ARGS)
+    took = perf_counter() - begun
+    if result.is_error or result.structured_content != _ARGS:
+        raise RuntimeError(f"{tool} answered {result}")
+    return took
+
+
+def _synced(fd: int) -> float:
+    begun = perf_counter()
+    os.write(fd, b"x" * 400)
+    os.fdatasync(fd)
+    return perf_counter() - begun
+
+
+@asynccontextmanager
+async def _client(command: list[str]) -> "AsyncIterator[Client]":
+    from mcp import Client, StdioServerParameters
+
+    async with Client(StdioServerParameters(command=command[0], args=command[1:])) as client:
+        await client.list_tools()
+        yield client
+
+
+def _workspace(folder: Path) -> None:
+    """Write a workspace whose abilities are the server's tools, and pin what the server lists."""
+    (folder / ".system").mkdir()
+    (folder / ".system" / "deedbook.yaml").write_text(json.dumps(_SETTINGS), encoding="utf-8")
+    subprocess.run([*_DEEDBOOK, "-C", str(folder), "lock", "--yes"], check=True, capture_output=True)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms"
