@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from mcp import MCPError
 from mcp.shared.tool_name_validation import validate_tool_name
 
-from deedbook import Failed, deny
+from deedbook import DomainError, Failed, deny
 from deedbook_tool_mcp.serving_names import by_tool_name, tool_name
+from deedbook_tool_mcp.serving_results import wrong_arguments
 from deedbook_tool_mcp.serving_tools import PAGE, annotations, merged, wrapped
 
 MODES = ("legacy", "2026-07-28")
@@ -186,6 +187,15 @@ def test_arguments_that_do_not_fit_are_for_the_model_to_mend(shop, mode, serve):
     assert (result.is_error, result.meta[ERROR]["code"]) == (True, "SCHEMA_VIOLATION")
     assert "$.text" in result.content[0].text
     assert "schema.violation" in served.types()
+
+
+def test_arguments_that_do_not_fit_were_the_protocols_error_before():
+    error, faults = DomainError("gate", "SCHEMA_VIOLATION", "$.a: no"), [{"path": "$.a", "message": "no"}]
+    assert wrong_arguments(error, "2025-11-25", faults).is_error
+    for version in ("2024-11-05", "2025-03-26", "2025-06-18"):
+        with pytest.raises(MCPError) as problem:
+            wrong_arguments(error, version, faults)
+        assert (problem.value.error.code, problem.value.error.data["errors"]) == (-32602, faults)
 
 
 @pytest.mark.parametrize("value", [2**60, 1e20, {"$sealed": "x"}])
