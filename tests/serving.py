@@ -23,8 +23,8 @@ COUNT = """
 
     class Plugin:
         spec = HandlerSpec(
-            takes={"type": "object", "properties": {"line": {"type": "string"}, "until": {"type": "string"}},
-                   "additionalProperties": False},
+            takes={"type": "object", "additionalProperties": False, "properties": {
+                "line": {"type": "string"}, "until": {"type": "string"}, "times": {"type": "integer"}}},
             gives={"type": "object", "properties": {"line": {"type": "string"}}},
             effects="write",
         )
@@ -37,7 +37,7 @@ COUNT = """
                 file.write(args.get("line", "") + "\\n")
             while "until" in args and not Path(args["until"]).exists():
                 time.sleep(0.01)
-            return {"line": args.get("line", "")}
+            return {"line": args.get("line", "") * args.get("times", 1)}
 """
 """A tool whose every call leaves a line in ``effects.txt``, and then waits until a file is there."""
 GUARDS = """
@@ -135,7 +135,9 @@ def start(place: Place, *args: str) -> "subprocess.Popen[bytes]":
     process = place.start("serve", *args)
     assert process.stderr is not None
     while b"serving" not in (line := process.stderr.readline()):
-        assert line, f"it ended with {process.wait()}"
+        if not line:
+            with process:
+                raise AssertionError(f"it ended with {process.wait()}")
     return process
 
 

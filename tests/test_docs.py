@@ -19,6 +19,7 @@ from shutil import copy, copytree
 import attrs
 import pytest
 import yaml_reference
+from commandline import SCHEMAS
 
 import deedbook
 from deedbook import contracts, flow, folds, lifecycle
@@ -158,7 +159,8 @@ def test_error_codes_are_known(page):
     own = {"NO_SUCH_FILE", "NOT_READABLE", "NOT_TEXT", "TOO_LARGE", "TOO_MANY", "BAD_PATTERN", "TRANSCRIPT_ENDED"}
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
     variables = {"NO_COLOR", "GITHUB_TOKEN", "OPENAI_API_KEY", "HTTP_PROXY", "SSL_CERT_FILE"}
-    assert words <= set(CODES) | variables | (own if "plugins" in page.parts else set())
+    actions = SCHEMAS.document("runtime_request_v1")["$defs"]["action"]["properties"]["action"]["enum"]
+    assert words <= set(CODES) | variables | set(actions) | (own if "plugins" in page.parts else set())
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

@@ -432,6 +432,7 @@ def test_what_was_acknowledged_before_a_kill_is_answered_again_from_the_ledger(o
         assert refusal(connection.actions, session, asked, idempotency_key="other") == "SESSION_ENDED"
         assert refusal(connection.actions, session, asked) == "SESSION_NOT_FOUND"
     assert serving.effects(own) == ["kept"]
+    assert own.payloads("session.end", session)[0]["reason"].startswith("interrupted: the process died")
 
 
 # --- who asks ---------------------------------------------------------------------------------------------------------

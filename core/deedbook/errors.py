@@ -122,7 +122,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "MESSAGE_UNREADABLE": Code("serving", 2, "a message is no JSON that could be recorded, or too long"),
         "MESSAGE_INVALID": Code("serving", 2, "a message is no request as JSON-RPC 2.0 and its schema have it"),
         "ACTION_UNKNOWN": Code("serving", 2, "there is no action of that name"),
-        "ACTION_SKIPPED": Code("serving", 1, "an action that it waits for was not ok"),
+        "ACTION_SKIPPED": Code("serving", 1, "an action that it waits for was not ok, or the answer is full"),
         "SESSION_NOT_YOURS": Code("serving", 3, "another principal opened the session"),
         "SESSION_BUSY": Code("serving", 1, "the session does something else"),
         "BATCH_INVALID": Code("serving", 2, "actions wait for each other in a circle, or for one that is not there"),

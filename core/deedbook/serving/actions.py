@@ -27,6 +27,7 @@ class Doing:
 
     def __init__(self, session: Session, tasks: Tasks, end: Callable[[], None]) -> None:
         self._session, self._tasks = session, tasks
+        self._size = 0
         self._end = end
         self._work: Mapping[str, Work] = {
             "CALL": self._call,
@@ -44,6 +45,7 @@ class Doing:
         done: dict[str, dict[str, Any]] = {}
         for step in steps:
             done[step.id] = {"id": step.id, "action": step.name, **self._one(step, request, digest, done)}
+            self._size += len(canonical.encode_payload(done[step.id]))
         return done
 
     def _one(self, step: Step, request: str, digest: str, done: Done) -> dict[str, Any]:
@@ -52,14 +54,21 @@ class Doing:
             if self._session.ended:
                 return ended(self._session.id)
             span = self._receive(step, request, digest)
-            waits = next((name for name in step.waits if done[name]["status"] != OK), None)
-            outcome = _skipped(waits) if waits else self._do(step, span, done)
+            why = self._why_not(step, done)
+            outcome = _skipped(why) if why else self._do(step, span, done)
             self._done(step, span, outcome)
             if step.name == "END_SESSION" and outcome["status"] == OK:
                 self._end()
         except DeedbookError as problem:
             return failed(problem.error)
         return outcome
+
+    def _why_not(self, step: Step, done: Done) -> str:
+        """Say why an action is not begun, if anything speaks against it."""
+        if self._size > canonical.MAX_BYTES:
+            return "the answer has more than 16 MiB already; ask for it in a request of its own"
+        waits = next((name for name in step.waits if done[name]["status"] != OK), None)
+        return f"it waits for {waits!r}, which was not ok" if waits else ""
 
     def _do(self, step: Step, span: str, done: Done) -> dict[str, Any]:
         with self._session.under(span):
@@ -205,8 +214,8 @@ def _task(step: Step, done: Done) -> str:
     return found
 
 
-def _skipped(waits: str) -> dict[str, Any]:
-    return {"status": "skipped", "error": _said(fault("ACTION_SKIPPED", f"it waits for {waits!r}, which was not ok"))}
+def _skipped(why: str) -> dict[str, Any]:
+    return {"status": "skipped", "error": _said(fault("ACTION_SKIPPED", why))}
 
 
 # --- again ------------------------------------------------------------------------------------------------------------

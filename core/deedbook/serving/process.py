@@ -63,7 +63,7 @@ def serve(
             bridge.SOCKET: bridge.Bridge(agents),
         }
         with _listening(kernel, services, environment) as sockets:
-            reception = Reception(sockets, known(kernel), most=limits.connections)
+            reception = Reception(sockets, known(kernel), say=ready, most=limits.connections)
             present.append(reception)
             with _stopped_by_signals(reception):
                 ready(f"serving {kernel.site.root}: {kernel.site.state}/{SOCKET}")

@@ -33,11 +33,21 @@ class Service(Protocol):
 
 
 class Reception:
-    """Accepts what comes to the sockets of *services*; *known* says who a user id is, or why nobody."""
+    """Accepts what comes to the sockets of *services*; *known* says who a user id is, or why nobody.
+
+    *say* is told of each user id that is not let in, once.
+    """
 
     def __init__(
-        self, services: Mapping[socket.socket, Service], known: Callable[[int], Result[Principal]], *, most: int = MOST
+        self,
+        services: Mapping[socket.socket, Service],
+        known: Callable[[int], Result[Principal]],
+        *,
+        say: Callable[[str], None],
+        most: int = MOST,
     ) -> None:
+        self._say = say
+        self._strangers: set[int] = set()
         self._services = services
         self._known = known
         self._most = most
@@ -129,6 +139,9 @@ class Reception:
     def _admit(self, uid: int) -> Result[Principal]:
         known = self._known(uid)
         if isinstance(known, Err):
+            if uid not in self._strangers:
+                self._strangers.add(uid)
+                self._say(f"not let in: {known.error}")
             return known
         with self._turn:
             if len(self._present) > self._most:

@@ -15,6 +15,8 @@ REQUEST: Final = "runtime_request_v1"
 RESPONSE: Final = "runtime_response_v1"
 
 _DOMAIN: Final = -32000
+_ROOM: Final = (canonical.PAYLOAD_DEPTH + 16, 10**9)
+"""How deep and how large an answer may be: what is in it was bounded when it came about."""
 _NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "MESSAGE_UNREADABLE": -32700,
@@ -103,7 +105,7 @@ class Wire:
 
 def answered(ident: str | int, result: Object) -> bytes:
     """Return the line that answers a request; raises `IntakeError` for what no line can carry."""
-    return canonical.encode({"id": ident, "jsonrpc": "2.0", "result": dict(result)}, 96, 2_000_000) + b"\n"
+    return canonical.encode({"id": ident, "jsonrpc": "2.0", "result": dict(result)}, *_ROOM) + b"\n"
 
 
 def refused(ident: str | int | None, error: DomainError, violations: Sequence[Violation] = ()) -> bytes:

@@ -1,0 +1,241 @@
+"""The parts of the runtime by themselves: the order of a batch, a stream, what a ledger says of a request."""
+
+import os
+import socket
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deedbook.contracts import Event
+from deedbook.errors import DeedbookError, Err, Ok
+from deedbook.files import Folder
+from deedbook.serving.actions import again, status
+from deedbook.serving.acts import acts
+from deedbook.serving.batches import ordered
+from deedbook.serving.sockets import handed_over, listen, peer
+from deedbook.serving.streams import MAX_LINE, LineTooLongError, Stream
+from deedbook.serving.tenure import tenure
+
+# --- the order of a batch ---------------------------------------------------------------------------------------------
+
+
+@st.composite
+def batches(draw):
+    """Return actions without a circle, in any order, and with one where *tangled* says so."""
+    size = draw(st.integers(1, 12))
+    actions = []
+    for number in range(size):
+        after = draw(st.lists(st.integers(0, number - 1), max_size=3, unique=True)) if number else []
+        action = {"id": f"a{number}", "action": "GET_TASK", "after": [f"a{each}" for each in after]}
+        if number and draw(st.booleans()):
+            action["task"] = {"from": f"a{draw(st.integers(0, number - 1))}"}
+        actions.append(action)
+    return draw(st.permutations(actions))
+
+
+@given(batches())
+def test_order_respects_what_waits_for_what_and_is_always_the_same(actions):
+    made = ordered(actions)
+    assert isinstance(made, Ok)
+    names = [step.id for step in made.value]
+    assert sorted(names) == sorted(action["id"] for action in actions)
+    for step in made.value:
+        assert all(names.index(before) < names.index(step.id) for before in step.waits)
+    assert [step.id for step in ordered(actions).value] == names
+    assert [step.id for step in ordered([step.said for step in made.value]).value] == names
+
+
+@given(batches(), st.data())
+def test_circle_is_found_before_anything_is_begun(actions, data):
+    last = data.draw(st.sampled_from(actions))
+    ahead = {"id": "x", "action": "CALL", "after": [last["id"]]}
+    tangled = [{**action, "after": [*action["after"], "x"]} if action is last else action for action in actions]
+    found = ordered([ahead, *tangled])
+    assert isinstance(found, Err)
+    assert found.error.code == "BATCH_INVALID"
+
+
+def test_action_that_waits_for_itself_is_a_circle():
+    assert isinstance(ordered([{"id": "a", "action": "CALL", "after": ["a"]}]), Err)
+
+
+# --- a stream ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = socket.socketpair()
+    stream = Stream(ours, patience=0.2)
+    with theirs:
+        yield stream, theirs
+    stream.close()
+
+
+@given(st.lists(st.binary(max_size=50).map(lambda raw: raw.replace(b"\n", b"")), max_size=8), st.integers(1, 60))
+def test_lines_come_as_they_went_however_they_were_cut(lines, size):
+    ours, theirs = socket.socketpair()
+    raw = b"".join(line + b"\n" for line in lines)
+    with ours, theirs:
+        stream = Stream(ours)
+        for start in range(0, len(raw), size):
+            theirs.sendall(raw[start : start + size])
+        theirs.shutdown(socket.SHUT_WR)
+        assert [stream.line() for _ in lines] == [line + b"\n" for line in lines]
+        assert stream.line() == b""
+
+
+def test_line_is_as_long_as_it_may_be_and_no_longer(pair):
+    stream, theirs = pair
+    theirs.sendall(b"123456\n1234567\n12345\n" + b"1" * 50 + b"\nlast\n")
+    assert stream.line(7) == b"123456\n"
+    with pytest.raises(LineTooLongError):
+        stream.line(7)
+    assert stream.line(7) == b"12345\n"
+    with pytest.raises(LineTooLongError):
+        stream.line(7)
+    assert stream.line(7) == b"last\n"
+
+
+def test_who_begins_a_message_has_to_end_it_in_time(pair):
+    stream, theirs = pair
+    theirs.sendall(b"half")
+    with pytest.raises(TimeoutError):
+        stream.line()
+    theirs.sendall(b" and more")
+    with pytest.raises(TimeoutError):
+        stream.exactly(100)
+
+
+def test_who_ends_in_the_midst_of_a_message_has_sent_none(pair):
+    stream, theirs = pair
+    theirs.sendall(b"12345")
+    assert stream.exactly(2) == b"12"
+    theirs.close()
+    with pytest.raises(ConnectionError):
+        stream.exactly(4)
+    assert stream.line() == b""
+
+
+def test_who_takes_no_answer_is_not_waited_for(pair):
+    stream, _ = pair
+    with pytest.raises(TimeoutError):
+        stream.send(b"x" * MAX_LINE)
+
+
+def test_line_that_never_ends_ends_the_connection(pair):
+    stream, theirs = pair
+
+    def flood():
+        try:
+            while True:
+                theirs.sendall(b"x" * 65_536)
+        except OSError:
+            return
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    with pytest.raises(OSError, match=r"never ended|in time"):
+        stream.line(1000)
+    stream.cut()
+    flooding.join()
+
+
+def test_reader_that_is_woken_sees_the_end_and_can_still_answer(pair):
+    stream, theirs = pair
+    threading.Timer(0.05, stream.wake).start()
+    assert stream.line() == b""
+    stream.send(b"bye")
+    assert theirs.recv(3) == b"bye"
+
+
+# --- sockets and the state folder -------------------------------------------------------------------------------------
+
+
+def test_peer_is_known_by_its_user_id():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert peer(ours) == os.geteuid()
+
+
+def test_sockets_of_another_process_are_none_of_ours():
+    assert handed_over({}) == {}
+    assert handed_over({"LISTEN_PID": "1", "LISTEN_FDS": "1"}) == {}
+
+
+def test_socket_is_made_for_its_owner_alone(tmp_path):
+    with Folder.at(tmp_path) as folder, listen(folder, "x.sock"):
+        assert oct((tmp_path / "x.sock").stat().st_mode & 0o777) == "0o600"
+
+
+def test_folder_has_one_tenant_who_says_who_it_is(tmp_path):
+    with Folder.at(tmp_path) as folder, tenure(folder, {"pid": 4711, "since": "today"}):
+        with pytest.raises(DeedbookError, match="process 4711, since today, serves"), tenure(folder, {"pid": 1}):
+            pass
+        assert (tmp_path / "runtime.json").exists()
+    assert not (tmp_path / "runtime.json").exists()
+    with Folder.at(tmp_path) as folder, tenure(folder, {}):
+        pass
+
+
+# --- what a ledger says of a request ----------------------------------------------------------------------------------
+
+
+def event(span, parent, kind, **payload):
+    return Event(0, kind, "runtime", "local", span, parent, "", payload)
+
+
+def received(span, ident, request="k"):
+    return event(span, "root", "action.received", request=request, digest="d", id=ident, action="CALL", after=[])
+
+
+def step(ident):
+    return ordered([{"id": ident, "action": "CALL"}]).value[0]
+
+
+def test_action_whose_end_is_not_recorded_is_unknown_and_one_that_was_not_begun_is_not():
+    known = acts([received("1", "a"), event("2", "1", "tool.call")], "k")
+    told = again(known, [step("a"), step("b")], "d", "s", lambda _: None)
+    assert [told[name]["error"]["code"] for name in "ab"] == ["OUTCOME_UNKNOWN", "SESSION_ENDED"]
+
+
+def test_calls_that_a_call_made_are_not_the_actions_own():
+    inner = {"hook": "h", "signals": {"ability_guard": "inner"}}
+    outer = {"hook": "h", "signals": {"ability_guard": "outer"}}
+    known = acts(
+        [
+            received("1", "a"),
+            event("2", "1", "hook.fired", event="PreToolUse", asked=[outer]),
+            event("3", "1", "tool.call"),
+            event("4", "3", "hook.fired", event="PreToolUse", asked=[inner]),
+            event("5", "3", "tool.call"),
+            event("6", "5", "tool.result", result="inner"),
+            event("7", "3", "tool.result", result="outer"),
+            event("8", "1", "action.done", id="a", status="ok"),
+        ],
+        "k",
+    )
+    told = again(known, [step("a")], "d", "s", lambda _: None)["a"]
+    assert (told["result"], told["guard"]) == ("outer", [{"hook": "h", "value": "outer"}])
+
+
+def test_other_requests_are_not_mixed_in():
+    events = [received("1", "a", "other"), event("2", "1", "action.done", id="a", status="ok")]
+    assert acts(events, "k") == {}
+    assert list(acts(events, "other")) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("NEEDS_HUMAN", "needs_human"),
+        ("TASK_UNAVAILABLE", "unavailable"),
+        ("GATE_DENIED", "denied"),
+        ("TOOL_NOT_ALLOWED", "denied"),
+        ("TOOL_ERROR", "failed"),
+        ("SOME_PLUGINS_OWN", "failed"),
+    ],
+)
+def test_status_follows_the_code(code, said):
+    assert status(code) == said
