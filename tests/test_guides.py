@@ -148,6 +148,20 @@ def test_a_misspelt_name_is_no_document_that_is_passed_over(load):
     assert "did you mean" in fault
 
 
+def test_every_section_has_an_id_of_its_own(load):
+    found = load(files={".system/ROUTING.md": "# A\n\n1\n# A-1\n\n2\n# A ##\n\n3\n# A 1\n\n4\n"})
+    assert {name.partition("#")[2]: each.text for name, each in found.guides.items()} == {
+        "a": "1", "a-1": "2", "a-2": "3", "a-1-1": "4",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("filler", [" ", "#", "](", "[](", "](x ", "`", "*", "- ", "](<"])
+def test_hostile_lines_are_read_in_time(load, filler):
+    text = filler * (30_000 // len(filler))
+    found = load(files={".system/ROUTING.md": f"# A{text}\n\n{text}\n"})
+    assert all(len(each.title) <= 200 for each in found.guides.values())
+
+
 def test_many_headings_are_read_in_time(load):
     found = load(files={".system/ROUTING.md": "# a\nb\n" * 10_000})
     assert len(found.guides) == 10_000

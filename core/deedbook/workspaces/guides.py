@@ -21,11 +21,14 @@ from .trees import Reading, Tree
 ROUTING: Final = "ROUTING.md"
 ABILITY: Final = "ABILITY.md"
 
-_HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
+LONGEST: Final = 200
+"""How many characters of a heading count."""
+
+_HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]+")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _TRIGGERS: Final = re.compile(r"[-*\s]*triggers\**:\**(.*)", re.IGNORECASE)
 _CODE: Final = re.compile(r"`([^`\n]{1,128})`")
-_LINK: Final = re.compile(r"\]\(\s*<?([^)\s<>]{1,4096})>?(?:\s[^)\n]*)?\)")
+_LINK: Final = re.compile(r"\]\([ \t]?<?([^()\[\]\s<>]{1,4096}+)>?(?:[ \t][^()\[\]\n]*+)?\)")
 _ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]*:|[/#?]", re.IGNORECASE)
 _EMPHASIS: Final = re.compile(r"[`*]")
 
@@ -58,9 +61,7 @@ class Guides:
             return
         taken: Counter[str] = Counter()
         for section in _sections(text.splitlines()):
-            name = _anchor(section.title)
-            taken[name] += 1
-            identity = f"{path}#{name}" if taken[name] == 1 else f"{path}#{name}-{taken[name] - 1}"
+            identity = f"{path}#{_free(_anchor(section.title), taken)}"
             body, prose = "\n".join(section.lines).strip(), "\n".join(section.prose)
             if body:
                 self.found[identity] = GuideSource(
@@ -104,11 +105,11 @@ def entries(guides: Mapping[str, GuideSource], abilities: Container[str]) -> dic
 def _sections(lines: Iterable[str]) -> Iterator[_Section]:
     fence, section = "", _Section(0, "")
     for number, line in enumerate(lines, 1):
-        mark, heading = _FENCE.match(line), _HEADING.fullmatch(line)
+        mark, heading = _FENCE.match(line), _HEADING.match(line)
         if heading and not fence:
             if section.title:
                 yield section
-            section = _Section(number, heading[1])
+            section = _Section(number, _title(line[heading.end() :]))
             continue
         section.lines.append(line)
         if mark and (not fence or mark[1].startswith(fence)):
@@ -117,6 +118,23 @@ def _sections(lines: Iterable[str]) -> Iterator[_Section]:
             section.prose.append(line)
     if section.title:
         yield section
+
+
+def _title(text: str) -> str:
+    """Return the text of a heading, without the marks that may close it."""
+    text = text.strip(" \t")
+    left = text.rstrip("#")
+    return (left.rstrip() if not left or left[-1] in " \t" else text)[:LONGEST]
+
+
+def _free(name: str, taken: Counter[str]) -> str:
+    """Return *name*, or with a number where it is taken, as forges number anchors."""
+    found = name
+    while taken[found]:
+        found = f"{name}-{taken[name]}"
+        taken[name] += 1
+    taken[found] += 1
+    return found
 
 
 def _anchor(title: str) -> str:
