@@ -40,7 +40,8 @@ def sent(event, cwd, session="abc123", **more):
 class Heard:
     """What the agent hears: exit status, the JSON on standard output, and the text on standard error."""
 
-    def __init__(self, status, out, err):
+    def __init__(self, status, out, err, undo=None):
+        self.undo = undo
         self.status, self.json, self.err = status, json.loads(out) if out else None, err.decode()
 
     @property

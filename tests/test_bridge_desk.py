@@ -1,16 +1,20 @@
 """The bridge in the runtime: what agents say becomes calls of a session here, and answers are in their form."""
 
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from agents import ADA, ROBIN, SMALLEST, Agent
+from agents import ADA, ROBIN, SMALLEST, Agent, sent
+from commandline import until
 from persons import approving
 
 from deedbook.approvals.answering import answer
 from deedbook.contracts import Decision, allow, deny, transform
 from deedbook.errors import DeedbookError
 from deedbook.rejudging.rederive import rejudge
+from deedbook.serving.bridge import Bridge
+from deedbook.serving.streams import Stream
 
 
 @pytest.fixture
@@ -234,6 +238,31 @@ def test_what_changes_nothing_may_come_back_with_more_arguments(talk):
     assert agent.types()[-1] == "tool.result"
 
 
+def test_an_answer_that_reaches_nobody_is_taken_back(talk):
+    agent = talk()
+    heard = agent.before("Bash", {"command": "ls"})
+    again = agent.before("Bash", {"command": "ls"})
+    again.undo()
+    assert agent.types()[-1] == "tool.call"
+    heard.undo()
+    heard.undo()
+    assert agent.one("tool.error").payload["outcome"] == "cancelled"
+    agent.after("Bash", {"command": "ls"}, {"stdout": ""})
+    assert agent.types()[-1] == "tool.unasked"
+
+
+def test_who_went_away_before_the_answer_was_allowed_nothing(talk):
+    agent = talk()
+    body = json.dumps(sent("PreToolUse", "/", tool_name="Read", tool_input={"file_path": "/x"})).encode()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"deedbook-bridge 1 claude-code PreToolUse %d\n%b" % (len(body), body))
+        theirs.close()
+        with pytest.raises(BrokenPipeError):
+            Bridge(agent.desk).attend(Stream(ours), ADA)
+    assert agent.one("tool.error").payload["outcome"] == "cancelled"
+
+
 # --- tools that nobody declared ---------------------------------------------------------------------------------------
 
 NEW = ("mcp__memory__read_graph", {"depth": 2})
@@ -323,6 +352,21 @@ def test_a_signed_approval_lets_the_next_try_pass(lab, talk):
     assert agent.before("Bash", {"command": "git push"}, "t3").decision == "deny"
 
 
+def test_a_call_waits_for_the_signed_answer(lab, talk):
+    approving(lab)
+    agent = talk(agents={"claude-code": {"asks": "deedbook", "wait_s": 60}})
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(agent.before, "Bash", {"command": "git push"})
+        until(agent.sessions)
+        until(lambda: "approval.requested" in agent.types())
+        until(lambda: agent.workspace("approval.requested"))
+        answer(lab.path, agent.one("approval.requested").payload["approval"], approve=True, catalogue=lab.catalogue())
+        assert heard.result().json is None
+    assert agent.types().index("approval.granted") < agent.types().index("tool.call")
+    agent.after("Bash", {"command": "git push"}, {"stdout": ""})
+    assert agent.types()[-1] == "tool.result"
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
@@ -389,6 +433,9 @@ def test_a_refused_session_may_do_nothing(lab, talk):
     assert (heard.status, heard.json["continue"]) == (0, False)
     assert agent.before("Read", {"file_path": "/x"}).decision == "deny"
     assert agent.say("UserPromptSubmit", prompt="x").json["decision"] == "block"
+    for event in ("Stop", "SessionEnd", "Notification", "PostToolUseFailure"):
+        heard = agent.say(event, tool_name="Read", tool_input={}, error="x")
+        assert (heard.status, heard.json) == (0, None), event
 
 
 def test_without_hooks_an_agent_may_stop(talk):
@@ -436,6 +483,16 @@ def test_a_session_that_is_resumed_says_which_one_it_continues(talk):
     assert agent.one("bridge.session", second).payload["continues"] == first
     assert "continues" not in agent.one("bridge.session", first).payload
     assert agent.one("bridge.session", second).payload["said"]["source"] == "resume"
+
+
+def test_a_silent_session_makes_room(talk, monkeypatch):
+    monkeypatch.setattr("deedbook.bridging.desk.MOST", 2)
+    agent = talk()
+    agent.before("Read", {"file_path": "/x"}, session="busy")
+    agent.say("SessionStart", source="startup", session="silent")
+    agent.say("SessionStart", source="startup", session="new")
+    busy, silent, new = agent.sessions()
+    assert [agent.types(each)[-1] == "session.end" for each in (busy, silent, new)] == [False, True, False]
 
 
 def test_nobody_continues_the_session_of_somebody_else(talk):
@@ -531,7 +588,7 @@ def test_at_an_agents_stop_nonsense_does_not_make_it_go_on(talk):
 
 def test_an_agent_that_nobody_declared_is_told_so(talk):
     agent = talk()
-    status, out, err = agent.desk.answer("gemini-cli", "BeforeTool", b"{}", ROBIN)
+    status, out, err, _ = agent.desk.answer("gemini-cli", "BeforeTool", b"{}", ROBIN)
     assert (status, out) == (2, b"")
     assert b"BRIDGE_AGENT_UNKNOWN" in err
     assert agent.workspace("bridge.refused")[0].payload["agent"] == "gemini-cli"

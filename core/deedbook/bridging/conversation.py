@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
+import attrs
+
 from deedbook import canonical
 from deedbook.contracts import Json, Object
 from deedbook.errors import DomainError, Err, Result, fault, recordable
@@ -75,14 +77,22 @@ class Conversation:
         if isinstance(opened, Err):
             return _denied(opened.error)
         ticket = opened.value
+        try:
+            return self._opened(ticket, heard, name, pointers)
+        except BaseException:
+            self._cancel(ticket, "what it was answered could not be made")
+            raise
+
+    def _opened(self, ticket: Ticket, heard: Heard, name: str, pointers: tuple[str, ...]) -> Answer:
+        """Keep an open call and answer it; an answer that does not reach the agent takes it back."""
         changed = self._changed(ticket, heard, pointers)
         if changed is not None and "change" not in self._known.can:
-            return self._give_up(ticket)
+            return _denied(self._cancel(ticket, f"a hook changed its input, and {self._known.title} takes no other"))
         answer = self._allowed(ticket, changed)
         inputs = [heard.args] if changed is None else [heard.args, changed]
-        names = (name, *(_digest(heard.tool, each) for each in inputs))
-        self.tickets.put(Held(ticket, heard.args, answer), names)
-        return answer
+        held = Held(ticket, heard.args, answer)
+        self.tickets.put(held, (name, *(_digest(heard.tool, each) for each in inputs)))
+        return attrs.evolve(answer, undo=lambda: self._take_back(held))
 
     def _allowed(self, ticket: Ticket, changed: Object | None) -> Answer:
         context = _hints(ticket.signals)
@@ -91,11 +101,14 @@ class Conversation:
         skips = self._settings["allows"] == "deedbook" and not self._observing
         return Answer(outcome="allow" if skips or changed is not None else "pass", args=changed, context=context)
 
-    def _give_up(self, ticket: Ticket) -> Answer:
-        why = f"a hook changed the input of {ticket.bound.id}, and {self._known.title} takes no other input"
-        error = fault("CANCELLED", why)
+    def _take_back(self, held: Held) -> None:
+        if self.tickets.drop(held):
+            self._cancel(held.ticket, f"the answer did not reach {self._known.title}, which does not wait any more")
+
+    def _cancel(self, ticket: Ticket, why: str) -> DomainError:
+        error = fault("CANCELLED", f"{ticket.bound.id}: {why}")
         self.session.after(ticket, Outcome("cancelled", error=error))
-        return _denied(error)
+        return error
 
     def _changed(self, ticket: Ticket, heard: Heard, pointers: tuple[str, ...]) -> Any:
         """Return the input that rewriters left, as the agent would say it; ``None`` if nobody changed anything."""

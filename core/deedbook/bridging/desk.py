@@ -6,6 +6,7 @@ which one it continues.
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -13,8 +14,9 @@ import attrs
 
 from deedbook.contracts import Object, Principal
 from deedbook.errors import DeedbookError, DomainError, Err, IntakeError, fault, recordable
+from deedbook.events import split_line
+from deedbook.files import Folder
 from deedbook.kernel import Kernel, write
-from deedbook.reader import read
 
 from .agents import Known, known
 from .conversation import Conversation
@@ -25,6 +27,7 @@ MOST: Final = 256
 """Sessions of agents at once; then one that has been silent longest, and has nothing open, makes room."""
 
 _Key = tuple[str, str, str]
+_MARK: Final = b'"event_type":"bridge.session"'
 
 
 @attrs.define(eq=False)
@@ -114,19 +117,21 @@ class Desk:
         if isinstance(begun, Err):
             place.refusal = begun.error
             return None
-        session = begun.value
+        session, key = begun.value, (agent, principal.id, recordable(heard.session))
         try:
-            told = self._told((agent, principal.id, recordable(heard.session)), heard, session.id)
+            told = self._told(key, heard, session.id)
             session.note("bridge.session", "runtime", told)
             write(self._kernel.ledger, "bridge.session", told)
         except BaseException:
             session.end(ok=False, reason="which session of the agent it is could not be recorded")
             raise
-        self._continued()[agent, principal.id, recordable(heard.session)] = session.id
+        with self._turn:
+            if self._before is not None:
+                self._before[key] = session.id
         return Conversation(session, known_, agent, settings, self._ways)
 
     def _told(self, key: _Key, heard: Heard, session: str) -> Object:
-        before = self._continued().get(key)
+        before = self._last(key)
         said = {name: heard.said[name] for name in ("source", "cwd") if isinstance(heard.said.get(name), str)}
         return {
             "agent": key[0],
@@ -137,12 +142,12 @@ class Desk:
             **({"continues": before} if before else {}),
         }
 
-    def _continued(self) -> dict[_Key, str]:
-        """Return which of our sessions went on last with which of theirs, as the workspace ledger has it."""
-        if self._before is None:
-            told = (event.payload for event in read(Path(self._kernel.ledger.place)) if event.type == "bridge.session")
-            self._before = {_key(each): str(each["session_id"]) for each in told}
-        return self._before
+    def _last(self, key: _Key) -> str | None:
+        """Return which of our sessions went on last with one of theirs, as the workspace ledger has it."""
+        with self._turn:
+            if self._before is None:
+                self._before = dict(_begun(Path(self._kernel.ledger.place)))
+            return self._before.get(key)
 
     # --- places -------------------------------------------------------------------------------------------------------
 
@@ -198,5 +203,13 @@ class Desk:
             return
 
 
-def _key(told: Object) -> _Key:
-    return str(told["agent"]), str(told.get("on_behalf_of")), str(told["agent_session"])
+def _begun(place: Path) -> Iterator[tuple[_Key, str]]:
+    """Yield whose each session of an agent was, and its id, oldest first; other lines are not taken apart."""
+    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        for line in file:
+            if _MARK in line and line.endswith(b"\n"):
+                told = split_line(line).event.payload
+                yield (
+                    (str(told["agent"]), str(told.get("on_behalf_of")), str(told["agent_session"])),
+                    str(told["session_id"]),
+                )

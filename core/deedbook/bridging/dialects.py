@@ -4,7 +4,7 @@ The table of the agent says where things stand in its input. Answers are built h
 that cannot be told something is told no.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import attrs
@@ -20,16 +20,24 @@ _LONGEST: Final = 256
 _LOST: Final = "\0lost"
 _LONGEST_ANSWER: Final = 8000
 """Characters of an answer's text; agents cut longer ones."""
+_STOPPABLE: Final[tuple[Moment, ...]] = ("before", "prompt", "compact")
+_REFUSABLE: Final[tuple[Moment, ...]] = (*_STOPPABLE, "begin", "dialogue", "after")
+"""The moments at which a denial can be said; at an agent's ``stop`` it would make it go on."""
 BLOCKED: Final = 2
 """The exit status that stops what was about to happen, whatever an agent makes of the answer."""
 
 
+def _nothing() -> None:
+    """Undo nothing."""
+
+
 class Reply(NamedTuple):
-    """What the agent's hook prints on both streams, and its exit status."""
+    """What the agent's hook prints on both streams, and its exit status; *undo* is for one that reaches nobody."""
 
     status: int
     out: bytes = b""
     err: bytes = b""
+    undo: Callable[[], None] = _nothing
 
 
 @attrs.frozen(kw_only=True)
@@ -58,6 +66,7 @@ class Answer:
     """What is answered. ``pass``: nothing is said; ``go_on``: an agent that wants to stop has more to do.
 
     *args* is the changed input, *result* what is left of a tool's result, *context* what the model is told beside.
+    *undo* takes back what the answer allows, where it does not reach the agent.
     """
 
     outcome: Literal["pass", "allow", "ask", "deny", "go_on"] = "pass"
@@ -65,6 +74,7 @@ class Answer:
     args: Object | None = None
     result: tuple[Json] | None = None
     context: str = ""
+    undo: Callable[[], None] = attrs.field(default=_nothing, eq=False)
 
 
 PASS: Final = Answer()
@@ -147,18 +157,20 @@ def _unheard(why: str) -> IntakeError:
 def say(known: Known, moment: Moment, event: str, answer: Answer) -> Reply:
     """Return *answer* in the form of the agent."""
     told = attrs.evolve(answer, reason=answer.reason[:_LONGEST_ANSWER], context=answer.context[:_LONGEST_ANSWER])
+    if told.outcome == "deny" and moment not in _REFUSABLE:
+        return Reply(0)
     made = (_claude if known.dialect == "claude" else _gemini)(moment, event, told)
     out = canonical.encode(made) if made else b""
-    if told.outcome == "deny" and moment in ("before", "prompt", "compact"):
+    if told.outcome == "deny" and moment in _STOPPABLE:
         return Reply(BLOCKED, out, f"Deedbook: {told.reason}\n".encode("utf-8", "backslashreplace"))
-    return Reply(0, out)
+    return Reply(0, out, undo=told.undo)
 
 
 def refusing(known: Known | None, moment: Moment | None, event: str, reason: str) -> Reply:
     """Return a refusal of what cannot be judged; an agent that nobody knows hears the exit status at least."""
     if known is None or moment is None:
         return Reply(BLOCKED, err=f"Deedbook: {reason}\n".encode("utf-8", "backslashreplace"))
-    if moment in ("before", "prompt", "compact", "dialogue"):
+    if moment in (*_STOPPABLE, "dialogue"):
         return say(known, moment, event, Answer(outcome="deny", reason=reason))
     return Reply(1, err=f"Deedbook: {reason}\n".encode("utf-8", "backslashreplace"))
 

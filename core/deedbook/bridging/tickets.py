@@ -58,9 +58,19 @@ class Tickets:
         with self._turn:
             found = next(iter(self._held.get(name, ())), None)
             if found is not None:
-                left = {each: [held for held in kept if held is not found] for each, kept in self._held.items()}
-                self._held = {each: kept for each, kept in left.items() if kept}
+                self._remove(found)
             return found
+
+    def drop(self, held: Held) -> bool:
+        """Take *held* out; say whether it was still there."""
+        with self._turn:
+            found = any(each is held for kept in self._held.values() for each in kept)
+            self._remove(held)
+            return found
+
+    def _remove(self, held: Held) -> None:
+        left = {name: [each for each in kept if each is not held] for name, kept in self._held.items()}
+        self._held = {name: kept for name, kept in left.items() if kept}
 
     def __len__(self) -> int:
         with self._turn:

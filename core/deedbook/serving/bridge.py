@@ -34,7 +34,15 @@ class Bridge:
                 self.refuse(stream, said.error)
                 return
             agent, event, size = said.value
-            stream.send(answered(self._desk.answer(agent, event, stream.exactly(size), principal)))
+            self._reply(stream, self._desk.answer(agent, event, stream.exactly(size), principal))
+
+    def _reply(self, stream: Stream, reply: Reply) -> None:
+        """Pass an answer on; one that reaches nobody allows nothing."""
+        try:
+            stream.send(answered(reply))
+        except OSError:
+            reply.undo()
+            raise
 
     def refuse(self, stream: Stream, error: DomainError) -> None:
         """Tell somebody who is not let in, or asks for nothing that there is, why."""
