@@ -130,6 +130,7 @@ FLOORS = (
         "workspaces.starter": "beginning a workspace: one file, or the whole starter",
         "workspaces.site": "where a workspace is, and what of its settings all records and files are under",
         "trial": "which plugins end a process, hang or crash, tried in one of their own",
+        "workdocs": "three pages of a session for people: what was asked, what it went by, what came of it",
         "workspaces.trees": "the files of `.system` or of a pack: listed, read, checked, every fault collected",
         "approvals.queue": "what waits for a person: the queue of the workspace ledger, a fold",
         "tasks.book": "all tasks of a workspace: how each stands, and where its events are; a fold",

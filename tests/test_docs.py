@@ -41,8 +41,12 @@ PLAYED = [DOCS / "changing-policy.md", DOCS / "commands.md", DOCS / "skills.md",
 Python that begins with the name of a file is that file."""
 NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 """Pages that show a program: where it does not stand beside this Python, the page is not run."""
-OWN = [*NEEDS, DOCS / "bridge.md", DOCS / "hooks.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md"]
-"""Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`."""
+OWN = [
+    *NEEDS, DOCS / "bridge.md", DOCS / "hooks.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md",
+    DOCS / "tasks.md",
+]  # fmt: skip
+"""Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
+with the name of a file of Python."""
 EXITS = {code.exit for code in CODES.values()}
 CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")
 
@@ -417,7 +421,7 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
     if program and not Path(sys.executable).with_name(program).exists():
         pytest.skip(f"{program} is not installed")
     for block in blocks(page):
-        place = re.fullmatch(r"# (\.system/\S+)", block.first)
+        place = re.fullmatch(r"# (\.system/\S+|[a-z]+\.py)", block.first)
         if place:
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / place[1]).write_text(block.text, encoding="utf-8")

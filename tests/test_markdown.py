@@ -17,12 +17,13 @@ from deedbook.workspaces.documents import parse_front_matter
         ("# no\n## heading", r"\# no \#\# heading"),
         ("- item", r"\- item"),
         ("1. item", r"1\. item"),
+        ("12. item = 3 - 4 task.created", r"12\. item = 3 - 4 task.created"),
         ("| a | b |", r"\| a \| b \|"),
         ("<script>x</script>", r"\<script\>x\</script\>"),
-        ("[a](http://b.c)", r"\[a\]\(http\://b\.c\)"),
+        ("[a](http://b.c)", r"\[a\]\(http\://b.c\)"),
         ("![x](y) `code` *bold* _em_ &amp; $m$ ~~s~~", r"\!\[x\]\(y\) \`code\` \*bold\* \_em\_ \&amp; \$m\$ \~\~s\~\~"),
-        ("www.evil.com me@x.org", r"www\.evil\.com me\@x\.org"),
-        ("---", r"\-\-\-"),
+        ("www.evil.com me@x.org", r"www\.evil.com me\@x.org"),
+        ("---", r"\---"),
         ("\x1b[31mred\x07", None),
     ],
 )
@@ -34,7 +35,7 @@ def test_nothing_in_a_text_means_anything_to_markdown(text, wanted):
 
 
 def test_quotation_stays_one_whatever_its_lines_hold():
-    assert quoted("a\n\n---\nb: c") == ["> a", ">", r"> \-\-\-", "> b: c"]
+    assert quoted("a\n\n---\nb: c") == ["> a", ">", r"> \---", "> b: c"]
     assert quoted("") == [">"]
 
 

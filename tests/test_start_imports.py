@@ -11,8 +11,8 @@ NEVER = ("cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", 
 LATER = (
     "bm25", "routes", "compiling.abilities", "compiling.compiler", "compiling.guards", "compiling.instances",
     "compiling.narrowing", "compiling.skills", "loops", "policies.expressions", "policies.rulebook", "policies.rules",
-    "policies.syntax", "policies.vocabulary", "programs.exchange", "programs.isolation", "programs.scripts",
-    "workspaces.activation", "workspaces.declarations", "workspaces.migrations", "workspaces.personas",
+    "policies.syntax", "policies.vocabulary", "markdown", "programs.exchange", "programs.isolation", "programs.scripts",
+    "workdocs", "workspaces.activation", "workspaces.declarations", "workspaces.migrations", "workspaces.personas",
     "workspaces.trees", "workspaces.workspace",
 )  # fmt: skip
 """Rooms of the kernel: they read and compile a workspace, or serve hooks elsewhere, conditions and event loops."""

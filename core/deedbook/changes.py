@@ -69,6 +69,9 @@ def _changes(old: Entry, new: Entry) -> Iterator[Change]:
     was, now = (document.get("approvals", {}).get("expires_s", 3600) for document in (old, new))
     if was != now:
         yield "looser" if now > was else "tighter", f"approvals: expires_s: {now}, was {was}"
+    pages = [document.get("workdocs", False) for document in (old, new)]
+    if pages[0] != pages[1]:
+        yield "other", f"workdocs: {_said(pages[1])}, was {_said(pages[0])}"
     yield from _sets("file root", old["file_roots"], new["file_roots"], "looser", "tighter")
     yield from _sets("seal", _texts(old["seal"]), _texts(new["seal"]), "tighter", "looser")
     for name in _PLAIN:

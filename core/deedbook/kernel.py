@@ -87,8 +87,9 @@ class Kernel:
             undo.callback(ledger.close)
             session = Session(
                 self.bindings, ledger, who, self.schemas,
-                show=show or _unseen, closed=partial(self._head, run=run), parking=self.parking(wait),
+                show=show or _unseen, closed=partial(self._ended, run=run), parking=self.parking(wait),
             )  # fmt: skip
+            session.prompted = self._pages
             begun = session.start(purpose, resumes=resumes)
             if isinstance(begun, Err):
                 return begun
@@ -150,6 +151,20 @@ class Kernel:
             _refuse_removed(folder)
             undo.pop_all()
         return ledger
+
+    def _ended(self, session: Session, run: str) -> None:
+        try:
+            self._head(session, run)
+        finally:
+            self._pages(session)
+
+    def _pages(self, session: Session) -> None:
+        """Write the pages of *session*, if the workspace wants any; whatever becomes of them, the session goes on."""
+        if said := self.bindings.charter.document.get("workdocs"):
+            from .workdocs import write
+
+            with suppress(Exception):
+                write(said, self.site.root, self.site.state, session.id)
 
     def _head(self, session: Session, run: str) -> None:
         self.identity.head(session.ledger, "ended" if session.ended else "open", run)

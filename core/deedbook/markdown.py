@@ -7,15 +7,14 @@ from typing import Any, Final
 
 from .terminal import plain
 
-_ACTIVE: Final = re.compile(
-    r"([\\`*_{}\[\]()<>#|~&!$^@]|:(?=/)|(?<![0-9A-Za-z])[-+=]|(?<=[0-9A-Za-z])\.(?=[A-Za-z])|(?<![^0-9])\.(?![0-9]))"
-)
-"""Emphasis, code, links, tags, headings, tables, mathematics anywhere; list items and addresses where they begin."""
+_ACTIVE: Final = re.compile(r"([\\`*_{}\[\]()<>#|~&!$^@]|:(?=/)|^[-+=]|(?i:(?<=www))\.)")
+_NUMBERED: Final = re.compile(r"^([0-9]{1,9})\.")
+"""Emphasis, code, links, tags, headings, tables, mathematics anywhere; lists and addresses where they begin."""
 
 
 def escaped(text: str) -> str:
     """Return *text* in one line in which no character means anything to Markdown or HTML."""
-    return _ACTIVE.sub(r"\\\1", plain(" ".join(text.split())))
+    return _NUMBERED.sub(r"\1\\.", _ACTIVE.sub(r"\\\1", plain(" ".join(text.split()))))
 
 
 def quoted(text: str) -> list[str]:

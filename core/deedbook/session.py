@@ -101,6 +101,7 @@ class Session:
         self._schemas = schemas
         self._show = show
         self._closed = closed
+        self.prompted: Callable[[Session], None] = _nobody
         self._facts = Facts(ledger, bindings.reads)
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run}
@@ -277,7 +278,9 @@ class Session:
             return Err(problem.error)
 
     def _message(self, fired: Fired) -> str:
-        return self._write("user.message", "user", {"text": fired.prompt}, self._root)
+        span = self._write("user.message", "user", {"text": fired.prompt}, self._root)
+        self.prompted(self)
+        return span
 
     def _run(self, fired: Fired) -> Result[Reply]:
         flow = self.bindings.charter.document["flow"]
@@ -367,6 +370,10 @@ class Session:
         who = label(event_type, actor, self.principal.id if principal == "" else principal)
         self.ledger.append([Entry(who, span, cause, canonical.encode_payload(dict(payload)))], durable=durable)
         return span
+
+
+def _nobody(_: Session) -> None:
+    """Nobody wants to know."""
 
 
 def _text(value: Json) -> str:

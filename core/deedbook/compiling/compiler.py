@@ -15,6 +15,7 @@ from deedbook.plugins import Catalogue
 from deedbook.policies.rulebook import unsound
 from deedbook.workspaces import guides
 from deedbook.workspaces.declarations import ClientSource, Profile, ServerSource, Workspace
+from deedbook.workspaces.site import SETTINGS
 
 from .abilities import Abilities
 from .guards import Guards
@@ -100,6 +101,7 @@ class _Compiler:
             "servers": {name: _server(server) for name, server in workspace.servers.items()},
             "seal": list(workspace.seal),
             "file_roots": list(workspace.file_roots),
+            **self._workdocs(),
             "skills": Skills(workspace, self.linker).entries(self._providers()),
             "instructions": {name: role.body for name, role in workspace.roles.items()},
             "agents": self._agents(),
@@ -108,6 +110,14 @@ class _Compiler:
             "schemas": self.linker.schemas,
             "sources": dict(workspace.digests),
         }
+
+    def _workdocs(self) -> dict[str, Any]:
+        """Return where pages of sessions go, if anywhere; never where sources stand, which would then change."""
+        said = self.workspace.workdocs
+        if isinstance(said, str) and any(f"{said}/".startswith(f"{each}/") for each in self.workspace.folders):
+            why = f"{said!r} holds sources; name a folder of its own"
+            self.linker.faults.append(fault("SOURCE_INVALID", why, place=f"{SETTINGS}: workdocs"))
+        return {"workdocs": said} if said else {}
 
     # --- clients ---
 

@@ -295,7 +295,7 @@ class Workspace:
     *packs* the activated ones by id, *loaders* read the skills. *expires_s* is how long a request to a person stands,
     in seconds. *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold
     sources, with what is below them. *digests* has the SHA-256 of every file that was read, by its path relative to
-    *root*.
+    *root*. *workdocs* says whether sessions leave pages, or in which folder below *root*.
     """
 
     root: Path
@@ -305,6 +305,7 @@ class Workspace:
     profiles: Mapping[str, Profile] = attrs.field(factory=_object)
     enforcement: Literal["observe", "enforce"] = "enforce"
     lock: Literal["auto", "required"] = "auto"
+    workdocs: bool | str = False
     principals: Mapping[str, PrincipalSource] = attrs.field(factory=_object)
     clients: Mapping[str, ClientSource] = attrs.field(factory=_object)
     secrets: Mapping[str, str] = attrs.field(factory=_object)

@@ -147,7 +147,7 @@ class _Loader:
         servers = self._servers(said.get("servers", {}), abilities)
         hooks, policies = self._declared("hooks", self._hook), self._declared("policies", self._policy)
         personas = self._personas(agent_roots, packs)
-        plain = {key: said[key] for key in ("profile", "enforcement", "lock") if key in said}
+        plain = {key: said[key] for key in ("profile", "enforcement", "lock", "workdocs") if key in said}
         return Workspace(
             root=self.root,
             system=self.root / SYSTEM,
