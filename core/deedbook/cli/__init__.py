@@ -38,7 +38,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "skills": "List the skills; `skills show`, `skills lint`.",
         "agents": "List the agents that have a card, and the roles.",
         "sessions": "List the sessions; `sessions close` ends an interrupted one.",
-        "workdocs": "Write the pages of sessions anew: what was asked, and what came of it.",
+        "workdocs": "Write the pages of sessions anew from their ledgers.",
         "processes": "Show who wrote: processes, their runs and sessions.",
         "verify": "Check ledgers: bytes and structure.",
         "replay": "Tell a session's story; nothing is called again.",
