@@ -294,6 +294,42 @@ def test_recovery_beside_a_process_that_begins_sessions_harms_none(lab):
     assert len(listed(lab.path)) == 61
 
 
+# Processes one after the other, each with sessions; it says when the first of them has begun.
+BEGINNER = """
+import sys
+from deedbook.kernel import open_kernel
+
+while True:
+    with open_kernel(sys.argv[1]) as kernel:
+        for _ in range(2):
+            kernel.session().value.end(ok=True, reason="done")
+            print("begun", flush=True)
+"""
+
+
+def test_process_that_is_killed_at_any_moment_leaves_what_the_next_one_can_end(lab):
+    """Between lifeline and boot, between boot and end of a session, between shutdown and the next boot."""
+    lab.settings()
+    place = lab.path
+    with lab.kernel() as kernel:
+        kernel.session().value.end(ok=True, reason="done")
+    for moment in (0.0, 0.003, 0.007, 0.013, 0.021):
+        beginner = python(BEGINNER, place)
+        assert beginner.stdout.readline() == "begun\n"
+        time.sleep(moment)
+        stop(beginner)
+        with open_kernel(place) as kernel:
+            found = kernel.recover()
+        assert not found.refused
+        assert set(listed(place).values()) == {"ended"}
+        assert list((place / ".deedbook" / FOLDER).iterdir()) == []
+    states = {each.id: each.state for each in surveyed(place).processes.values()}
+    assert "running" not in states.values()
+    told_dead = {name for boot in own(place, "system.boot") for name in boot.payload.get("died", ())}
+    assert told_dead == {name for name, state in states.items() if state == "died"}
+    verified(place)
+
+
 def verified(place):
     for file in sorted(Path(place, ".deedbook").glob("*/**/.events.jsonl")):
         report = verify_file(file, schemas=SCHEMAS)

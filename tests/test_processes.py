@@ -9,7 +9,7 @@ import pytest
 from commandline import Place
 
 from deedbook.contracts import Event
-from deedbook.errors import BindingError, Err
+from deedbook.errors import BindingError, DeedbookError, Err
 from deedbook.events import new_id
 from deedbook.files import Folder
 from deedbook.lifelines import FOLDER, Lifeline, living, sweep
@@ -213,6 +213,21 @@ def test_fork_of_a_kernel_writes_nothing_when_it_closes(lab):
 def living_of(lab):
     with Folder.at(lab.state) as state:
         return living(state)
+
+
+def test_process_that_cannot_hold_its_lifeline_begins_no_session(lab):
+    lab.settings()
+    kernel = lab.kernel()
+    (lab.state / FOLDER).write_text("no folder")
+    with pytest.raises(DeedbookError):
+        kernel.session()
+    assert types(lab) == []
+    (lab.state / FOLDER).unlink()
+    kernel.session().value.end(ok=True, reason="done")
+    assert types(lab) == ["system.boot", "system.run", "ledger.session", "ledger.session"]
+    kernel.close()
+    with lab.kernel() as next_one:
+        assert len(next_one.recover().closed) == 1
 
 
 # --- lifelines --------------------------------------------------------------------------------------------------------

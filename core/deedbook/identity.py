@@ -11,11 +11,12 @@ from threading import Lock
 from typing import Any, Final
 
 from .canonical import encode
+from .chain import explained
 from .errors import BindingError, fault
 from .events import TRACE_ID, Entry, label, new_id
 from .files import Folder
 from .ledger import Ledger, WorkspaceLedger
-from .lifelines import Lifeline
+from .lifelines import FOLDER, Lifeline
 
 CLOSED: Final = "closed"
 """Why a process shuts down that was told to, and had no fault."""
@@ -114,7 +115,8 @@ class Identity:
     def _append_boot(self, recovered: Mapping[str, Any] | None, first: tuple[Mapping[str, Any], ...]) -> None:
         """Append the boot and, with it, the run and the head of the *first* session; the caller holds the lock."""
         if self._lifeline is None and os.getpid() == self._pid:
-            self._lifeline = Lifeline.hold(self._state, self.process_id)
+            with explained(f"{self._state.path}/{FOLDER}"):
+                self._lifeline = Lifeline.hold(self._state, self.process_id)
         kind = "recover" if recovered else self._kind
         payload = {"process_id": self.process_id, "kind": kind, "pid": self._pid, **self._begun}
         boot = self._entry("system.boot", {**payload, **(recovered or {})})
