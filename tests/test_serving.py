@@ -346,6 +346,26 @@ def test_forty_sessions_at_once_lose_nothing_and_mix_nothing(place):
         assert place.types(session).count("action.done") == 6
 
 
+def test_session_that_hangs_is_ended_at_once_and_what_ran_is_unknown(place, session):
+    with runtime(place) as other, ThreadPoolExecutor(1) as pool, runtime(place) as hanging:
+        asked = [call("a", "count", line="hangs", until=str(place.path / "gone on"))]
+        done = pool.submit(hanging.actions, session, asked, idempotency_key="k")
+        serving.wait_for_effect(place, "hangs")
+        other.end(session, now=True)
+        assert place.payloads("tool.error", session)[0]["outcome"] == "unknown"
+        (place.path / "gone on").touch()
+        assert done.result()[0]["error"]["code"] == "OUTCOME_UNKNOWN"
+        again = other.actions(session, asked, idempotency_key="k")
+        assert again[0]["error"]["code"] == "OUTCOME_UNKNOWN"
+
+
+def test_calls_of_actions_are_judged_again_as_they_were(place, peer, session):
+    """Who looks at the ledger later finds the same caller, scope and decisions under actions and tasks."""
+    peer.actions(session, [*MANY, create("made", line="judged"), about("ran", "RUN_TASK", ["made"])])
+    peer.end(session)
+    assert "nothing changed" in place.run("whatif", session, "--system", ".", status=0).out
+
+
 # --- what it is -------------------------------------------------------------------------------------------------------
 
 

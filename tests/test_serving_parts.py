@@ -14,7 +14,7 @@ from deedbook.files import Folder
 from deedbook.serving.actions import again, status
 from deedbook.serving.acts import acts
 from deedbook.serving.batches import ordered
-from deedbook.serving.sockets import handed_over, listen, peer
+from deedbook.serving.sockets import handed_over, listen, notify, peer
 from deedbook.serving.streams import MAX_LINE, LineTooLongError, Stream
 from deedbook.serving.tenure import tenure
 
@@ -157,6 +157,15 @@ def test_peer_is_known_by_its_user_id():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert peer(ours) == os.geteuid()
+
+
+def test_service_manager_is_told_if_it_wants_to_know(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "n"))
+        notify({"NOTIFY_SOCKET": str(tmp_path / "n")}, b"READY=1")
+        assert listening.recv(16) == b"READY=1"
+    notify({}, b"READY=1")
+    notify({"NOTIFY_SOCKET": str(tmp_path / "nobody")}, b"READY=1")
 
 
 def test_sockets_of_another_process_are_none_of_ours():

@@ -71,9 +71,9 @@ class Runtime:
             raise DeedbookError(_error(done["error"]))
         return done["result"]
 
-    def end(self, session: str) -> None:
-        """End a session."""
-        self.ask("session.end", session=session)
+    def end(self, session: str, *, now: bool = False) -> None:
+        """End a session; *now*: without waiting for what is done in it, which becomes unknown."""
+        self.ask("session.end", session=session, **({"now": True} if now else {}))
 
     def describe(self) -> dict[str, Any]:
         """Return what the runtime is, and the schemas of its wire."""

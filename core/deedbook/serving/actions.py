@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from deedbook import canonical
 from deedbook.contracts import Object
-from deedbook.errors import CODES, DeedbookError, DomainError, Err, Result, fault, recordable
+from deedbook.errors import CODES, DeedbookError, DomainError, Err, LedgerError, Result, fault, recordable
 from deedbook.events import Entry, label
 from deedbook.session import Session
 from deedbook.tasks.runner import Created, Ran, Task, Tasks
@@ -55,8 +55,7 @@ class Doing:
                 return ended(self._session.id)
             span = self._receive(step, request, digest)
             why = self._why_not(step, done)
-            outcome = _skipped(why) if why else self._do(step, span, done)
-            self._done(step, span, outcome)
+            outcome = self._recorded(step, span, _skipped(why) if why else self._do(step, span, done))
             if step.name == "END_SESSION" and outcome["status"] == OK:
                 self._end()
         except DeedbookError as problem:
@@ -118,6 +117,14 @@ class Doing:
     def _receive(self, step: Step, request: str, digest: str) -> str:
         said = {"request": request, "digest": digest, "id": step.id, "action": step.name, "after": list(step.waits)}
         return note(self._session, RECEIVED, self._session.caller.actor, said, self._session.cause)
+
+    def _recorded(self, step: Step, span: str, outcome: dict[str, Any]) -> dict[str, Any]:
+        """Record what came of an action, and return it; what is not in the ledger was not done, whatever it gave."""
+        try:
+            self._done(step, span, outcome)
+        except LedgerError as problem:
+            return failed(problem.error) if outcome["status"] == OK else outcome
+        return outcome
 
     def _done(self, step: Step, span: str, outcome: Mapping[str, Any]) -> None:
         said = {"id": step.id, "status": outcome["status"]}

@@ -120,8 +120,11 @@ class Runtime:
 
     def _end(self, peer: Peer, params: Mapping[str, Any]) -> Object:
         seat = self._seat(peer, params)
-        with self._desk.using(seat, peer):
-            self._desk.end(seat, ok=True, reason=ENDED)
+        if params.get("now"):
+            self._desk.end(seat, ok=False, reason=f"{ENDED} at once")
+        else:
+            with self._desk.using(seat, peer):
+                self._desk.end(seat, ok=True, reason=ENDED)
         return {"session": seat.id, "ended": True}
 
     def _submit(self, peer: Peer, params: Mapping[str, Any]) -> Object:

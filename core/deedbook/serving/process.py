@@ -20,7 +20,7 @@ from .desk import GRACE, Desk
 from .methods import Runtime
 from .peers import known
 from .reception import MOST, Reception, Service
-from .sockets import handed_over, listen
+from .sockets import handed_over, listen, notify
 from .tenure import tenure
 
 SOCKET: Final = "runtime.sock"
@@ -67,7 +67,9 @@ def serve(
             present.append(reception)
             with _stopped_by_signals(reception):
                 ready(f"serving {kernel.site.root}: {kernel.site.state}/{SOCKET}")
+                notify(environment, b"READY=1")
                 reception.run()
+                notify(environment, b"STOPPING=1")
                 ready("stopping: what runs may finish")
                 _drain(reception, (desk, agents), limits.drain, ready)
 

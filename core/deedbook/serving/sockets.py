@@ -61,6 +61,14 @@ def handed_over(environment: Mapping[str, str]) -> dict[str, socket.socket]:
     return found
 
 
+def notify(environment: Mapping[str, str], said: bytes) -> None:
+    """Tell the service manager something, if there is one that wants to know (sd_notify(3))."""
+    place = environment.get("NOTIFY_SOCKET", "")
+    if place:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaking:
+            speaking.sendto(said, f"\0{place[1:]}" if place.startswith("@") else place)
+
+
 def peer(connection: socket.socket) -> int:
     """Return the user id of the process that connected, as it was then; raises `OSError`."""
     if sys.platform == "linux":

@@ -127,4 +127,6 @@ def failure(problem: BaseException) -> DomainError:
     """Return what an exception means for who asked."""
     if isinstance(problem, DeedbookError):
         return problem.error
+    if isinstance(problem, OSError):
+        return fault("FAILED", f"the system refused something: {problem.strerror or problem}", retryable=True)
     return fault("FAILED", f"there is a fault in Deedbook itself: {type(problem).__name__}; please report it")
