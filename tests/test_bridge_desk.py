@@ -641,3 +641,48 @@ def test_an_agent_that_takes_no_other_input_is_told_no_and_the_call_is_cancelled
     heard = agent.before("Bash", {"command": "ls -la"})
     assert heard.decision == "deny"
     assert agent.one("tool.error").payload["outcome"] == "cancelled"
+
+
+def test_copilot_hears_its_own_words(lab, talk):
+    lab.hook("tidy", "PreToolUse", lambda call: transform({**call.args, "path": "b.txt"}), rewrites=True,
+             match={"abilities": ["copilot-cli/Write"]})  # fmt: skip
+    write = {"match": {"abilities": "copilot-cli/Write"}, "then": "allow"}
+    shell = {"match": {"abilities": "copilot-cli/Bash"}, "then": "ask", "reason": "look"}
+    rules = {"all": {"kind": "rules", "rules": [write, shell], "default": "deny"}}
+    agent = talk("copilot-cli", policies=rules)
+
+    def before(tool, args):
+        return agent.say("PreToolUse", tool_name=tool, tool_input=args)
+
+    assert before("Bash", {"command": "ls"}).json == {"permissionDecision": "ask", "permissionDecisionReason": "look"}
+    changed = {"path": str(lab.path / "b.txt")}
+    assert before("Write", {"path": "a.txt"}).json == {"permissionDecision": "allow", "modifiedArgs": changed}
+    assert (before("Read", {"path": "a.txt"}).status, before("Read", {}).json["permissionDecision"]) == (2, "deny")
+    told = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
+    agent.say("PostToolUse", **told, tool_result={"result_type": "success", "text_result_for_llm": "a"})
+    assert agent.one("tool.result").payload["result"]["result_type"] == "success"
+
+
+# --- the smallest useful workspace ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("enforcement", "decision"), [("observe", None), ("enforce", "deny")])
+def test_the_smallest_useful_workspace_works(lab, talk, tmp_path, enforcement, decision):
+    approving(lab)
+    agent = talk(
+        agents={"claude-code": {"unknown_tools": "ask"}},
+        enforcement=enforcement,
+        state=str(tmp_path / "state"),
+        principals={"claude": {"via": "stdio", "on_behalf_of": "ada"}},
+        secrets={"gh": {"env": "GITHUB_TOKEN"}},
+        seal=["user.message/text", "tool.*/args/token"],
+    )
+    agent.say("UserPromptSubmit", prompt="a secret plan")
+    assert "$sealed" in agent.one("user.message").payload["text"]
+    assert agent.before("Write", {"file_path": "/etc/x", "content": ""}, "t0").decision == decision
+    assert agent.before("Edit", {"file_path": str(lab.path / "src/a.py"), "old_string": "a"}, "t1").json is None
+    heard = agent.before("Bash", {"command": "ls", "token": "hidden"}, "t2")
+    assert heard.decision == ("ask" if enforcement == "enforce" else None)
+    agent.after("Bash", {"command": "ls", "token": "hidden"}, {"stdout": ""}, "t2")
+    assert b"hidden" not in lab.ledger(agent.sessions()[0]).read_bytes()
+    assert agent.types()[-1] == "tool.result"

@@ -52,6 +52,16 @@ def test_milliseconds_are_what_gemini_counts():
     assert made["hooks"]["BeforeTool"][0]["hooks"][0]["timeout"] == 15_000
 
 
+def test_copilot_has_its_entries_without_groups():
+    copilot = agents.known("copilot-cli")
+    text = installed(copilot, "", OURS, place="x")
+    made = json.loads(text)
+    assert (made["version"], made["hooks"]["PreToolUse"][0]["timeoutSec"]) == (1, 15)
+    assert events(text, place="x").keys() == copilot.events.keys()
+    assert installed(copilot, text, OURS, place="x") == text
+    assert json.loads(removed(text, place="x")) == {"version": 1}
+
+
 def test_what_others_put_there_stays_and_comes_first():
     made = json.loads(put(json.dumps(OTHERS)))
     assert made["permissions"] == OTHERS["permissions"]

@@ -31,7 +31,7 @@ class Known:
 
     agent: str
     title: str
-    dialect: Literal["claude", "gemini"]
+    dialect: Literal["claude", "copilot", "gemini"]
     source: str
     tried: bool
     settings: str

@@ -5,6 +5,7 @@ that cannot be told something is told no.
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 import attrs
@@ -159,7 +160,7 @@ def say(known: Known, moment: Moment, event: str, answer: Answer) -> Reply:
     told = attrs.evolve(answer, reason=answer.reason[:_LONGEST_ANSWER], context=answer.context[:_LONGEST_ANSWER])
     if told.outcome == "deny" and moment not in _REFUSABLE:
         return Reply(0)
-    made = (_claude if known.dialect == "claude" else _gemini)(moment, event, told)
+    made = _FORMS[known.dialect](moment, event, told)
     out = canonical.encode(made) if made else b""
     if told.outcome == "deny" and moment in _STOPPABLE:
         return Reply(BLOCKED, out, f"Deedbook: {told.reason}\n".encode("utf-8", "backslashreplace"))
@@ -212,5 +213,20 @@ def _gemini(moment: Moment, event: str, answer: Answer) -> dict[str, Any]:
     return _own(event, additionalContext=answer.context) if answer.context else {}
 
 
+def _copilot(moment: Moment, event: str, answer: Answer) -> dict[str, Any]:
+    made = _claude(moment, event, answer)
+    own = made.get("hookSpecificOutput", {})
+    if moment == "before":
+        names = ("permissionDecision", "permissionDecisionReason", "additionalContext")
+        changed = {"modifiedArgs": own["updatedInput"]} if "updatedInput" in own else {}
+        return {**{name: own[name] for name in names if name in own}, **changed}
+    return {"additionalContext": own["additionalContext"]} if "additionalContext" in own else made
+
+
 def _own(event: str, **members: Any) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": event, **members}}
+
+
+_FORMS: Final[Mapping[str, Callable[[Moment, str, Answer], dict[str, Any]]]] = MappingProxyType(
+    {"claude": _claude, "copilot": _copilot, "gemini": _gemini}
+)

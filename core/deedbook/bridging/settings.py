@@ -45,7 +45,7 @@ class Setting:
 
 def installed(known: Known, text: str, setting: Setting, *, place: str) -> str:
     """Return the settings *text* of *known* with the bridge in it; raises `DeedbookError` (``BRIDGE_SETTINGS``)."""
-    said = _read(text, place)
+    said = ({"version": 1} if known.dialect == "copilot" else {}) | _read(text, place)
     hooks = _without(said, place)
     for event, moment in known.events.items():
         hooks.setdefault(event, []).append(_group(known, event, moment, setting))
@@ -79,6 +79,8 @@ def difference(before: str, after: str, name: str) -> str:
 def _group(known: Known, event: str, moment: Moment, setting: Setting) -> dict[str, Any]:
     seconds = setting.limit + _SPARE
     entry: dict[str, Any] = {"type": "command", "command": setting.command(event)}
+    if known.dialect == "copilot":
+        return {**entry, "timeoutSec": seconds}
     entry["timeout"] = seconds * 1000 if known.dialect == "gemini" else seconds
     if known.agent == "claude-code" and moment in _STOPPING:
         entry["onFailure"] = "block"
@@ -116,7 +118,9 @@ def _without(said: dict[str, Any], place: str) -> dict[str, list[Any]]:
 
 
 def _others(group: Any) -> list[Any]:
-    """Return a group without ours; none, where nothing else was in it."""
+    """Return a group without ours; none, where nothing else was in it, or it is ours itself, as Copilot has them."""
+    if _is_ours(group):
+        return []
     entries = _entries(group)
     left = [each for each in entries if not _is_ours(each)]
     if len(left) == len(entries):
@@ -125,6 +129,8 @@ def _others(group: Any) -> list[Any]:
 
 
 def _entries(group: Any) -> Sequence[Any]:
+    if _is_ours(group):
+        return [group]
     entries = group.get("hooks") if isinstance(group, dict) else None
     return entries if isinstance(entries, list) else ()
 
@@ -142,7 +148,7 @@ def _written(before: str, said: dict[str, Any], hooks: dict[str, list[Any]]) -> 
     made = {**said, "hooks": hooks} if hooks or "hooks" in said else dict(said)
     if not hooks:
         made.pop("hooks", None)
-    if made == said:
+    if made == said and before.strip():
         return before
     first = next((line for line in before.splitlines()[1:] if line.strip()), "  ")
     indent = first[: len(first) - len(first.lstrip())] or "  "
