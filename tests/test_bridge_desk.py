@@ -196,6 +196,15 @@ def test_the_name_of_an_open_call_is_not_lent_to_another(talk):
     assert agent.types().count("tool.call") == 1
 
 
+def test_the_name_of_an_open_call_is_not_lent_to_another_folder(talk):
+    """The same relative path is another file elsewhere."""
+    agent = talk()
+    args = {"file_path": "src/a.py", "old_string": "a", "new_string": "b"}
+    assert agent.before("Edit", args).status == 0
+    body = sent("PreToolUse", "/etc", tool_name="Edit", tool_input=args, tool_use_id="toolu_01")
+    assert agent.raw("PreToolUse", json.dumps(body).encode()).decision == "deny"
+
+
 def test_a_call_that_nobody_asked_for_is_recorded_as_that(talk):
     agent = talk()
     assert agent.after("Bash", {"command": "rm -rf x"}, {"stdout": ""}, "t9").status == 0
@@ -229,6 +238,14 @@ def test_what_ran_with_other_arguments_is_not_what_was_allowed(talk):
     agent.after("Bash", {"command": "rm -rf ."}, {"stdout": ""})
     assert agent.one("tool.error").payload["outcome"] == "unknown"
     assert agent.one("tool.unasked").payload["args"] == {"command": "rm -rf ."}
+
+
+def test_what_was_read_is_what_was_allowed_to_be_read(talk):
+    agent = talk()
+    agent.before("Read", {"file_path": str(agent.lab.path / "ok.txt")})
+    agent.after("Read", {"file_path": "/etc/shadow"}, "root:x")
+    assert agent.one("tool.error").payload["outcome"] == "unknown"
+    assert agent.one("tool.unasked").payload["result"] == "root:x"
 
 
 def test_what_changes_nothing_may_come_back_with_more_arguments(talk):

@@ -164,9 +164,14 @@ def test_client_makes_and_runs_only_what_is_exposed_to_it(shop, working):
 def test_arguments_with_a_secret_make_no_task(shop, working, monkeypatch):
     monkeypatch.setenv("TOKEN", "hunter2-hunter2")
     shop.settings(secrets={"token": {"env": "TOKEN"}})
-    error = working().create("write", {"n": "hunter2-hunter2"}).error
-    assert error.code == "TASK_INCOMPLETE"
-    assert "hunter2" not in str(error)
+    tasks = working()
+    for refused in (
+        tasks.create("write", {"n": "hunter2-hunter2"}),
+        tasks.update(made(tasks), {"n": "hunter2-hunter2"}),
+    ):
+        assert refused.error.code == "TASK_INCOMPLETE"
+        assert "hunter2" not in str(refused.error)
+    assert [event.type for event in own(shop) if event.type.startswith("task.")] == ["task.created"]
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
@@ -298,6 +303,35 @@ def test_task_that_somebody_else_performs_after_its_approval_is_not_run_again(as
     assert (ran.result, ran.recorded) == ({"written": 1}, True)
     assert asking.done == [{"n": 1}]
     assert own(asking, "task.ended")[-1].payload["source"] == "record"
+
+
+def test_an_approval_that_another_call_of_the_same_has_used_is_not_what_became_of_a_task(asking, working):
+    """Two tasks that are alike wait for one answer; whose effect it allowed is told apart."""
+    tasks = working()
+    first, second, third = made(tasks), made(tasks), made(tasks)
+    (approval,) = {tasks.run(task).told["approval"] for task in (first, second, third)}
+    answer(asking.path, approval, approve=True, catalogue=asking.catalogue())
+    assert tasks.run(second).value.result == {"written": 1}
+    asked = tasks.run(first).told["approval"]
+    assert (asked != approval, tasks.get(first).value.state) == (True, "waiting")
+    assert tasks.run(third).told["approval"] == asked
+    answer(asking.path, asked, approve=True, catalogue=asking.catalogue())
+    assert isinstance(tasks._session.call("write", {"n": 1}), Ok)
+    assert isinstance(tasks.run(first), Err)
+    assert (asking.done, tasks.get(third).value.state) == ([{"n": 1}] * 2, "waiting")
+
+
+def test_what_was_performed_by_itself_is_that_of_the_task_that_asked_first(asking, working):
+    kernel = asking.kernel()
+    tasks = working(kernel=kernel)
+    first, second = made(tasks), made(tasks)
+    approval = tasks.run(first).told["approval"]
+    assert tasks.run(second).told["approval"] == approval
+    answer(asking.path, approval, approve=True, catalogue=asking.catalogue())
+    assert perform_once(kernel, approval) == Ok({"written": 1})
+    assert tasks.run(second).error.code == "NEEDS_HUMAN"
+    assert tasks.run(first).value.recorded is True
+    assert asking.done == [{"n": 1}]
 
 
 # --- the charter ------------------------------------------------------------------------------------------------------

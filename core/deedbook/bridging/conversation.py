@@ -66,7 +66,7 @@ class Conversation:
         with self.tickets.judging(name) as held:
             if held is None or not heard.call:
                 return self._judge(heard, name)
-            if held.given == heard.args and held.ticket.bound.id == self._ability(heard)[0]:
+            if held.given == heard.args and (held.ticket.bound.id, held.judged) == self._asked(heard)[:2]:
                 return held.answer
         why = f"{self._known.title} names two calls {heard.call!r}, the first of which is open"
         return _denied(self.session.refuse(self._ability(heard)[0], fault("INTAKE_REFUSED", why)).error)
@@ -90,7 +90,7 @@ class Conversation:
             return _denied(self._cancel(ticket, f"a hook changed its input, and {self._known.title} takes no other"))
         answer = self._allowed(ticket, changed)
         inputs = [heard.args] if changed is None else [heard.args, changed]
-        held = Held(ticket, heard.args, answer)
+        held = Held(ticket, heard.args, self._asked(heard)[1], answer)
         self.tickets.put(held, (name, *(_digest(heard.tool, each) for each in inputs)))
         return attrs.evolve(answer, undo=lambda: self._take_back(held))
 
@@ -161,7 +161,7 @@ class Conversation:
         if held is None:
             return self._unasked(heard, outcome, "no call of this session that is open is the one that is reported")
         ticket = held.ticket
-        if ticket.bound.durable and canonical.encode(self._asked(heard)[1]) != ticket.raw:
+        if not _is_the_same(ticket, self._asked(heard)[1]):
             why = f"{self._known.title} reports other arguments than it was allowed to use"
             self.session.after(ticket, Outcome("unknown", error=fault("OUTCOME_UNKNOWN", why)))
             return self._unasked(heard, outcome, "it was made with other arguments than those that were judged")
@@ -235,6 +235,13 @@ class Conversation:
 
 def _denied(error: DomainError) -> Answer:
     return Answer(outcome="deny", reason=f"{error.code}: {error}")
+
+
+def _is_the_same(ticket: Ticket, reported: Object) -> bool:
+    """Say whether the arguments that are *reported* are those that were judged; a read may come back with more."""
+    judged = canonical.decode(ticket.raw)
+    same = reported if ticket.bound.durable else {name: reported[name] for name in judged if name in reported}
+    return canonical.encode(same) == ticket.raw
 
 
 def _digest(tool: str, args: Object) -> str:

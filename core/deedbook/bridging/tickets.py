@@ -14,10 +14,11 @@ from .dialects import Answer
 
 @attrs.frozen(eq=False)
 class Held:
-    """An open call: its *ticket*, the agent's input (*given*) and the *answer* that it got."""
+    """An open call: its *ticket*, the agent's input (*given*), how that was *judged*, and the *answer* that it got."""
 
     ticket: Ticket
     given: Object
+    judged: Object
     answer: Answer
 
 

@@ -4,6 +4,7 @@ The intent of an effect stands there before the effect begins, so a run without 
 whose intent has an outcome has that. What is left is unknown.
 """
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -51,6 +52,21 @@ def of_run(state: Path, session: str, span: str, bound: Bound) -> Aftermath:
         asked = [e.payload["approval"] for e in events if e.type == "approval.requested" and e.parent == span]
         return Aftermath("waiting", approval=str(asked[-1])) if asked else Aftermath("ready")
     return _told(place, events, intent, bound)
+
+
+def performed_for(state: Path, session: str, approval: str, runs: Container[tuple[str, str]]) -> bool:
+    """Say whether *session* performed by itself what one of *runs*, each a session and a span in it, has asked for.
+
+    Calls that are alike share a request: what another of them did with the answer is not what became of this one.
+    Raises `DeedbookError` or `OSError` where that cannot be read.
+    """
+    resumed = (event.payload for event in read(state / "sessions" / session) if event.type == "approval.resumed")
+    said = next((each for each in resumed if each["approval"] == approval), None)
+    if said is None:
+        return False
+    filed = str(said["session"])
+    above = next((event.parent for event in read(state / "sessions" / filed) if event.span == said["span"]), None)
+    return above is not None and (filed, above) in runs
 
 
 def of_approval(state: Path, session: str, approval: str, bound: Bound) -> Aftermath:

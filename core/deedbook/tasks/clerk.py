@@ -36,10 +36,7 @@ class Clerk:
         where the record would lack a secret's value that the arguments hold.
         """
         span, above = self._ledger.span(), self._own.span()
-        payload = canonical.encode_payload({**self._named(identity, span), **said})
-        if self._own.scrubbed(payload) != payload:
-            why = "the arguments hold the value of a secret, which no record keeps; name the secret in YAML instead"
-            raise TaskError(fault("TASK_INCOMPLETE", why))
+        payload = self._whole(canonical.encode_payload({**self._named(identity, span), **said}))
         who = self._label("task.created", self._caller.actor)
         entries = [Entry(who, above, self._own.root, payload)]
         mine = [Entry(who, span, cause, payload)]
@@ -65,6 +62,8 @@ class Clerk:
         """
         span = self._ledger.span()
         payload = {**self._named(task.id, span), **said}
+        if event_type == "task.updated":
+            self._whole(canonical.encode_payload(payload))
         ended = event_type == "task.ended"
         who = self._label(event_type, "runtime" if ended else self._caller.actor)
         mark = task.last("task.started" if ended else "task.created")
@@ -89,6 +88,13 @@ class Clerk:
         self._ledger.append(
             [*entries, Entry(self._label("task.denied", "policy"), self._ledger.span(), cause, payload)]
         )
+
+    def _whole(self, payload: bytes) -> bytes:
+        """Return *payload*; raises `TaskError` where the record would lack the value of a secret that it holds."""
+        if self._own.scrubbed(payload) != payload:
+            why = "the arguments hold the value of a secret, which no record keeps; name the secret in YAML instead"
+            raise TaskError(fault("TASK_INCOMPLETE", why))
+        return payload
 
     def _named(self, identity: str, span: str) -> dict[str, Any]:
         return {"task": identity, "session": self._ledger.session_id, "span": span}

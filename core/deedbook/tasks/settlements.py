@@ -3,12 +3,12 @@
 from deedbook import canonical
 from deedbook.approvals.queue import Waiting
 from deedbook.bindings import Bindings, Bound
-from deedbook.errors import TaskError, fault
+from deedbook.errors import DeedbookError, TaskError, fault
 from deedbook.files import Folder
 from deedbook.handlers import reconcile
 from deedbook.reader import is_open
 
-from .aftermath import Aftermath, of_approval, of_run
+from .aftermath import Aftermath, of_approval, of_run, performed_for
 from .book import Book, Kept
 
 
@@ -55,12 +55,22 @@ class Settlements:
     def _performed_elsewhere(self, task: Kept, bound: Bound) -> Aftermath | None:
         """Return what became of the call of a waiting task that was approved and then performed by itself."""
         with Waiting.of(self._book.state) as waiting:
-            for approval in task.approvals:
-                used = getattr(waiting.get(approval), "used", None)
-                if used is not None:
-                    session = str(used.payload["session"])
-                    with Folder.at(self._book.state) as state:
-                        if session != self._session and is_open(state, session):
-                            raise TaskError(fault("TASK_RUNNING", f"session {session} performs task {task.id} now"))
-                    return of_approval(self._book.state, session, approval, bound)
+            uses = {approval: getattr(waiting.get(approval), "used", None) for approval in task.approvals}
+        used = {approval: str(use.payload["session"]) for approval, use in uses.items() if use is not None}
+        runs = self._runs(task) if used else ()
+        for approval, session in used.items():
+            try:
+                if not performed_for(self._book.state, session, approval, runs):
+                    continue
+            except (DeedbookError, OSError):
+                return Aftermath("unknown")
+            with Folder.at(self._book.state) as state:
+                if session != self._session and is_open(state, session):
+                    raise TaskError(fault("TASK_RUNNING", f"session {session} performs task {task.id} now"))
+            return of_approval(self._book.state, session, approval, bound)
         return None
+
+    def _runs(self, task: Kept) -> frozenset[tuple[str, str]]:
+        """Return where each run of *task* began: the session, and the span there."""
+        begun = (self._book.event(mark).payload for mark in task.marks if mark.type == "task.started")
+        return frozenset((str(said["session"]), str(said["span"])) for said in begun)
