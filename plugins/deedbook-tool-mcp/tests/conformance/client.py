@@ -1,0 +1,55 @@
+"""The client of the official conformance suite: a server is declared, looked at, and its tools called through the door.
+
+Usage: `client.py URL`, as the suite starts it. Every tool is called once, with arguments that fit its schema.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from deedbook.compiling.instances import instances
+from deedbook.errors import Err, Ok
+from deedbook.files import Folder
+from deedbook.kernel import open_kernel
+from deedbook.plugins import discover
+from deedbook.schema import Schemas, data_folder, foreign
+from deedbook.surveys import keep, look
+from deedbook.workspaces.workspace import load_workspace, survey_workspace
+
+
+def fitting(schema):
+    """Return arguments that fit: the suite's own numbers and words where it has some."""
+    fits = foreign(schema, place="tool").valid
+    parts = schema.get("properties", {}).items()
+    usual = {name: 5 if part.get("type") in ("number", "integer") else "x" for name, part in parts}
+    found = (value for value in (usual, *instances(schema)) if isinstance(value, dict) and fits(value))
+    return next(found, {})
+
+
+def main():
+    print("scenario", os.environ.get("MCP_CONFORMANCE_SCENARIO"), file=sys.stderr)
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        (root / ".system").mkdir()
+        settings = {"schema_version": "v1", "servers": {"it": {"url": sys.argv[1], "timeout_ms": 20000}}}
+        (root / ".system" / "deedbook.yaml").write_text(json.dumps(settings))
+        workspace, _ = survey_workspace(root)
+        listing = look(workspace, workspace.servers["it"], discover(), Schemas.load(data_folder("schemas")))
+        with Folder.at(root) as folder:
+            keep(folder, listing)
+        abilities = load_workspace(root).abilities
+        with open_kernel(root) as kernel:
+            begun = kernel.session("conformance")
+            assert isinstance(begun, Ok), begun
+            session = begun.value
+            ended = [session.call(name, fitting(ability.schema_in)) for name, ability in sorted(abilities.items())]
+            session.end(ok=True, reason="the scenario is over")
+    for each in ended:
+        print(each, file=sys.stderr)
+    return 1 if any(isinstance(each, Err) for each in ended) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
