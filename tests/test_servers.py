@@ -89,7 +89,7 @@ def test_tool_that_cannot_be_an_ability_is_left_out_and_the_others_stay(place):
         ("{command: [it], env: {A: {secrte: x}}}", 'unknown key; did you mean "secret"?'),
         (
             "{command: [it], tools: {sya: {effects: read}}}",
-            '3:27: "sya" is none of its tools in use; did you mean "say"?',
+            '3:31: "sya" is none of its tools in use; did you mean "say"?',
         ),
         ("{command: [it], tools: {say: {effects: reed}}}", 'did you mean "read"?'),
         (
