@@ -1,7 +1,7 @@
 """Servers that nobody here wrote, each doing real work through the door.
 
 Two come from PyPI with the test extra. The others are looked for where these variables say, and skipped otherwise:
-``DEEDBOOK_TEST_MCP_SQLITE`` is the program `mcp-server-sqlite` in an environment with ``mcp<2``; ``DEEDBOOK_TEST_NPM``
+``DEEDBOOK_TEST_MCP_SQLITE`` is the program `mcp-server-sqlite` in an environment with ``mcp<2``; ``DEEDBOOK_NODE_MODULES``
 a folder ``node_modules`` with the reference servers. `docs/mcp.md` says how they are installed.
 """
 
@@ -25,7 +25,7 @@ from deedbook.workspaces.workspace import survey_workspace
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 SQLITE = os.environ.get("DEEDBOOK_TEST_MCP_SQLITE", "")
-NPM = os.environ.get("DEEDBOOK_TEST_NPM", "")
+NPM = os.environ.get("DEEDBOOK_NODE_MODULES", "")
 
 
 def beside(name):
@@ -40,7 +40,7 @@ def reference(name):
     """Return what starts a reference server on Node; skips the test without it."""
     script = Path(NPM) / "@modelcontextprotocol" / name / "dist" / "index.js"
     if not NPM or not script.is_file():
-        pytest.skip(f"{name} is not installed: DEEDBOOK_TEST_NPM names a folder node_modules with it")
+        pytest.skip(f"{name} is not installed: DEEDBOOK_NODE_MODULES names a folder node_modules with it")
     return [node(), str(script)]
 
 
