@@ -1,8 +1,8 @@
 """Servers that nobody here wrote, each doing real work through the door.
 
 Two come from PyPI with the test extra. The others are looked for where these variables say, and skipped otherwise:
-``DEEDBOOK_TEST_MCP_SQLITE`` is the program `mcp-server-sqlite` in an environment with ``mcp<2``; ``DEEDBOOK_NODE_MODULES``
-a folder ``node_modules`` with the reference servers. `docs/mcp.md` says how they are installed.
+``DEEDBOOK_TEST_MCP_SQLITE`` is the program `mcp-server-sqlite` in an environment with ``mcp<2``;
+``DEEDBOOK_NODE_MODULES`` a folder ``node_modules`` with the reference servers. `docs/mcp.md` says how to install them.
 """
 
 import importlib.util
