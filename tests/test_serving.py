@@ -455,6 +455,29 @@ def test_what_was_acknowledged_before_a_kill_is_answered_again_from_the_ledger(o
     assert own.payloads("session.end", session)[0]["reason"].startswith("interrupted: the process died")
 
 
+# --- people -----------------------------------------------------------------------------------------------------------
+
+
+def test_call_and_task_that_a_person_has_approved_go_on_when_they_are_asked_for_again(own, tmp_path):
+    own.env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    own.configure("agents:", "principals: {ada: {key: ada.pub, roles: [approver]}}\nagents:")
+    own.run("keys", "new", "ada", "--out", ".system/ada.pub", status=0)
+    with serving.served(own), runtime(own) as connection:
+        session = connection.open()
+        asked = [
+            call("called", "gated", text="called"),
+            {"id": "made", "action": "CREATE_TASK", "ability": "gated", "args": {"text": "a task"}},
+            about("ran", "RUN_TASK", ["made"]),
+        ]
+        called, made, ran = connection.actions(session, asked)
+        assert [called["status"], made["status"], ran["status"]] == ["needs_human", "ok", "needs_human"]
+        for each in (called, ran):
+            own.run("approvals", "approve", each["approval"], status=0)
+        again = connection.actions(session, [asked[0], about("ran", "RUN_TASK", made["task"])])
+        assert [each["result"] for each in again] == [{"text": "called"}, {"text": "a task"}]
+        assert connection.actions(session, asked[:1])[0]["status"] == "needs_human"
+
+
 # --- who asks ---------------------------------------------------------------------------------------------------------
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users")
@@ -467,7 +490,8 @@ def test_who_asks_is_known_by_user_id_and_their_sessions_are_theirs(own):
         (own.path / ".deedbook").chmod(0o711)  # as an operator does who lets others in
         (own.path / ".deedbook/runtime.sock").chmod(0o666)
         for folder in (own.path, *own.path.parents):
-            folder.chmod(folder.stat().st_mode | 0o011)
+            if not folder.stat().st_mode & 0o001:
+                folder.chmod(folder.stat().st_mode | 0o011)
         with runtime(own) as mine, as_user(12001, own) as hers:
             session = mine.open()
             assert refusal(hers.call, session, "echo", {"text": "hi"}) == "SESSION_NOT_YOURS"

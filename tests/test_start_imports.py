@@ -45,5 +45,13 @@ def test_rooms_that_come_later_exist():
     assert {f"deedbook.{name}" for name in LATER} <= found
 
 
+def test_client_of_the_runtime_begins_without_the_kernel():
+    found = modules("import deedbook.client")
+    assert {name for name in found if name.startswith("deedbook.")} == {
+        "deedbook.client", "deedbook.errors", "deedbook.serving", "deedbook.serving.addresses",
+    }  # fmt: skip
+    assert not {"orjson", "ruamel", "jsonschema_rs", "fastjsonschema", "pluggy", *NEVER} & found
+
+
 def test_kernel_begins_without_any_plugin(kernel):
     assert not [name for name in kernel if name.startswith("deedbook_")]

@@ -119,7 +119,7 @@ class Doing:
         return note(self._session, RECEIVED, self._session.caller.actor, said, self._session.cause)
 
     def _recorded(self, step: Step, span: str, outcome: dict[str, Any]) -> dict[str, Any]:
-        """Record what came of an action, and return it; what is not in the ledger was not done, whatever it gave."""
+        """Record what came of an action, and return it; what is not in the ledger is not told as done."""
         try:
             self._done(step, span, outcome)
         except LedgerError as problem:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contracts import Principal
-from deedbook.errors import DeedbookError, Err, LedgerError, Ok, Result, fault
+from deedbook.errors import DeedbookError, Err, Ok, Result, fault
 from deedbook.kernel import Kernel
 from deedbook.session import Session
 from deedbook.tasks.book import Book
@@ -152,7 +152,7 @@ class Desk:
         self._ending.set()
         self._sweeper.join()
         for seat in list(self._seats.values()):
-            with suppress(LedgerError):
+            with suppress(DeedbookError, OSError):  # what cannot be recorded is for the next start
                 self.end(seat, ok=False, reason=STOPPED)
         self._book.close()
 
@@ -171,7 +171,7 @@ class Desk:
         """End the sessions that nobody came back for."""
         while not self._ending.wait(min(1.0, self._grace)):
             for seat in self._lapsed(time.monotonic() - self._grace):
-                with suppress(LedgerError):
+                with suppress(DeedbookError, OSError):  # what cannot be recorded is for the next start
                     self.end(seat, ok=False, reason=f"{LEFT} within {self._grace:g} s")
 
     def _lapsed(self, before: float) -> list[Seat]:
