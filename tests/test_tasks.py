@@ -9,6 +9,7 @@ from deedbook import Err, Ok, allow, ask, deny
 from deedbook.approvals.answering import answer, perform_once
 from deedbook.contracts import Decision, Failed, Principal
 from deedbook.reader import read
+from deedbook.rejudging.rederive import rejudge
 from deedbook.tasks import pages
 from deedbook.tasks.book import Book
 from deedbook.tasks.runner import Tasks
@@ -96,6 +97,23 @@ def test_task_stands_in_both_ledgers_and_its_call_hangs_under_its_run(shop, work
     assert ended.payload["call"] == f"{tasks._session.id}:{shop.one('tool.call').span}"
     assert (ended.payload["state"], ended.payload["source"], ended.payload["run"]) == ("succeeded", "run", 1)
     assert ended.payload["environment"].keys() == {"kernel", "python", "platform", "pid", "process"}
+
+
+def test_call_of_a_task_is_judged_again_as_any_other(shop, working):
+    shop.hook(
+        "pre", "PreAbilityCreate", lambda call: deny("no") if call.args["n"] == 3 else allow(), match={"kind": ["tool"]}
+    )
+    shop.hook("guard", "PreToolUse", lambda call: deny("odd") if call.args["n"] % 2 else allow(), pure=True)
+    kernel = shop.kernel()
+    tasks = working(kernel=kernel)
+    for n in (1, 2, 3):
+        made = tasks.create("write", {"n": n}).value
+        if made.task:
+            tasks.run(made.task.id)
+    found = list(rejudge(shop.ledger(), kernel.bindings))
+    assert [(each.call.args["n"], each.call.code, each.change) for each in found] == [
+        (1, "GATE_DENIED", "same"), (2, "", "same"),
+    ]  # fmt: skip
 
 
 def test_refused_task_is_unavailable_with_reason_and_signals_and_leaves_no_id_and_no_folder(shop, working):
