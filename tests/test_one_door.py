@@ -17,6 +17,7 @@ from deedbook.handlers import Outcome
 from deedbook.kernel import Kernel
 from deedbook.runs import CallCtx, FlowRun, RoleAgent
 from deedbook.session import Session
+from deedbook.tasks.runner import Tasks
 
 # --- what the public names can do -------------------------------------------------------------------------------------
 
@@ -26,6 +27,7 @@ EFFECTS = {
     CallCtx: {"call", "acall"},
     FlowRun: {"call", "acall"},
     RoleAgent: {"use", "complete"},
+    Tasks: {"run", "direct_run"},
 }
 """The public ways to cause an effect; each is tried below."""
 NO_EFFECT = {
@@ -67,6 +69,15 @@ NO_EFFECT = {
         "signals": "is a value",
         "skill": "is a value",
     },
+    Tasks: {
+        "create": "records, and asks hooks",
+        "update": "records, and asks hooks",
+        "delete": "records",
+        "decide": "records what a person says",
+        "get": "reads the record",
+        "every": "reads the record",
+        "close": "lets go of the book",
+    },
     RoleAgent: {
         "message": "parses text",
         "tools": "reads the charter",
@@ -87,7 +98,7 @@ def public(of):
     }
 
 
-@pytest.mark.parametrize("of", [Kernel, Session, Door, CallCtx, FlowRun, RoleAgent], ids=lambda of: of.__name__)
+@pytest.mark.parametrize("of", [Kernel, Session, Door, CallCtx, FlowRun, RoleAgent, Tasks], ids=lambda of: of.__name__)
 def test_public_methods_are_all_known_here(of):
     inherited = {name for name in EFFECTS.get(of, set()) if name not in vars(of)}
     assert public(of) | inherited == EFFECTS.get(of, set()) | set(NO_EFFECT[of])
@@ -193,6 +204,14 @@ def with_session(work):
     return way
 
 
+def with_tasks(work):
+    def way(lab):
+        with lab.session() as session, lab.tasks(session) as tasks:
+            assert isinstance(work(tasks), deedbook.Ok)
+
+    return way
+
+
 def door(work):
     return with_session(lambda session: work(session.door, session.caller, session.ledger.root))
 
@@ -246,6 +265,9 @@ WAYS = {
     "Door.before, perform": (door(lambda at, caller, root: performed(at, at.before(caller, "probe", {}, root))), 1),
     "Door.abefore, aperform": (door(lambda at, caller, root: asyncio.run(aperformed(at, caller, root))), 1),
     "Door.before, after": (door(lambda at, caller, root: ended(at, at.before(caller, "probe", {}, root))), 0),
+    "Tasks.run": (with_tasks(lambda tasks: tasks.run(tasks.create("probe", {}).value.task.id)), 1),
+    "Tasks.direct_run": (with_tasks(lambda tasks: tasks.direct_run("probe", {})), 1),
+    "Tasks.direct_run with a key": (with_tasks(lambda tasks: tasks.direct_run("probe", {}, idempotency_key="k")), 1),
     "Ctx.call": (with_session(lambda session: session.call("outer", {"name": "probe"})), 1),
     "Ctx.acall": (with_session(lambda session: session.call("aouter", {"name": "aprobe"})), 1),
     "Run.call": (lambda lab: in_flow(lab, lambda run: run.call("probe", {})), 1),

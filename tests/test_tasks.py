@@ -8,6 +8,7 @@ from persons import approving
 from deedbook import Err, Ok, allow, ask, deny
 from deedbook.approvals.answering import answer, perform_once
 from deedbook.contracts import Decision, Failed, Principal
+from deedbook.errors import ApprovalError
 from deedbook.reader import read
 from deedbook.rejudging.rederive import rejudge
 from deedbook.tasks import pages
@@ -350,6 +351,19 @@ def test_what_was_performed_by_itself_is_that_of_the_task_that_asked_first(askin
     assert tasks.run(second).error.code == "NEEDS_HUMAN"
     assert tasks.run(first).value.recorded is True
     assert asking.done == [{"n": 1}]
+
+
+@pytest.mark.parametrize("way", ["delete", "update"])
+def test_request_of_a_task_that_is_deleted_or_changed_is_taken_back(asking, working, way):
+    kernel = asking.kernel()
+    tasks = working(kernel=kernel)
+    task = made(tasks)
+    approval = tasks.run(task).told["approval"]
+    answer(asking.path, approval, approve=True, catalogue=asking.catalogue())
+    assert isinstance(getattr(tasks, way)(task), Ok)
+    with pytest.raises(ApprovalError, match="withdrawn"):
+        perform_once(kernel, approval)
+    assert asking.done == []
 
 
 # --- the charter ------------------------------------------------------------------------------------------------------

@@ -187,6 +187,7 @@ def _id(tasks: "Tasks", name: str) -> str:
 
 
 def _made(result: "Result[Created]") -> "Ending":
+    from deedbook import story
     from deedbook.errors import Err
 
     from .acting import FINE, Ending
@@ -197,6 +198,9 @@ def _made(result: "Result[Created]") -> "Ending":
     if made.unavailable is not None or made.task is None:
         assert made.unavailable
         return Ending.failed(made.unavailable)
+    for name, said in made.signals.items():
+        for each in said:
+            message(f"{name} of {story.show(each['hook'])}: {story.show(each['value'])}")
     if not made.fresh:
         message("made before with this idempotency key")
     return Ending(FINE, made.task.id, members={"task": made.task.as_json()})

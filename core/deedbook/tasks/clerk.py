@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook import canonical
+from deedbook.approvals.queue import Waiting
 from deedbook.bound import Caller
 from deedbook.contracts import Object
 from deedbook.errors import DeedbookError, TaskError, fault
@@ -81,6 +82,17 @@ class Clerk:
             self._ledger.append([Entry(who, span, cause, canonical.encode_payload(payload))])
         self._told(task.id)
         return span
+
+    def withdraw(self, task: Kept, reason: str) -> None:
+        """Take back what *task* has asked of a person, where that stands; nobody is to perform it any more."""
+        with Waiting.of(self.book.state) as waiting:
+            found = [each for each in map(waiting.get, task.approvals) if each]
+        now = self._own.now()
+        for each in found:
+            if each.state(now) in ("waiting", "approved"):
+                payload = canonical.encode({"approval": each.id, "reason": reason})
+                who = label("approval.withdrawn", "runtime", task.owner[0])
+                self._own.append([Entry(who, self._own.span(), self._own.root, payload)], durable=True)
 
     def deny(self, entries: list[Entry], said: Object, cause: str) -> None:
         """Record, after *entries*, that a task is not made or not changed; in the session alone, since nothing was."""

@@ -156,6 +156,7 @@ class Tasks:
         raw = self._preflights.input(task.ability, args) if args is not None else self._recorded(task)
         bound, signals = self._preflights.ask(task.ability, raw, task.id)
         self._clerk.note("task.updated", task, self._preflights.binding(bound, raw), self._session.cause)
+        self._clerk.withdraw(task, f"task {task.id} was updated")
         return Ok(Created(task=view(self.book, self._known(task.id)), signals=signals))
 
     def _delete(self, name: str) -> Result[Task]:
@@ -163,6 +164,7 @@ class Tasks:
         if task.state != "succeeded":
             self._refuse(task, "deleted")
         self._clerk.note("task.deleted", task, {}, self._session.cause)
+        self._clerk.withdraw(task, f"task {task.id} was deleted")
         return Ok(view(self.book, self._known(task.id)))
 
     def _decide(self, name: str, answer: str, note: str) -> Result[Task]:
