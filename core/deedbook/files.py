@@ -121,19 +121,21 @@ class Folder:
                 raise
             return fd
 
-    def replace(self, path: str, data: bytes, *, expected: str | None = None, mode: int = 0o600) -> str:
+    def replace(
+        self, path: str, data: bytes, *, expected: str | None = None, mode: int = 0o600, synced: bool = True
+    ) -> str:
         """Put *data* in the place of a whole file and return its SHA-256: afterwards it is old or new, never between.
 
         *expected* is the SHA-256 of the present content in hex, ``""`` for a file that must not exist, ``None`` for
         whatever is there. Anything else on disk raises `Conflict`; of several writers with one expectation, one wins.
         (The folder's lock holds off every writer that comes through here, not an editor that writes by itself.)
         A new file gets *mode* (less the umask), and missing folders above it the same, passable; an old one keeps its
-        permissions.
+        permissions. What can be made again need not be *synced*.
         """
         place, create = self._place(path), None if expected else mode | (mode & 0o444) >> 2
         try:
             with self._explained(path), self._above(path, create=create) as (folder, name), _locked(folder, place):
-                _put(folder, name, data, mode, _expect(folder, name, expected, place))
+                _put(folder, name, data, mode, _expect(folder, name, expected, place), synced=synced)
         except FileNotFoundError:
             if expected:
                 raise _conflict(place, "", expected) from None
@@ -370,27 +372,29 @@ def _expect(folder: int, name: str, expected: str | None, place: str) -> int | N
         return stat.S_IMODE(os.fstat(fd).st_mode) & 0o777
 
 
-def _put(folder: int, name: str, data: bytes, mode: int, keep: int | None) -> None:
-    """Write the draft, make it durable, and give it its name in one step."""
+def _put(folder: int, name: str, data: bytes, mode: int, keep: int | None, *, synced: bool) -> None:
+    """Write the draft, make it durable where it is to be, and give it its name in one step."""
     with suppress(FileNotFoundError):
         os.unlink(DRAFT, dir_fd=folder)
     fd = os.open(DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, keep or mode, dir_fd=folder)
     try:
-        _write_whole(fd, data, keep)
+        _write_whole(fd, data, keep, synced=synced)
         os.rename(DRAFT, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         os.unlink(DRAFT, dir_fd=folder)
         raise
-    os.fsync(folder)
+    if synced:
+        os.fsync(folder)
 
 
-def _write_whole(fd: int, data: bytes, keep: int | None) -> None:
+def _write_whole(fd: int, data: bytes, keep: int | None, *, synced: bool) -> None:
     try:
         if keep is not None:
             os.fchmod(fd, keep)
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(fd, rest) :]
-        os.fsync(fd)
+        if synced:
+            os.fsync(fd)
     finally:
         os.close(fd)

@@ -177,5 +177,5 @@ def write(said: bool | str, root: Path, state: Path, session: str) -> list[Path]
     pages = rendered(session, read(state / "sessions" / session))
     with Folder.at(above) as held:
         for name, text in pages.items():
-            held.replace(f"{folder}/{session}/{name}", text.encode())
+            held.replace(f"{folder}/{session}/{name}", text.encode(), synced=False)
     return [above / folder / session / name for name in pages]

@@ -32,7 +32,7 @@ def write(book: Book, task: Kept) -> None:
         if task.state == "deleted":
             _remove(state, task)
         else:
-            state.replace(place_of(task), rendered(book, task).encode())
+            state.replace(place_of(task), rendered(book, task).encode(), synced=False)
 
 
 def rendered(book: Book, task: Kept) -> str:
