@@ -366,6 +366,16 @@ def test_request_of_a_task_that_is_deleted_or_changed_is_taken_back(asking, work
     assert asking.done == []
 
 
+def test_request_that_a_task_shares_with_one_that_asked_before_stays(asking, working):
+    tasks = working()
+    first, second = made(tasks), made(tasks)
+    approval = tasks.run(first).told["approval"]
+    assert tasks.run(second).told["approval"] == approval
+    assert isinstance(tasks.delete(second), Ok)
+    answer(asking.path, approval, approve=True, catalogue=asking.catalogue())
+    assert tasks.run(first).value.result == {"written": 1}
+
+
 # --- the charter ------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from deedbook.bound import Bound
-from deedbook.contracts import Event
+from deedbook.contracts import Event, Object
 from deedbook.errors import DeedbookError
 from deedbook.events import OUTCOMES
 from deedbook.files import Folder
@@ -64,8 +64,13 @@ def performed_for(state: Path, session: str, approval: str, runs: Container[tupl
     said = next((each for each in resumed if each["approval"] == approval), None)
     if said is None:
         return False
-    filed = str(said["session"])
-    above = next((event.parent for event in read(state / "sessions" / filed) if event.span == said["span"]), None)
+    return asked_by(state, said, runs)
+
+
+def asked_by(state: Path, request: Object, runs: Container[tuple[str, str]]) -> bool:
+    """Say whether one of *runs* filed what *request* names by its session and the span there; raises as above."""
+    filed = str(request["session"])
+    above = next((event.parent for event in read(state / "sessions" / filed) if event.span == request["span"]), None)
     return above is not None and (filed, above) in runs
 
 

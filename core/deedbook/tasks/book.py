@@ -156,6 +156,11 @@ class Book:
             raise TaskError(fault("TASK_INCOMPLETE", why)) from None
         return payload
 
+    def runs(self, task: Kept) -> frozenset[tuple[str, str]]:
+        """Return where each run of *task* began: the session, and the span there."""
+        begun = (self.event(mark).payload for mark in task.marks if mark.type == "task.started")
+        return frozenset((str(said["session"]), str(said["span"])) for said in begun)
+
     def made(self, task: Kept) -> Any:
         """Return the arguments that *task* was first made with; raises `TaskError`."""
         return self.opened(attrs.evolve(task, marks=task.marks[:1]), "task.created")["args"]

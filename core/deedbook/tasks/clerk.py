@@ -18,6 +18,7 @@ from deedbook.events import Entry, label
 from deedbook.ledger import Ledger, WorkspaceLedger
 
 from . import pages
+from .aftermath import asked_by
 from .book import Book, Kept
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -84,15 +85,22 @@ class Clerk:
         return span
 
     def withdraw(self, task: Kept, reason: str) -> None:
-        """Take back what *task* has asked of a person, where that stands; nobody is to perform it any more."""
+        """Take back what *task* has asked of a person, where that stands; nobody is to perform it any more.
+
+        A request that another call of the same filed is left alone.
+        """
+        if not task.approvals:
+            return
         with Waiting.of(self.book.state) as waiting:
             found = [each for each in map(waiting.get, task.approvals) if each]
-        now = self._own.now()
-        for each in found:
-            if each.state(now) in ("waiting", "approved"):
-                payload = canonical.encode({"approval": each.id, "reason": reason})
-                who = label("approval.withdrawn", "runtime", task.owner[0])
-                self._own.append([Entry(who, self._own.span(), self._own.root, payload)], durable=True)
+        now, runs = self._own.now(), self.book.runs(task)
+        standing = [each for each in found if each.state(now) in ("waiting", "approved")]
+        for each in standing:
+            with suppress(DeedbookError, OSError):  # who cannot tell whose it is leaves it alone
+                if asked_by(self.book.state, each.asked.payload, runs):
+                    payload = canonical.encode({"approval": each.id, "reason": reason})
+                    who = label("approval.withdrawn", "runtime", task.owner[0])
+                    self._own.append([Entry(who, self._own.span(), self._own.root, payload)], durable=True)
 
     def deny(self, entries: list[Entry], said: Object, cause: str) -> None:
         """Record, after *entries*, that a task is not made or not changed; in the session alone, since nothing was."""

@@ -57,7 +57,7 @@ class Settlements:
         with Waiting.of(self._book.state) as waiting:
             uses = {approval: getattr(waiting.get(approval), "used", None) for approval in task.approvals}
         used = {approval: str(use.payload["session"]) for approval, use in uses.items() if use is not None}
-        runs = self._runs(task) if used else ()
+        runs = self._book.runs(task) if used else ()
         for approval, session in used.items():
             try:
                 if not performed_for(self._book.state, session, approval, runs):
@@ -69,8 +69,3 @@ class Settlements:
                     raise TaskError(fault("TASK_RUNNING", f"session {session} performs task {task.id} now"))
             return of_approval(self._book.state, session, approval, bound)
         return None
-
-    def _runs(self, task: Kept) -> frozenset[tuple[str, str]]:
-        """Return where each run of *task* began: the session, and the span there."""
-        begun = (self._book.event(mark).payload for mark in task.marks if mark.type == "task.started")
-        return frozenset((str(said["session"]), str(said["span"])) for said in begun)

@@ -99,7 +99,9 @@ class PackFolder(Folder):
         kept = {name: place for name, place in self._files.items() if not name.startswith(gone)}
         return PackFolder(self.path, kept, linked=self._linked)
 
-    def replace(self, path: str, data: bytes, *, expected: str | None = None, mode: int = 0o600) -> str:
+    def replace(
+        self, path: str, data: bytes, *, expected: str | None = None, mode: int = 0o600, synced: bool = True
+    ) -> str:
         """Refuse: a pack is only read."""
         del data, expected, mode
         raise FileRefused(fault("PATH_REFUSED", "belongs to an installed pack, which is only read", place=path))
