@@ -103,7 +103,7 @@ class PackFolder(Folder):
         self, path: str, data: bytes, *, expected: str | None = None, mode: int = 0o600, synced: bool = True
     ) -> str:
         """Refuse: a pack is only read."""
-        del data, expected, mode
+        del data, expected, mode, synced
         raise FileRefused(fault("PATH_REFUSED", "belongs to an installed pack, which is only read", place=path))
 
     def _found(self, path: str) -> Found | None:
