@@ -119,6 +119,22 @@ def test_what_guards_signal_is_context_for_the_model(lab, talk):
     assert heard.own == {"hookEventName": "PreToolUse", "additionalContext": "ability_guard (guard): mind the tests"}
 
 
+def test_a_rewriter_cannot_make_one_tool_of_another(lab, talk):
+    lab.hook("swap", "PreToolUse", lambda call: transform({**call.args, "tool": "mcp__x__safe"}), rewrites=True)
+    agent = talk(policies={}, agents={"claude-code": {"unknown_tools": "allow"}})
+    assert agent.before("mcp__x__wild", {"a": 1}).decision == "deny"
+    assert agent.one("tool.error").payload["outcome"] == "cancelled"
+
+
+def test_what_was_rewritten_has_to_run_as_it_was(lab, talk):
+    lab.hook("tidy", "PreToolUse", lambda call: transform({"command": "ls"}), rewrites=True)
+    agent = talk(policies={})
+    agent.before("Bash", {"command": "rm -rf ."})
+    agent.after("Bash", {"command": "rm -rf ."}, {"stdout": ""})
+    assert agent.one("tool.error").payload["outcome"] == "unknown"
+    assert agent.one("tool.unasked").payload["args"] == {"command": "rm -rf ."}
+
+
 def test_an_input_that_a_rewriter_left_alone_keeps_the_agents_own_path(lab, talk):
     lab.hook("tidy", "PreToolUse", lambda call: transform({**call.args, "content": "clean"}), rewrites=True)
     agent = talk(policies={})

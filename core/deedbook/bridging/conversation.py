@@ -78,20 +78,18 @@ class Conversation:
             return _denied(opened.error)
         ticket = opened.value
         try:
-            return self._opened(ticket, heard, name, pointers)
+            return self._opened(ticket, heard, name, args, self._changed(ticket, heard, args, pointers))
         except BaseException:
             self._cancel(ticket, "what it was answered could not be made")
             raise
 
-    def _opened(self, ticket: Ticket, heard: Heard, name: str, pointers: tuple[str, ...]) -> Answer:
+    def _opened(self, ticket: Ticket, heard: Heard, name: str, asked: Object, changed: Any) -> Answer:
         """Keep an open call and answer it; an answer that does not reach the agent takes it back."""
-        changed = self._changed(ticket, heard, pointers)
-        if changed is not None and "change" not in self._known.can:
+        if changed is not None and (type(changed) is not dict or "change" not in self._known.can):
             return _denied(self._cancel(ticket, f"a hook changed its input, and {self._known.title} takes no other"))
         answer = self._allowed(ticket, changed)
-        inputs = [heard.args] if changed is None else [heard.args, changed]
-        held = Held(ticket, heard.args, self._asked(heard)[1], answer)
-        self.tickets.put(held, (name, *(_digest(heard.tool, each) for each in inputs)))
+        held = Held(ticket, heard.args, asked, heard.args if changed is None else changed, answer)
+        self.tickets.put(held, (name, *(_digest(heard.tool, each) for each in (held.given, held.run))))
         return attrs.evolve(answer, undo=lambda: self._take_back(held))
 
     def _allowed(self, ticket: Ticket, changed: Object | None) -> Answer:
@@ -110,12 +108,20 @@ class Conversation:
         self.session.after(ticket, Outcome("cancelled", error=error))
         return error
 
-    def _changed(self, ticket: Ticket, heard: Heard, pointers: tuple[str, ...]) -> Any:
-        """Return the input that rewriters left, as the agent would say it; ``None`` if nobody changed anything."""
-        left = canonical.decode(ticket.raw)
-        if ticket.raw == canonical.encode(self._asked(heard)[1]):
+    def _changed(self, ticket: Ticket, heard: Heard, args: Object, pointers: tuple[str, ...]) -> Any:
+        """Return the input that rewriters left of *args*, as the agent would say it.
+
+        ``None`` if nobody changed anything, and no object where it became another tool: an agent takes none.
+        """
+        if ticket.raw == canonical.encode(dict(args)):
             return None
-        inner = left["input"] if ticket.bound.id == f"{self._name}/{OTHER}" else left
+        left = canonical.decode(ticket.raw)
+        if ticket.bound.id != f"{self._name}/{OTHER}":
+            inner = left
+        elif left["tool"] == heard.tool:
+            inner = left["input"]
+        else:
+            return left["tool"]
         return self._ways.outward(inner, pointers, heard.args, _cwd(heard))
 
     def _asked(self, heard: Heard) -> tuple[str, Any, tuple[str, ...]]:
@@ -161,7 +167,7 @@ class Conversation:
         if held is None:
             return self._unasked(heard, outcome, "no call of this session that is open is the one that is reported")
         ticket = held.ticket
-        if not _is_the_same(ticket, self._asked(heard)[1]):
+        if not _is_the_same(held, heard.args):
             why = f"{self._known.title} reports other arguments than it was allowed to use"
             self.session.after(ticket, Outcome("unknown", error=fault("OUTCOME_UNKNOWN", why)))
             return self._unasked(heard, outcome, "it was made with other arguments than those that were judged")
@@ -237,11 +243,10 @@ def _denied(error: DomainError) -> Answer:
     return Answer(outcome="deny", reason=f"{error.code}: {error}")
 
 
-def _is_the_same(ticket: Ticket, reported: Object) -> bool:
-    """Say whether the arguments that are *reported* are those that were judged; a read may come back with more."""
-    judged = canonical.decode(ticket.raw)
-    same = reported if ticket.bound.durable else {name: reported[name] for name in judged if name in reported}
-    return canonical.encode(same) == ticket.raw
+def _is_the_same(held: Held, reported: Object) -> bool:
+    """Say whether the input that is *reported* is the one that may run; of a read, more may come back."""
+    same = reported if held.ticket.bound.durable else {name: reported[name] for name in held.run if name in reported}
+    return canonical.encode(dict(same)) == canonical.encode(dict(held.run))
 
 
 def _digest(tool: str, args: Object) -> str:

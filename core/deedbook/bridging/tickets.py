@@ -14,11 +14,15 @@ from .dialects import Answer
 
 @attrs.frozen(eq=False)
 class Held:
-    """An open call: its *ticket*, the agent's input (*given*), how that was *judged*, and the *answer* that it got."""
+    """An open call: its *ticket*, and the *answer* that it got.
+
+    *given* is the agent's input, *judged* how that was judged, and *run* the input that the agent may run.
+    """
 
     ticket: Ticket
     given: Object
     judged: Object
+    run: Object
     answer: Answer
 
 
