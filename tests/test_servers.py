@@ -83,6 +83,8 @@ def test_tool_that_cannot_be_an_ability_is_left_out_and_the_others_stay(place):
         ('{command: [it], url: "http://x"}', "3:7: a server has either command: or url:"),
         ('{url: "http://x/y", env: {A: b}}', "3:27: env: belongs to a server with command:"),
         ("{command: [it], headers: {A: b}}", "3:23: headers: belongs to a server with url:"),
+        ('{url: "http://x.example/", headers: {A: {secret: gh}}}', "a secret would be sent where everybody"),
+        ('{url: "http://localhost.example/", headers: {A: {secret: gh}}}', "use https:"),
         ("{command: it}", "3:17: servers.it.command: "),
         ('{url: "ftp://x"}', "3:13: servers.it.url: "),
         ('{url: "http://u:p@x/"}', "3:13: servers.it.url: "),

@@ -14,7 +14,8 @@ LATER = (
     "compiling.narrowing", "compiling.skills", "loops", "policies.expressions", "policies.rulebook", "policies.rules",
     "policies.syntax", "policies.vocabulary", "markdown", "programs.exchange", "programs.isolation", "programs.scripts",
     "workdocs", "workspaces.activation", "workspaces.declarations", "workspaces.migrations", "workspaces.personas",
-    "workspaces.trees", "workspaces.workspace",
+    "workspaces.trees", "surveys", "workspaces.edits", "workspaces.listings", "workspaces.servers",
+    "workspaces.workspace",
 )  # fmt: skip
 """Rooms of the kernel: they read and compile a workspace, or serve hooks elsewhere, conditions and event loops."""
 

@@ -74,7 +74,7 @@ class Activation:
             raise SourceError(
                 *(attrs.evolve(each, place=place, message=f"{label}: {each.message}") for each in problem.errors)
             ) from None
-        notes = (f"{label}: mcp.json is not used: MCP servers come with a later release",)
+        notes = (f"{label}: mcp.json is not used; declare its servers with: deedbook mcp add",)
         return PackSource(
             id=name,
             place=origin.place(),

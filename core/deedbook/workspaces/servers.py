@@ -3,6 +3,7 @@
 What a server offers is a source, ``.system/servers/NAME.json``: no server is started to read a workspace.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from .listings import collisions, offered, refusal, result_schema, summary
 from .trees import Reading, Tree
 
 FOLDER: Final = ".system/servers"
+_LOCAL: Final = re.compile(r"http://(localhost|127\.[0-9]+\.[0-9]+\.[0-9]+)(:[0-9]+)?([/?]|$)")
 MAX_LISTING: Final = 4 * 1024 * 1024
 EFFECTS: Final = "write"
 """What a tool may do to the world unless the workspace itself says otherwise; what its server says loosens nothing."""
@@ -80,6 +82,10 @@ class Servers:
         for key, what in (("env", "command"), ("cwd", "command"), ("headers", "url")):
             if getattr(server, key) and not getattr(server, what):
                 self._refuse(server, f"/{key}", f"{key}: belongs to a server with {what}:", key=True)
+        hidden = [name for name, value in server.headers.items() if not isinstance(value, str)]
+        if hidden and server.url.startswith("http:") and not _LOCAL.match(server.url):
+            why = "a secret would be sent where everybody on the way reads it; use https:"
+            self._refuse(server, pointer("headers", hidden[0]), why, key=True)
         if server.id.casefold() in RESERVED:
             self._refuse(server, "", f'"{server.id}": ids that begin with {server.id}/ are others; choose another name')
         return len(self._reading.faults) == before
