@@ -1,6 +1,6 @@
 """A workspace served to a client of the official SDK, in one process: what the tests of the server share."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import anyio
@@ -54,6 +54,14 @@ class Served:
 
 
 @pytest.fixture
-def serve(lab: Any) -> Callable[..., Served]:
+def serve(lab: Any) -> Iterator[Callable[..., Served]]:
     """Serve the lab's workspace."""
-    return lambda **options: Served(lab, **options)
+    made: list[Served] = []
+
+    def make(**options: Any) -> Served:
+        made.append(Served(lab, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.desk.close()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcp import MCPError
 from mcp.shared.tool_name_validation import validate_tool_name
 
-from deedbook import DomainError, Failed, deny
+from deedbook import DeedbookError, DomainError, Failed, deny
 from deedbook_tool_mcp.serving_names import by_tool_name, tool_name
 from deedbook_tool_mcp.serving_results import wrong_arguments
 from deedbook_tool_mcp.serving_tools import PAGE, annotations, merged, wrapped
@@ -59,6 +59,11 @@ def test_name_of_an_ability_depends_on_no_other(ability, others):
 def test_names_that_differ_only_in_how_segments_are_joined_stay_apart():
     assert tool_name("git/git_status") == "git__git_status"
     assert len({tool_name(name) for name in ("a/b", "a__b", "a_/b", "a___b")}) == 4
+
+
+def test_two_abilities_whose_names_would_clash_are_refused():
+    with pytest.raises(DeedbookError, match="would both be the tool"):
+        by_tool_name(["a__b", tool_name("a__b").replace("__", "/")])
 
 
 # --- what is listed ---------------------------------------------------------------------------------------------------
@@ -226,8 +231,6 @@ def test_client_sees_and_may_call_only_what_is_exposed_to_it(shop, serve):
 
 
 def test_client_that_nobody_declared_is_refused(shop, serve):
-    from deedbook import DeedbookError
-
     with pytest.raises(DeedbookError, match="'redaer' is not declared"):
         serve(client="redaer")
 
@@ -319,6 +322,24 @@ def test_plain_handlers_run_side_by_side_and_their_progress_is_not_mixed_up(lab,
 
     assert serve().to(all_of_them) == list(range(8))
     assert all(messages == [f"call {number}"] for number, messages in told.items())
+
+
+def test_handler_that_ends_its_process_ends_one_call(lab, serve):
+    def leave(args, ctx):
+        raise {"stop": KeyboardInterrupt, "exit": SystemExit}[args["how"]]
+
+    lab.tool("leave", leave)
+    lab.tool("stay", lambda args, ctx: 1)
+    served = serve()
+
+    async def both(client):
+        with pytest.raises(MCPError, match="Internal error"):
+            await client.call_tool("leave", {"how": "stop"})
+        assert (await client.call_tool("leave", {"how": "exit"})).is_error
+        return await client.call_tool("stay", {})
+
+    assert served.to(both).structured_content == {"result": 1}
+    assert served.types().count("tool.error") == 2
 
 
 def test_cancelled_call_is_recorded_as_cancelled(lab, serve):

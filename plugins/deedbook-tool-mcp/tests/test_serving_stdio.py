@@ -140,6 +140,19 @@ def test_calls_go_side_by_side_and_each_has_its_answer(raw):
     assert raw.leave()[0] == 0
 
 
+@pytest.mark.parametrize("what", ["nothing", "a file"])
+def test_input_that_is_no_pipe_is_served_to_its_end(raw, what):
+    raw.leave()
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    told = raw.path / "told.jsonl"
+    told.write_text(f"{json.dumps(hello)}\n")
+    with (told if what == "a file" else Path(os.devnull)).open() as source:
+        done = subprocess.run(
+            [COMMAND, "mcp", "serve"], cwd=raw.path, stdin=source, capture_output=True, timeout=30, check=True
+        )
+    assert (len(done.stdout.splitlines()), done.stderr) == (int(what == "a file"), b"")
+
+
 @pytest.mark.parametrize("way", ["the client is gone", "SIGTERM"])
 def test_end_in_the_middle_of_a_call_leaves_an_ended_session_and_no_process(raw, way):
     raw.hello()

@@ -63,7 +63,8 @@ class _Serving:
     """One call being served."""
 
     def __init__(self, desk: Desk, patience: float, busy: anyio.Semaphore, session: Session) -> None:
-        self._shelf, self._patience, self._busy, self._session = desk.shelf, patience, busy, session
+        self._shelf, self._lanes = desk.shelf, desk.lanes
+        self._patience, self._busy, self._session = patience, busy, session
 
     async def answer(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         """Make the call, tell what happens meanwhile, and return what it came to."""
@@ -74,7 +75,7 @@ class _Serving:
         offered = self._shelf.find(params.name)
         turn = Turn(self._shelf.ability(params.name))
         patience = 0.0 if way == "round" and not again else self._patience
-        lane = Lane(lambda: self._call(turn, params.arguments or {}, patience), self._busy)
+        lane = Lane(lambda: self._call(turn, params.arguments or {}, patience), self._lanes, self._busy)
         asks = way == "question" and patience > 0
         result = await _meanwhile(lane, _Telling(ctx, turn, lane, asks=asks))
         if result is None:

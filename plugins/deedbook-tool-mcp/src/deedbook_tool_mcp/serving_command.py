@@ -36,6 +36,10 @@ def command(
     if http is None and (tokens or hosts):
         raise click.UsageError("--token and --allow-host go with --http")
     with open_kernel(asked.workspace, profile=profile) as kernel:
+        changes = kernel.opened.changes
+        for way, texts in (("looser", changes.looser), ("tighter", changes.tighter)):
+            for text in texts if kernel.opened.previous else ():
+                click.echo(f"charter {way}: {text}", err=True)
         if http is None:
             from .serving_server import serve_stdio  # noqa: PLC0415 - the SDK takes its time
 

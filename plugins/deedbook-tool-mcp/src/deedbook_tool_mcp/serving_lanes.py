@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
@@ -16,21 +16,65 @@ GRACE: Final = 2.0
 WIDEST: Final = 64
 """How many calls are under way at once; more wait for their turn."""
 
+_Loop = asyncio.AbstractEventLoop
+
+
+class Cancelled(Exception):  # noqa: N818 - it says what became of a call
+    """The coroutine was cancelled; whoever waits for it was not."""
+
+
+class Lanes:
+    """Threads with a loop each, kept for the next call; as many as there are calls under way."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Loop] = []
+        self._turn = threading.Lock()
+        self._closed = False
+        self._beside = ThreadPoolExecutor(WIDEST, "deedbook-mcp-beside")
+
+    def take(self) -> _Loop:
+        """Return a loop on which nothing runs."""
+        with self._turn:
+            if self._idle:
+                return self._idle.pop()
+        loop = asyncio.new_event_loop()
+        loop.set_default_executor(self._beside)
+        threading.Thread(target=_run, args=(loop,), name="deedbook-mcp-call", daemon=True).start()
+        return loop
+
+    def give_back(self, loop: _Loop) -> None:
+        """Keep a loop for the next call; called on its own thread."""
+        with self._turn:
+            if not self._closed:
+                self._idle.append(loop)
+                return
+        loop.stop()
+
+    def close(self) -> None:
+        """End every thread that has nothing to do, and each other once it has."""
+        with self._turn:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for loop in idle:
+            loop.call_soon_threadsafe(loop.stop)
+        self._beside.shutdown(wait=False)
+
 
 class Lane(Generic[T]):
-    """One coroutine on a thread of its own. *busy* is held meanwhile."""
+    """One coroutine, run on one of *lanes*; *busy* is held meanwhile."""
 
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, T]], busy: anyio.Semaphore) -> None:
-        self._make, self._busy = make, busy
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, T]], lanes: Lanes, busy: anyio.Semaphore) -> None:
+        self._make, self._lanes, self._busy = make, lanes, busy
         self._done: Future[T] = Future()
-        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[T]] | None = None
+        self._task: asyncio.Task[T] | None = None
+        self._loop: _Loop | None = None
         self._stopped = False
-        self._turn = threading.Lock()
 
     async def run(self) -> T:
         """Return what the coroutine comes to; whoever is cancelled meanwhile cancels it and waits for its end."""
         async with self._busy:
-            threading.Thread(target=self._work, name="deedbook-mcp-call", daemon=True).start()
+            self._loop = self._lanes.take()
+            self._loop.call_soon_threadsafe(self._begin, self._loop)
             done = asyncio.wrap_future(self._done)
             try:
                 await asyncio.wait([done])
@@ -44,41 +88,46 @@ class Lane(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel the coroutine; a plain handler in it goes on, and what it comes to is recorded."""
-        with self._turn:
-            self._stopped = True
-            running = self._running
-        if running is not None:
-            with suppress(RuntimeError):  # it has ended by itself
-                running[0].call_soon_threadsafe(running[1].cancel)
+        self._stopped = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._cancel)
 
-    def _work(self) -> None:
-        try:
-            self._done.set_result(asyncio.run(self._main()))
-        except BaseException as problem:  # noqa: BLE001 - carried over to who waits
-            self._done.set_exception(_told(problem))
+    # --- on the lane's thread -----------------------------------------------------------------------------------------
 
-    async def _main(self) -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        with self._turn:
-            if self._stopped:
-                raise Cancelled
-            self._running = asyncio.get_running_loop(), task
+    def _begin(self, loop: _Loop) -> None:
+        self._task = loop.create_task(self._work())
+        self._task.add_done_callback(lambda task: self._end(loop, task))
+        if self._stopped:
+            self._task.cancel()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _work(self) -> T:
         try:
             return await self._make()
-        finally:
-            with self._turn:
-                self._running = None
+        except (KeyboardInterrupt, SystemExit) as problem:  # a handler's own; the loop would end with it
+            why = f"the call ended with {type(problem).__name__}"
+            raise RuntimeError(why) from problem
+
+    def _end(self, loop: _Loop, task: asyncio.Task[T]) -> None:
+        self._lanes.give_back(loop)
+        problem = Cancelled() if task.cancelled() else task.exception()
+        if problem is None:
+            self._done.set_result(task.result())
+        else:
+            self._done.set_exception(problem)
 
 
-class Cancelled(Exception):  # noqa: N818 - it says what became of a call
-    """The coroutine was cancelled; whoever waits for it was not."""
+def _run(loop: _Loop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 def _looked_at(done: asyncio.Future[Any]) -> None:
     if not done.cancelled():
         done.exception()  # else Python warns that nobody looked
-
-
-def _told(problem: BaseException) -> BaseException:
-    return Cancelled() if isinstance(problem, asyncio.CancelledError) else problem

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final
 
+from deedbook import DeedbookError, DomainError
+
 LONGEST: Final = 128
 _SLASH: Final = "__"
 _MARK: Final = 9
@@ -26,12 +28,12 @@ def tool_name(ability: str) -> str:
 
 
 def by_tool_name(abilities: Iterable[str]) -> Mapping[str, str]:
-    """Return the abilities by the names of their tools, in the order of their ids; raises `ValueError` for a clash."""
+    """Return the abilities by the names of their tools, in the order of their ids; raises `DeedbookError`."""
     named: dict[str, str] = {}
     for ability in sorted(abilities):
         name = tool_name(ability)
         if name in named:
             why = f"abilities {named[name]!r} and {ability!r} would both be the tool {name!r}; rename one"
-            raise ValueError(why)
+            raise DeedbookError(DomainError("binding", "BINDING_INVALID", why))
         named[name] = ability
     return named

@@ -9,6 +9,7 @@ import attrs
 
 from deedbook import DomainError, Err, Kernel, Ok, Result, Session
 
+from .serving_lanes import Lanes
 from .serving_tools import Shelf
 from .serving_turns import noticed, shown
 
@@ -33,13 +34,14 @@ class _Held:
 
 
 class Desk:
-    """The sessions of one server, a *client* of *kernel*; what a person has to decide is waited for per call."""
+    """The sessions of one server, a *client* of *kernel*; its calls go on *lanes*, its tools stand on the *shelf*."""
 
     def __init__(self, kernel: Kernel, client: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._kernel, self._client, self._clock = kernel, client, clock
         self._held: dict[Connection, _Held] = {}
         self._turn = Lock()
         self._closed = False
+        self.lanes = Lanes()
         document = kernel.bindings.charter.document
         names = kernel.client(client, via="mcp").scope.names
         self.shelf = Shelf(document, sorted(document["abilities"]) if names is None else names)
@@ -85,6 +87,7 @@ class Desk:
             left = list(self._held)
         for connection in left:
             self.end(connection, "the server has ended")
+        self.lanes.close()
 
     def _begin(self, connection: Connection) -> Result[Session]:
         if self._closed:

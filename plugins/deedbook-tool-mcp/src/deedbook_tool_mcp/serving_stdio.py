@@ -5,7 +5,9 @@ Descriptors 0 and 1 are taken away from everybody else meanwhile: what plugins p
 
 import asyncio
 import os
+import stat
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
@@ -19,6 +21,8 @@ from pydantic import ValidationError
 
 LONGEST: Final = 16 * 1024 * 1024
 """How many bytes a message may have."""
+GRACE: Final = 1.0
+"""How many seconds the last answers have to be taken."""
 _BLOCK: Final = 65536
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -32,14 +36,20 @@ async def standard_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
     outgoing, write_out = anyio.create_memory_object_stream[SessionMessage](0)
     refusals = outgoing.clone()
     source, sink = _taken()
+    written = anyio.Event()
     with source, sink:
-        async with anyio.create_task_group() as group:
-            group.start_soon(_read, source, read_in, refusals)
-            group.start_soon(_write, sink, write_out)
-            try:
-                yield incoming, outgoing
-            finally:
-                group.cancel_scope.cancel()
+        async with anyio.create_task_group() as writing:
+            writing.start_soon(_write, sink, write_out, written)
+            async with anyio.create_task_group() as reading:
+                reading.start_soon(_read, source, read_in, refusals)
+                try:
+                    yield incoming, outgoing
+                finally:
+                    reading.cancel_scope.cancel()
+            with anyio.move_on_after(GRACE, shield=True):  # what was answered is written, if somebody reads
+                await outgoing.aclose()
+                await written.wait()
+            writing.cancel_scope.cancel()
 
 
 def _taken() -> tuple[Any, Any]:
@@ -99,27 +109,35 @@ async def _lines(source: Any) -> AsyncIterator[bytes | None]:
 
 @asynccontextmanager
 async def _pumped(source: Any, chunks: asyncio.StreamReader) -> AsyncIterator[None]:
-    """Feed *chunks* from *source*: a pipe or a socket on the loop, a file (which never makes anybody wait) at once."""
+    """Feed *chunks* from *source*: a pipe or a socket on the loop, anything else from a thread."""
     loop = asyncio.get_running_loop()
-    try:
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(chunks), source)
-    except ValueError:
-        chunks.feed_data(source.read())
-        chunks.feed_eof()
+    mode = os.fstat(source.fileno()).st_mode
+    if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+        threading.Thread(target=_feed, args=(os.dup(source.fileno()), chunks, loop), daemon=True).start()
         yield
         return
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(chunks), source)
     try:
         yield
     finally:
         transport.close()
 
 
-async def _write(sink: Any, write_out: MemoryObjectReceiveStream[SessionMessage]) -> None:
+def _feed(fd: int, chunks: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
+    """Read a file, a terminal or a device to its end."""
+    with suppress(OSError, RuntimeError), os.fdopen(fd, "rb", buffering=0) as source:  # the loop may be closed
+        while chunk := source.read(_BLOCK):
+            loop.call_soon_threadsafe(chunks.feed_data, chunk)
+        loop.call_soon_threadsafe(chunks.feed_eof)
+
+
+async def _write(sink: Any, write_out: MemoryObjectReceiveStream[SessionMessage], written: anyio.Event) -> None:
     async with write_out:
         async for message in write_out:
             line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
             with suppress(BrokenPipeError):  # nobody reads on; that standard input ends will say so
                 await anyio.to_thread.run_sync(_put, sink, line.encode() + b"\n", abandon_on_cancel=True)
+    written.set()
 
 
 def _put(sink: Any, line: bytes) -> None:
