@@ -5,7 +5,7 @@ import signal
 import threading
 
 import pytest
-from commandline import Place, until
+from commandline import Place, ended, until
 
 from deedbook import HandlerSpec, Ok
 from deedbook.contracts import Principal
@@ -88,6 +88,9 @@ def test_task_whose_process_died_is_unknown_until_a_person_decides_and_has_its_e
     for command in (["run"], ["update"], ["delete"]):
         assert "TASK_UNKNOWN" in place.run("tasks", *command, killed, status=1).err
     assert len(effects(place)) == 1
+    (began,) = [event for event in read(place.path / ".deedbook/workspace") if event.type == "task.started"]
+    place.run("sessions", "close", began.payload["session"], status=0)
+    assert "TASK_UNKNOWN" in place.run("tasks", "run", killed, status=1).err
     place.run("tasks", "decide", killed, "--happened", "--note", "the bank has it", status=0)
     assert (listed(place)["state"], listed(place)["decided"]) == ("succeeded", "happened")
     assert json.loads(place.run("tasks", "run", killed, status=0).out) is None
@@ -111,6 +114,16 @@ def test_task_that_did_not_happen_runs_again_and_a_handler_that_knows_says_so_it
     assert (len(effects(place)), listed(place)["state"], listed(place)["runs"]) == (2, "succeeded", 2)
     ended = [event.payload for event in read(place.path / ".deedbook/workspace") if event.type == "task.ended"][-1]
     assert (ended["source"], ended["call"]) == ("reconcile", effects(place)[1])
+
+
+def test_of_two_processes_that_run_a_task_at_once_one_has_the_effect(place):
+    task = place.run("tasks", "create", "pay", status=0).out.strip()
+    both = [place.start("tasks", "run", task) for _ in range(2)]
+    ran = [ended(process) for process in both]
+    assert len(effects(place)) == 1
+    assert {each.status for each in ran} <= {0, 1}
+    assert all("TASK_RUNNING" in each.err for each in ran if each.status)
+    assert listed(place)["state"] == "succeeded"
 
 
 # --- within one process -----------------------------------------------------------------------------------------------
@@ -208,6 +221,26 @@ def test_run_that_died_before_its_intent_has_done_nothing_and_may_be_run_again(s
 def test_run_that_died_after_its_outcome_takes_it_from_the_record(shop):
     task = lost(shop)
     tasks = opened(shop)
+    ran = tasks.run(task).value
+    assert (ran.result, ran.recorded, len(shop.done)) == ({"n": 1}, True, 1)
+    finished(tasks)
+
+
+def test_end_that_could_not_be_recorded_is_taken_from_the_record_in_the_same_session(shop, monkeypatch):
+    tasks = opened(shop)
+    task = tasks.create("write", {}).value.task.id
+    append, before = WorkspaceLedger.append, []
+
+    def failing(self, entries, **more):
+        if '"task.ended"' in entries[0].label:
+            before.append(entries)
+            raise LedgerError(fault("LEDGER_LOCKED", "somebody else writes", retryable=True))
+        return append(self, entries, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkspaceLedger, "append", failing)
+        assert tasks.run(task).error.code == "LEDGER_LOCKED"
+    assert (len(before), len(shop.done)) == (1, 1)
     ran = tasks.run(task).value
     assert (ran.result, ran.recorded, len(shop.done)) == ({"n": 1}, True, 1)
     finished(tasks)

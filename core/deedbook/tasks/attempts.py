@@ -56,6 +56,13 @@ class Attempts:
 
         Raises `DeedbookError` where that cannot be recorded; the session's ledger has the outcome then.
         """
+        self._clerk.book.active.add(task.id)
+        try:
+            return self._performed(task, ability, args, span)
+        finally:
+            self._clerk.book.active.discard(task.id)
+
+    def _performed(self, task: Kept, ability: str, args: Json, span: str) -> Result[Ran]:
         begun, door = time.perf_counter(), self._session.door
         ticket: Ticket | None = None
         result: Result[Json] = Err(fault("CANCELLED", f"{ability} was cancelled before it began"))

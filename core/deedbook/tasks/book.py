@@ -73,7 +73,10 @@ class Kept:
 
 
 class Book:
-    """The tasks of a state folder, kept up to date by `refresh`; safe in threads."""
+    """The tasks of a state folder, kept up to date by `refresh`; safe in threads.
+
+    *active* holds the ids of those that run on account of who shares this book.
+    """
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -82,6 +85,7 @@ class Book:
         self._tasks: dict[str, Kept] = {}
         self._keys: dict[tuple[Owner, str], str] = {}
         self._turn = RLock()
+        self.active: set[str] = set()
 
     @classmethod
     def of(cls, state: Path) -> Self:

@@ -30,7 +30,8 @@ class Settlements:
     def _found(self, task: Kept, bound: Bound) -> Aftermath | None:
         if task.state == "waiting":
             return self._performed_elsewhere(task, bound)
-        if self._book.standing(task) != "unknown":
+        unended = task.session == self._session and task.id not in self._book.active
+        if self._book.standing(task) != "unknown" and not (task.state == "running" and unended):
             return None
         found = (
             of_run(self._book.state, task.session, task.span, bound)
