@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from deedbook.contracts import Event
 from deedbook.errors import DeedbookError, Err, Ok
 from deedbook.files import Folder
-from deedbook.serving.actions import again, status
+from deedbook.serving.actions import again, ended, status, unbegun
 from deedbook.serving.acts import acts
 from deedbook.serving.batches import ordered
 from deedbook.serving.sockets import handed_over, listen, notify, peer
@@ -205,8 +205,10 @@ def step(ident):
 
 def test_action_whose_end_is_not_recorded_is_unknown_and_one_that_was_not_begun_is_not():
     known = acts([received("1", "a"), event("2", "1", "tool.call")], "k")
-    told = again(known, [step("a"), step("b")], "d", "s", lambda _: None)
+    told = again(known, [step("a"), step("b")], "d", ended("s"), lambda _: None)
     assert [told[name]["error"]["code"] for name in "ab"] == ["OUTCOME_UNKNOWN", "SESSION_ENDED"]
+    told = again(known, [step("a"), step("b")], "d", unbegun(), lambda _: None)
+    assert [told[name]["error"]["code"] for name in "ab"] == ["OUTCOME_UNKNOWN", "ACTION_SKIPPED"]
 
 
 def test_calls_that_a_call_made_are_not_the_actions_own():
@@ -225,7 +227,7 @@ def test_calls_that_a_call_made_are_not_the_actions_own():
         ],
         "k",
     )
-    told = again(known, [step("a")], "d", "s", lambda _: None)["a"]
+    told = again(known, [step("a")], "d", unbegun(), lambda _: None)["a"]
     assert (told["result"], told["guard"]) == ("outer", [{"hook": "h", "value": "outer"}])
 
 

@@ -203,6 +203,11 @@ def ended(session: str) -> dict[str, Any]:
     return failed(fault("SESSION_ENDED", f"session {session} has ended"))
 
 
+def unbegun() -> dict[str, Any]:
+    """Return what is said of an action of an open session that was asked for before and never begun."""
+    return _skipped("it could not be begun when it was asked for; ask for it under another key")
+
+
 def hints(signals: Mapping[str, Any]) -> dict[str, Any]:
     """Return what hooks said of a task before it was made and of a call before it was made."""
     names = {"preflight": PREFLIGHT, "guard": GUARD}
@@ -229,11 +234,16 @@ def _skipped(why: str) -> dict[str, Any]:
 
 
 def again(
-    known: Mapping[str, Act], steps: Sequence[Step], digest: str, session: str, find: Callable[[str], Task | None]
+    known: Mapping[str, Act],
+    steps: Sequence[Step],
+    digest: str,
+    absent: Mapping[str, Any],
+    find: Callable[[str], Task | None],
 ) -> dict[str, dict[str, Any]]:
     """Return what came of the *steps* of a request, by id; *known* is what the ledger holds of it.
 
-    *find* shows a task. Raises `DeedbookError` (``REQUEST_REUSED``) if other actions came under the same name.
+    *absent* is said of those that it does not know; *find* shows a task. Raises `DeedbookError` (``REQUEST_REUSED``) if
+    other actions came under the same name.
     """
     if any(act.digest != digest for act in known.values()):
         why = "the idempotency key came with other actions before; take another for these"
@@ -242,7 +252,7 @@ def again(
         step.id: {
             "id": step.id,
             "action": step.name,
-            **(_again(step, known[step.id], find) if step.id in known else ended(session)),
+            **(_again(step, known[step.id], find) if step.id in known else absent),
         }
         for step in steps
     }

@@ -11,7 +11,7 @@ from deedbook.errors import DeedbookError, DomainError, Err, LedgerError, Result
 from deedbook.events import new_id
 from deedbook.kernel import VERSION, Kernel
 
-from .actions import Doing, again, new_request, refuse
+from .actions import Doing, again, ended, new_request, refuse, unbegun
 from .acts import acts
 from .archive import Archive
 from .batches import Step, ordered
@@ -147,7 +147,9 @@ class Runtime:
     def _done(self, seat: Seat, steps: list[Step], key: str | None, digest: str) -> tuple[dict[str, Any], bool]:
         """Do *steps*, or say what came of them when the same request came before; say whether it did."""
         if key is not None and key in seat.requests:
-            return again(acts(self._archive.events(seat.id), key), steps, digest, seat.id, self._desk.task), True
+            known = acts(self._archive.events(seat.id), key)
+            if known:
+                return again(known, steps, digest, unbegun(), self._desk.task), True
         if key is not None:
             seat.requests.add(key)
         doing = Doing(seat.session, seat.tasks, lambda: self._desk.end(seat, ok=True, reason=ENDED))
@@ -163,7 +165,7 @@ class Runtime:
         known = acts(self._archive.events(session), key)
         if not known:
             raise DeedbookError(fault("SESSION_ENDED", f"session {session} is over, and knows nothing of this request"))
-        return again(known, steps, digest, session, self._desk.task)
+        return again(known, steps, digest, ended(session), self._desk.task)
 
     def _seat(self, peer: Peer, params: Mapping[str, Any]) -> Seat:
         found: Seat = _given(self._desk.find(params["session"], peer.principal))
