@@ -157,7 +157,7 @@ def test_an_input_that_is_too_large_is_no(tmp_path):
     [
         [], ["PreToolUse"], ["--state"], ["--limit", "x", "claude-code", "PreToolUse"],
         ["--limit", "-1", "claude-code", "PreToolUse"], ["--what", "x", "claude-code", "PreToolUse"],
-        ["claude code", "PreToolUse"], ["claude-code", "Pre\nToolUse"], ["claude-code", "x" * 100], ["a", "b", "c"],
+        ["claude code", "PreToolUse"], ["claude-code", "Pre\nToolUse"], ["claude-code", "x" * 101], ["a", "b", "c"],
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_no(tmp_path, args):

@@ -29,21 +29,23 @@ class _Late(BaseException):
 
 def run(arguments: list[str]) -> int:
     """Do what the *arguments* say with standard input; return the exit status. Never raises."""
-    limit, event = LIMIT, arguments[-1] if arguments else "?"
+    limit = LIMIT
     try:
-        state, limit, agent, event = _arguments(arguments)
-        _signal.signal(_signal.SIGALRM, _late)
-        _signal.setitimer(_signal.ITIMER_REAL, limit)
-        out, err, status = _ask(state, agent, event, _input())
+        try:
+            state, limit, agent, event = _arguments(arguments)
+            _signal.signal(_signal.SIGALRM, _late)
+            _signal.setitimer(_signal.ITIMER_REAL, limit)
+            out, err, status = _ask(state, agent, event, _input())
+        finally:
+            _signal.setitimer(_signal.ITIMER_REAL, 0)
+        if _write(1, out) & _write(2, err):
+            return status
+        why = "the answer could not be passed on"
     except _Late:
         why = f"no answer within {limit:g} s"
     except BaseException as problem:  # noqa: BLE001 - whatever it is, nobody has allowed anything
         why = str(problem) or type(problem).__name__
-    else:
-        _signal.setitimer(_signal.ITIMER_REAL, 0)
-        return status if _write(1, out) & _write(2, err) else _refuse(event, "the answer could not be passed on")
-    _signal.setitimer(_signal.ITIMER_REAL, 0)
-    return _refuse(event, why)
+    return _refuse(arguments[-1] if arguments else "?", why)
 
 
 def _arguments(arguments: list[str]) -> tuple[str, float, str, str]:
@@ -62,7 +64,7 @@ def _arguments(arguments: list[str]) -> tuple[str, float, str, str]:
         if (
             not word.replace("-", "").replace("_", "").replace(".", "").isalnum()
             or not word.isascii()
-            or len(word) > 64
+            or len(word) > 100
         ):
             raise ValueError("an agent and an event are named by letters, digits, - and _")
     return state, limit, left[0], left[1]

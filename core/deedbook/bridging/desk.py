@@ -184,7 +184,7 @@ class Desk:
             declared = self._kernel.bindings.charter.document.get("clients", {}).get(agent)
             if declared is None:
                 return None
-            self._known[agent] = known(declared["kind"])
+            self._known[agent] = known(declared.get("kind", agent))
         return self._known[agent]
 
     def _stranger(self, agent: str) -> NoReturn:

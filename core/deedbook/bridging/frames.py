@@ -11,7 +11,7 @@ LARGEST: Final = 16 * 1024 * 1024
 """Bytes that an input may have."""
 LONGEST: Final = 256
 """Bytes that the first line may have, with its newline."""
-_HEAD: Final = re.compile(rb"deedbook-bridge 1 ([A-Za-z0-9_.-]{1,100}) ([A-Za-z0-9_-]{1,64}) ([0-9]{1,9})\n")
+_HEAD: Final = re.compile(rb"deedbook-bridge 1 ([A-Za-z0-9_.-]{1,100}) ([A-Za-z0-9_.-]{1,100}) ([0-9]{1,9})\n")
 
 
 class Asked(NamedTuple):
