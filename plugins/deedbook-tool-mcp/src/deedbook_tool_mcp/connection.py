@@ -5,6 +5,7 @@ once a minute; a tool that differs is not called.
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from pydantic import RootModel
 from deedbook.contracts import Failed, Host, Kept, Object, Secret
 
 from .pipes import Pipes
-from .results import refused, result_of
+from .results import is_about_the_call, refused, result_of
 from .web import reached
 
 STARTING: Final = 120.0
@@ -87,8 +88,8 @@ class Connection:
         self._holder: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
-    async def call(self, tool: str, pinned: Object, args: Any) -> Any:
-        """Call *tool*, if it is listed as it was *pinned*; raises `Failed`."""
+    async def call(self, tool: str, pinned: Object, args: Any, begun: threading.Event) -> Any:
+        """Call *tool*, if it is listed as it was *pinned*, and set *begun* when it is asked for; raises `Failed`."""
         live = await self._reached()
         try:
             await live.look()
@@ -96,6 +97,7 @@ class Connection:
             raise await self._broken(live, problem, f"{self.name} does not list its tools", lost=False) from None
         self._refuse_changed(live, tool, pinned)
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=args))
+        begun.set()
         try:
             found = await live.client.session.send_request(request, Raw)
         except Exception as problem:  # noqa: BLE001 - as above; the tool may have been called
@@ -241,9 +243,11 @@ class Connection:
         if isinstance(problem, Failed):
             return Failed(problem.code, f"{what}: {problem}", lost=lost)
         said = refused(problem, what, lost=lost)
-        if said is not None:
+        if said is not None and (live.pipes is not None or is_about_the_call(problem)):
             return said
         live.ended.set()
+        if said is not None:  # over HTTP it may be that the server was started anew and knows no session any more
+            return Failed(said.code, str(said), lost=lost)
         if live.pipes is None or self._kept is None:
             return Failed("MCP_DISCONNECTED", f"{what}: the connection broke: {_first(problem)}", lost=lost)
         if live.pipes.trouble is not None:

@@ -1,6 +1,7 @@
 """The one thread and event loop of a kernel's connections to MCP servers."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -62,6 +63,7 @@ async def _closed(connections: "list[Connection]") -> None:
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     """Run the loop until it is stopped; then what is left of its tasks is cancelled."""
     asyncio.set_event_loop(loop)
+    logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it logs is told by errors, not on a terminal
     try:
         loop.run_forever()
         left = asyncio.all_tasks(loop)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp import MCPError
-from mcp_types import CONNECTION_CLOSED
+from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import ValidationError
 
 from deedbook.contracts import Failed, Secret
@@ -40,6 +40,11 @@ def refused(problem: Exception, what: str, *, lost: bool) -> Failed | None:
     if isinstance(problem, MCPError) and problem.code != CONNECTION_CLOSED:
         return Failed("MCP_REFUSED", f"{what}: {problem.message[:_TOLD]} ({problem.code})")
     return None
+
+
+def is_about_the_call(problem: Exception) -> bool:
+    """Say whether a refusal is about what was asked, and leaves the connection as it was."""
+    return isinstance(problem, MCPError) and problem.code in (INVALID_PARAMS, METHOD_NOT_FOUND)
 
 
 def _requests(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:

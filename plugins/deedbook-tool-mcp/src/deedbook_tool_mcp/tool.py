@@ -87,14 +87,17 @@ class Mcp:
         """Call the tool; raises `Failed`."""
         hub, connection = self._reach()
         tool, pinned = self._settings["tool"], self._settings["pinned"]
-        future = hub.submit(connection.call(tool, pinned, args))
-        made: Json | Awaitable[Json] = _waited(future, ctx.remaining(), f"{connection.name}: {tool}")
+        begun = threading.Event()
+        future = hub.submit(connection.call(tool, pinned, args, begun))
+        made: Json | Awaitable[Json] = _waited(future, ctx.remaining(), f"{connection.name}: {tool}", begun)
         return made
 
     def listing(self) -> dict[str, Any]:
         """Return what the server lists now: ``about`` and ``tools``; raises `Failed`."""
         hub, connection = self._reach()
-        found: dict[str, Any] = _waited(hub.submit(connection.listing()), LISTING_SECONDS, connection.name)
+        found: dict[str, Any] = _waited(
+            hub.submit(connection.listing()), LISTING_SECONDS, connection.name, threading.Event()
+        )
         return found
 
     def _reach(self) -> "tuple[Hub, Connection]":
@@ -121,26 +124,26 @@ def _secrets(settings: Object, host: Host) -> dict[str, Secret]:
     return {value["secret"]: host.secret(value["secret"]) for value in given if not isinstance(value, str)}
 
 
-def _waited(future: "Future[Any]", seconds: float, what: str) -> Any:
+def _waited(future: "Future[Any]", seconds: float, what: str, begun: threading.Event) -> Any:
     """Return what *future* comes to, or something to await where this thread's event loop must not be held up."""
     import asyncio  # noqa: PLC0415 - as above
 
-    late = Failed("TOOL_TIMEOUT", f"{what}: no answer within {seconds:.3g} s", lost=True)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _result(future, seconds, late)
+        return _result(future, seconds, what, begun)
     return asyncio.wrap_future(future)
 
 
-def _result(future: "Future[Any]", seconds: float, late: Failed) -> Any:
+def _result(future: "Future[Any]", seconds: float, what: str, begun: threading.Event) -> Any:
+    """Wait for *seconds*; what was not *begun* has done nothing."""
     from concurrent.futures import CancelledError  # noqa: PLC0415 - as above
 
     try:
         return future.result(None if seconds == float("inf") else max(seconds, 0.0))
     except TimeoutError:
-        raise late from None
+        raise Failed("TOOL_TIMEOUT", f"{what}: no answer within {seconds:.3g} s", lost=begun.is_set()) from None
     except CancelledError:
-        raise Failed("MCP_DISCONNECTED", "the connection was closed", lost=True) from None
+        raise Failed("MCP_DISCONNECTED", f"{what}: the connection was closed", lost=begun.is_set()) from None
     finally:
         future.cancel()

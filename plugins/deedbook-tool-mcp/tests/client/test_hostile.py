@@ -6,6 +6,7 @@ import os
 import pytest
 
 from deedbook.errors import Ok
+from deedbook.workspaces.servers import digest_of
 
 from .conftest import tool
 
@@ -119,8 +120,6 @@ def test_server_that_does_not_begin_says_why(rogue, command, said):
     rogue.does(say="echo")
     listing = rogue.lab.path / ".system/servers/rogue.json"
     kept = json.loads(listing.read_text())
-    from deedbook.workspaces.servers import digest_of
-
     kept["reached"]["command"] = command
     kept["digest"] = digest_of(kept)
     listing.write_text(json.dumps(kept))
@@ -129,6 +128,17 @@ def test_server_that_does_not_begin_says_why(rogue, command, said):
     assert error.code == "MCP_UNAVAILABLE"
     assert said in error.message
     assert rogue.lab.payload("tool.error")["outcome"] == "failed", "nothing was called"
+
+
+def test_server_that_does_not_begin_in_time_has_done_nothing(rogue):
+    rogue.does(say="echo")
+    listing = rogue.lab.path / ".system/servers/rogue.json"
+    kept = json.loads(listing.read_text())
+    kept["reached"]["command"] = ["/bin/sleep", "1000"]
+    listing.write_text(json.dumps({**kept, "digest": digest_of(kept)}))
+    rogue.declared(command=["/bin/sleep", "1000"], timeout_ms=200)
+    assert rogue.fails("say").code == "TOOL_TIMEOUT"
+    assert rogue.lab.payload("tool.error")["outcome"] == "failed"
 
 
 # --- servers that change ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -124,30 +125,38 @@ def test_everything_over_http(lab):
     program = reference("server-everything")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    env = {**os.environ, "PORT": str(port)}
-    server = subprocess.Popen(
-        [*program, "streamableHttp"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        listens(port, server)
+    with serving(program, port):
         it = Real(lab, url=f"http://127.0.0.1:{port}/mcp", headers={"x-team": "ours"})
         assert it.text("echo", message="hello") == "Echo: hello"
         assert it.text("get-sum", a=2, b=3) == "The sum of 2 and 3 is 5."
-    finally:
-        server.terminate()
-        server.wait(10)
-    assert it.fails("echo", message="hello").code in ("MCP_DISCONNECTED", "MCP_UNAVAILABLE", "MCP_REFUSED")
+    assert it.fails("echo", message="hello").code == "MCP_DISCONNECTED"
+    assert it.fails("echo", message="hello").code == "MCP_UNAVAILABLE"
+    with serving(program, port):
+        assert it.text("echo", message="again") == "Echo: again"
+        before = len(lab.all("tool.error"))
+    with serving(program, port):
+        assert not isinstance(it.session.call("it/echo", {"message": "x"}), Ok), "a new server knows no session"
+        assert lab.all("tool.error")[before].payload["outcome"] == "unknown"
+        assert it.text("echo", message="again") == "Echo: again"
 
 
-def listens(port, server):
-    """Wait until the server takes connections."""
-    end = time.monotonic() + 30
-    while time.monotonic() < end and server.poll() is None:
+@contextmanager
+def serving(program, port):
+    """Let a server of HTTP run, from when it takes connections until it is killed."""
+    quiet = subprocess.DEVNULL
+    env = {**os.environ, "PORT": str(port)}
+    server = subprocess.Popen([*program, "streamableHttp"], env=env, stdout=quiet, stderr=quiet)
+    try:
+        end = time.monotonic() + 30
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    pytest.fail("the server does not listen")
+            while probe.connect_ex(("127.0.0.1", port)):
+                assert time.monotonic() < end, "the server does not listen"
+                assert server.poll() is None, "the server ended"
+                time.sleep(0.05)
+        yield
+    finally:
+        server.kill()
+        server.wait(10)
 
 
 def test_filesystem(lab):
