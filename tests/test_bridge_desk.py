@@ -659,6 +659,14 @@ def test_gemini_hears_its_own_words_and_has_no_names_for_its_calls(lab, talk):
     assert agent.types()[-1] == "tool.result"
 
 
+def test_gemini_cannot_be_made_to_forget_an_argument(lab, talk):
+    lab.hook("tidy", "PreToolUse", lambda call: transform({"command": "ls"}), rewrites=True)
+    agent = talk("gemini-cli", policies={})
+    args = {"command": "ls", "dir_path": "/etc"}
+    assert gemini(agent, "BeforeTool", tool_name="run_shell_command", tool_input=args).json["decision"] == "deny"
+    assert agent.one("tool.error").payload["outcome"] == "cancelled"
+
+
 def test_an_agent_that_cannot_ask_is_told_no(talk):
     rules = {"all": {"kind": "rules", "rules": [{"match": {}, "then": "ask", "reason": "look"}], "default": "deny"}}
     agent = talk("gemini-cli", policies=rules)

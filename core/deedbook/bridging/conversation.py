@@ -85,12 +85,18 @@ class Conversation:
 
     def _opened(self, ticket: Ticket, heard: Heard, name: str, asked: Object, changed: Any) -> Answer:
         """Keep an open call and answer it; an answer that does not reach the agent takes it back."""
-        if changed is not None and (type(changed) is not dict or "change" not in self._known.can):
+        if changed is not None and not self._takes(changed, heard.args):
             return _denied(self._cancel(ticket, f"a hook changed its input, and {self._known.title} takes no other"))
         answer = self._allowed(ticket, changed)
         held = Held(ticket, heard.args, asked, heard.args if changed is None else changed, answer)
         self.tickets.put(held, (name, *(_digest(heard.tool, each) for each in (held.given, held.run))))
         return attrs.evolve(answer, undo=lambda: self._take_back(held))
+
+    def _takes(self, changed: Any, given: Object) -> bool:
+        """Say whether the agent can be given another input; Gemini lays it over its own and forgets no member."""
+        if type(changed) is not dict or "change" not in self._known.can:
+            return False
+        return self._known.dialect != "gemini" or given.keys() <= changed.keys()
 
     def _allowed(self, ticket: Ticket, changed: Object | None) -> Answer:
         context = _hints(ticket.signals)
