@@ -46,7 +46,7 @@ def look(workspace: "Workspace", server: "ServerSource", catalogue: Catalogue, s
         host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
         try:
             handler = load(catalogue.find("tool", HANDLER, server.place))(server.reached(), host)
-            return _kept(server, handler.listing())
+            return _kept(server, handler.listing(), host)
         except Failed as problem:
             raise BindingError(fault(problem.code, host.mask(str(problem)), place=server.place)) from None
         finally:
@@ -100,19 +100,23 @@ def _told(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _kept(server: "ServerSource", found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a listing as it is kept: what no record could hold is named with the reason."""
+def _kept(server: "ServerSource", found: Mapping[str, Any], host: WorkspaceHost) -> dict[str, Any]:
+    """Return a listing as it is kept: what no record could hold, or no source should, is named with the reason."""
     tools, refused = [], {}
     for tool in found["tools"]:
         try:
-            tools.append(canonical.decode(canonical.admit(tool)))
+            said = canonical.decode(canonical.admit(tool))
+            if host.masked(said) == said:
+                tools.append(said)
+            else:
+                refused[host.mask(tool["name"])] = "its listing holds the value of a secret"
         except DeedbookError as problem:
             refused[tool["name"]] = str(problem)
     listing = {
         "schema_version": "v1",
         "server": server.id,
         "reached": reach_of(server),
-        "about": found["about"],
+        "about": host.masked(found["about"]),
         "tools": tools,
         "refused": refused,
     }

@@ -25,9 +25,13 @@ _XUCRED: Final = "IIh"
 def listen(folder: Folder, name: str) -> socket.socket:
     """Return a socket that listens at *name* in *folder* (0600), in the place of one that nobody listens at any more.
 
-    The caller knows that nobody does. Raises `FileRefused` if something else has the name, and `OSError`.
+    The caller knows that nobody does. Raises `FileRefused` if something else has the name, or if others may write in
+    *folder*, who could put a socket of theirs in its place; and `OSError`.
     """
     with folder.held() as fd:
+        if os.fstat(fd).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            why = "others may write in it, and could answer in place of the runtime; say: chmod go-w"
+            raise FileRefused(fault("PATH_REFUSED", why, place=folder.path))
         _clear(folder, fd, name)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

@@ -62,6 +62,18 @@ def test_what_a_dying_server_complains_of_is_told_without_secrets(rogue, monkeyp
     assert "no such thing as [secret:gh] (-32602)" in rogue.fails("y").message
 
 
+def test_a_listing_that_repeats_a_secret_is_not_kept(rogue, monkeypatch):
+    """What a server lists becomes a source, which is reviewed and shared."""
+    monkeypatch.setenv("GH", "hunter2-hunter2")
+    rogue.lab.settings(secrets={"gh": {"env": "GH"}})
+    rogue.lists(tool("x"), tool("y", "Works as hunter2-hunter2."), version="hunter2-hunter2").declared().pinned()
+    kept = (rogue.lab.path / ".system/servers/rogue.json").read_text()
+    assert "hunter2" not in kept
+    assert json.loads(kept)["refused"] == {"y": "its listing holds the value of a secret"}
+    assert isinstance(rogue.call("x"), Ok)
+    assert rogue.fails("y").code == "TOOL_NOT_FOUND"
+
+
 def test_a_few_words_that_are_no_message_are_passed_over(rogue):
     rogue.does(x="banner")
     assert rogue.text("x") == "after all"
