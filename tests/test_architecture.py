@@ -137,6 +137,7 @@ FLOORS = (
     }),
     ("entries", {
         "bridging.frames": "the bridge's own wire; pure",
+        "verification.agreement": "what the workspace ledger and sessions say of tasks, held against each other",
         "verify": "the independent reader: bytes and structure; knows the format and not the writer",
         "compiling.abilities": "what a charter says of each ability and each model",
         "charter": "one frozen, content-addressed document of all that is in force",

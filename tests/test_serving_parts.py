@@ -178,6 +178,13 @@ def test_socket_is_made_for_its_owner_alone(tmp_path):
         assert oct((tmp_path / "x.sock").stat().st_mode & 0o777) == "0o600"
 
 
+def test_no_socket_is_made_where_others_may_put_theirs(tmp_path):
+    tmp_path.chmod(0o777)
+    with Folder.at(tmp_path) as folder, pytest.raises(DeedbookError, match="others may write in it"):
+        listen(folder, "x.sock")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_folder_has_one_tenant_who_says_who_it_is(tmp_path):
     with Folder.at(tmp_path) as folder, tenure(folder, {"pid": 4711, "since": "today"}):
         with pytest.raises(DeedbookError, match="process 4711, since today, serves"), tenure(folder, {"pid": 1}):

@@ -89,20 +89,24 @@ def _approvers(workspace: str) -> "Approvers | None":
 def _all(workspace: str) -> _Chosen:
     """Choose every ledger, and every session that the workspace ledger knows."""
     from deedbook.kernel import read_workspace
+    from deedbook.verification.agreement import disagreements
 
     from .ledgers import own, session_ids
 
     source = read_workspace(workspace)
     heads = _heads(source)  # before the files: they only grow
-    each = [_session(source, name, heads.get(name, ())) for name in sorted({*session_ids(source), *heads})]
+    names = sorted({*session_ids(source), *heads})
+    each = [_session(source, name, heads.get(name, ())) for name in names]
+    lost = [*(gap for one in each for gap in one.lost), *disagreements(source.state, names, every=True)]
     files = [*([own(source)] if own(source).exists() else []), *(file for one in each for file in one.files)]
-    return _Chosen(files, [gap for one in each for gap in one.lost], [name for one in each for name in one.empty])
+    return _Chosen(files, lost, [name for one in each for name in one.empty])
 
 
 def _one(workspace: str, name: str) -> _Chosen:
     """Choose one ledger; if it is that of a session of this workspace, with what the workspace ledger knows of it."""
     from deedbook.errors import DeedbookError
     from deedbook.kernel import read_workspace
+    from deedbook.verification.agreement import disagreements
 
     from .ledgers import session_file, session_named
 
@@ -113,7 +117,8 @@ def _one(workspace: str, name: str) -> _Chosen:
     identity = session_named(source, name, heads) if source else None
     if source is None or identity is None:
         return _Chosen([session_file(workspace, name)])
-    return _session(source, identity, heads.get(identity, ()))
+    chosen = _session(source, identity, heads.get(identity, ()))
+    return attrs.evolve(chosen, lost=[*chosen.lost, *disagreements(source.state, [identity])])
 
 
 def _heads(source: "Workspace") -> "Mapping[str, list[Head]]":
