@@ -1,5 +1,6 @@
 """A tool call, from the protocol to the door and back; what happens meanwhile is told to the client."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -49,7 +50,9 @@ class Counter:
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         """Answer ``tools/call``."""
         connection = self._connected(ctx)
-        begun = await anyio.to_thread.run_sync(self._desk.take, connection)
+        begun: Result[Session] | None = self._desk.taken(connection)
+        if begun is None:
+            begun = await anyio.to_thread.run_sync(self._desk.take, connection)
         if isinstance(begun, Err):
             return failed(begun.error)
         try:
@@ -77,7 +80,7 @@ class _Serving:
         patience = 0.0 if way == "round" and not again else self._patience
         lane = Lane(lambda: self._call(turn, params.arguments or {}, patience), self._lanes, self._busy)
         asks = way == "question" and patience > 0
-        result = await _meanwhile(lane, _Telling(ctx, turn, lane, asks=asks))
+        result = await _meanwhile(lane, turn, _Telling(ctx, turn, lane, asks=asks))
         if result is None:
             return _given_up(turn.approval)
         if not isinstance(result, Err):
@@ -102,16 +105,15 @@ class _Telling:
     """Tells a client how far its call is and what it waits for; *asks*: its person, beside the call."""
 
     def __init__(self, ctx: Context, turn: Turn, lane: Lane[Result[Json]], *, asks: bool) -> None:
-        self.turn = turn
-        self._ctx, self._lane, self._asks = ctx, lane, asks
+        self._ctx, self._turn, self._lane, self._asks = ctx, turn, lane, asks
 
     async def __call__(self) -> None:
         """Tell all that there is to tell, until the call is over; a question that is open then is taken back."""
         async with anyio.create_task_group() as questions:
-            while not isinstance(said := await self.turn.next(), Over):
+            while not isinstance(said := await self._turn.next(), Over):
                 if isinstance(said, Parked) and self._asks:
                     questions.start_soon(self._ask, said.request)
-                step = self.turn.step(people.told(said.request)) if isinstance(said, Parked) else said
+                step = self._turn.step(people.told(said.request)) if isinstance(said, Parked) else said
                 await self._ctx.session.report_progress(*step)
             questions.cancel_scope.cancel()
 
@@ -124,19 +126,32 @@ class _Telling:
                 self._lane.cancel()
 
 
-async def _meanwhile(lane: Lane[Result[Json]], tell: _Telling) -> Result[Json] | None:
-    """Return what a call comes to, while its client is told; ``None`` where its person has given up."""
-    result, problem = None, None
-    async with anyio.create_task_group() as group:
-        group.start_soon(tell)
-        try:
-            result = await lane.run()
-        except Exception as raised:  # noqa: BLE001 - a task group would make a group of it
-            problem = raised
-        tell.turn.over()
-    if problem is not None and not isinstance(problem, Cancelled):
+async def _meanwhile(lane: Lane[Result[Json]], turn: Turn, tell: _Telling) -> Result[Json] | None:
+    """Return what a call comes to; its client is told as soon as there is something to tell.
+
+    ``None`` where its person has given up.
+    """
+    telling: list[asyncio.Task[None]] = []
+    turn.first = lambda: telling.append(asyncio.ensure_future(tell()))
+    try:
+        return await lane.run()
+    except Cancelled:
+        return None
+    except Exception as problem:
         raise MCPError(INTERNAL_ERROR, "Internal error") from problem
-    return result
+    finally:
+        turn.over()
+        for task in telling:
+            await _ended(task)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Wait for the last words; who was cancelled needs none."""
+    try:
+        await asyncio.wait([task])
+    finally:
+        if not task.done():
+            task.cancel()
 
 
 def _refused(error: DomainError, turn: Turn, version: str) -> CallToolResult:

@@ -4,7 +4,7 @@ Handlers and listeners run on other threads. Which call they are about is a cont
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
@@ -34,12 +34,17 @@ class Over(NamedTuple):
 
 
 class Turn:
-    """One call under way. *request* is the last one for a person, *faults* what is wrong with the arguments."""
+    """One call under way. *request* is the last one for a person, *faults* what is wrong with the arguments.
+
+    *first* is called, on the loop that serves, when there is something to tell for the first time.
+    """
 
     def __init__(self, ability: str) -> None:
         self.ability = ability
         self.request: Object | None = None
         self.faults: list[Object] = []
+        self.first: Callable[[], object] = list
+        self._told = False
         self._loop = asyncio.get_running_loop()
         self._said: asyncio.Queue[Progress | Parked | Over] = asyncio.Queue()
         self._latest = -1.0
@@ -78,6 +83,9 @@ class Turn:
         def put() -> None:
             if self._said.qsize() < MOST:
                 self._said.put_nowait(make())
+            if not self._told:
+                self._told = True
+                self.first()
 
         with suppress(RuntimeError):  # the loop is closed: nobody reads on
             self._loop.call_soon_threadsafe(put)
