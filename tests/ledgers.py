@@ -405,7 +405,7 @@ def bound() -> dict[str, Any]:
         "entry": HASH, "tags": ["sound"], "policies": ["baseline"], "timeout_ms": 5000,
         "pre_create": ["preflight"], "pre_call": [], "post_call": [],
     }  # fmt: skip
-    return {"args": {"text": "hi"}, "charter": HASH, "config": config}
+    return {"args": {"text": "hi"}, "charter": HASH, "profile": "p", "config": config}
 
 
 def came_to(state: str, **more: Any) -> dict[str, Any]:
@@ -419,7 +419,7 @@ def tasked() -> Book:
     book, one = Book(), f"t-{'a1' * 16}"
     root = start(book)
     who = {"id": "local", "via": "cli", "roles": [], "on_behalf_of": None}
-    made = {"ability": "echo", "kind": "tool", "effects": "none", "principal": who, "profile": "p", "direct": False}
+    made = {"ability": "echo", "kind": "tool", "effects": "none", "principal": who, "direct": False}
     book.add("hook.fired", fired("PreAbilityCreate", ability="echo"), parent=root, actor="policy", principal="local")
     book.add("task.created", task(one, f"{3:016x}", **made, **bound()), parent=root, **USER)
     denied = {"ability": "echo", "code": "TASK_UNAVAILABLE", "reason": "not now", "args": {}, "task": one}
@@ -438,7 +438,7 @@ def chores() -> Book:
     book, one, two = Book(OWN, genesis="workspace"), f"t-{'a1' * 16}", f"t-{'a2' * 16}"
     root = book.add("ledger.created", {"format": "1.1", "kernel": "0.1.0", "workspace": "."})
     who = {"id": "local", "via": "cli", "roles": ["dev"], "on_behalf_of": "ada"}
-    made = {"ability": "echo", "kind": "tool", "effects": "write", "principal": who, "profile": "p"}
+    made = {"ability": "echo", "kind": "tool", "effects": "write", "principal": who}
     above = book.add(
         "task.created", task(one, f"{3:016x}", **made, **bound(), direct=False, key="k-1"),
         parent=root, **USER,

@@ -49,6 +49,14 @@ def test_answers_in_json_fit_their_schemas(place):
     place.here("tasks", "delete", task, "--json", status=0).fits("output_task_v1")
 
 
+def test_task_runs_under_the_profile_that_it_was_made_with(place):
+    place.configure("profiles:\n", "profiles:\n  other: {durability: os}\n")
+    task = made(place, "--profile", "other")
+    assert json.loads(place.here("tasks", "run", task, status=0).out) == {"text": "hi"}
+    task = made(place)
+    assert "TASK_CHARTER_CHANGED" in place.here("tasks", "run", task, "--profile", "other", status=1).err
+
+
 def test_key_brings_the_same_task_back(place):
     task = made(place, "--key", "k1")
     again = place.here("tasks", "create", "echo", "--args", '{"text": "hi"}', "--key", "k1", status=0)

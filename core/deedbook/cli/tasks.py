@@ -104,7 +104,15 @@ def update(asked: Asked, task: str, text: str | None, profile: str | None, princ
 @json_option
 @click.pass_obj
 def run(asked: Asked, task: str, profile: str | None, principal: str | None, wait: float) -> int:
-    """Run TASK through the door and print its result; one that has succeeded gives its result again."""
+    """Run TASK through the door and print its result; one that has succeeded gives its result again.
+
+    Without --profile it runs under the profile that it was made or updated with.
+    """
+    if profile is None:
+        with _needed(asked) as book:
+            found = book.find(task)
+            said = book.event(found.last("task.created", "task.updated")).payload["profile"]
+        profile = said if isinstance(said, str) else None
     return _act(asked, lambda tasks: _ran(tasks, _id(tasks, task)), profile, principal, wait)
 
 

@@ -60,13 +60,11 @@ class Preflights:
 
     def said(self, bound: Bound, raw: bytes, key: str | None, *, direct: bool) -> dict[str, Any]:
         """Return what is recorded of a task that is made: its input, whose it is, and what it is bound to."""
-        document = self._session.bindings.charter.document
         return {
             "ability": bound.id,
             "kind": bound.kind,
             "effects": bound.effects,
             "principal": principal_json(self._session.principal),
-            "profile": document["profile"],
             "direct": direct,
             **self.binding(bound, raw),
             **({"key": key} if key is not None else {}),
@@ -84,7 +82,8 @@ class Preflights:
             "timeout_ms": entry["timeout_ms"] or 0,
             **hooks,
         }
-        return {"args": canonical.decode(raw), "charter": charter.digest, "config": config}
+        profile = charter.document["profile"]
+        return {"args": canonical.decode(raw), "charter": charter.digest, "profile": profile, "config": config}
 
 
 def _denial(ability: str, error: DomainError, more: Object | None = None) -> dict[str, Any]:
