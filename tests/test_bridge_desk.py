@@ -12,6 +12,7 @@ from persons import approving
 from deedbook.approvals.answering import answer
 from deedbook.contracts import Decision, allow, deny, transform
 from deedbook.errors import DeedbookError
+from deedbook.reader import read
 from deedbook.rejudging.rederive import rejudge
 from deedbook.serving.bridge import Bridge
 from deedbook.serving.streams import Stream
@@ -552,6 +553,8 @@ def test_agents_and_people_do_not_share_sessions(talk):
     for session in ("one", "two"):
         agent.before("Read", {"file_path": f"/{session}"}, session=session)
     assert [agent.one("tool.call", each).payload["args"]["file_path"] for each in agent.sessions()] == ["/one", "/two"]
+    runs = [event.payload["run_id"] for event in read(agent.kernel.ledger.place) if event.type == "system.run"]
+    assert len(set(runs)) == 2
     other = agent.say(
         "PostToolUse", session="one", principal=ROBIN, tool_name="Read", tool_input={}, tool_use_id="toolu_01"
     )

@@ -14,7 +14,7 @@ import attrs
 
 from deedbook.contracts import Object, Principal
 from deedbook.errors import DeedbookError, DomainError, Err, IntakeError, fault, recordable
-from deedbook.events import split_line
+from deedbook.events import new_id, split_line
 from deedbook.files import Folder
 from deedbook.kernel import Kernel, write
 
@@ -113,7 +113,7 @@ class Desk:
         client = self._kernel.client(agent, via="bridge", on_behalf_of=principal.id)
         asks_itself = settings["asks"] == "agent" and "ask" in known_.can
         wait = float(settings["wait_s"]) if settings["asks"] == "deedbook" else 0.0
-        begun = self._kernel.session("open", principal=client, wait=None if asks_itself else wait)
+        begun = self._kernel.session("open", principal=client, run=new_id(), wait=None if asks_itself else wait)
         if isinstance(begun, Err):
             place.refusal = begun.error
             return None

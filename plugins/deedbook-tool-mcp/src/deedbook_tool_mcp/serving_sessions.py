@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from threading import Lock
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 import attrs
 
@@ -106,7 +107,7 @@ class Desk:
         if self._closed:
             return Err(DomainError("ledger", "SESSION_ENDED", "the server has ended"))
         client = self._kernel.client(self._client, via="mcp", on_behalf_of=connection.principal)
-        begun = self._kernel.session("open", principal=client, show=shown)
+        begun = self._kernel.session("open", principal=client, show=shown, run=uuid4().hex)
         if not isinstance(begun, Err):
             begun.value.ledger.subscribe(noticed)
         return begun
