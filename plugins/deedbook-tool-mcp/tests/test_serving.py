@@ -14,6 +14,7 @@ from mcp.shared.tool_name_validation import validate_tool_name
 from deedbook import DeedbookError, DomainError, Failed, deny
 from deedbook_tool_mcp.serving_names import by_tool_name, tool_name
 from deedbook_tool_mcp.serving_results import wrong_arguments
+from deedbook_tool_mcp.serving_sessions import Connection
 from deedbook_tool_mcp.serving_tools import PAGE, annotations, merged, wrapped
 
 MODES = ("legacy", "2026-07-28")
@@ -361,3 +362,31 @@ def test_cancelled_call_is_recorded_as_cancelled(lab, serve):
 
     served.to(give_up, "legacy")
     assert lab.payload("tool.error", served.session)["outcome"] == "cancelled"
+
+
+# --- sessions of connections ------------------------------------------------------------------------------------------
+
+
+def test_session_in_which_nothing_happens_is_ended_and_the_next_call_begins_another(lab, serve):
+    lab.tool("count", lambda args, ctx: 1)
+    desk, here = serve().desk, Connection("local", "here")
+    first = desk.take(here).value
+    desk.end_idle(0)
+    assert not first.ended, "a call is under way"
+    desk.give_back(here)
+    desk.end_idle()
+    assert (first.ended, desk.taken(here).value is first) == (False, True)
+    desk.give_back(here)
+    desk.end_idle(0)
+    assert (first.ended, desk.taken(here)) == (True, None)
+    second = desk.take(here).value
+    assert second.id != first.id
+    assert desk.take(Connection("ada", "here")).value.id not in (first.id, second.id)
+
+
+def test_no_session_begins_once_the_server_ends(lab, serve):
+    desk = serve().desk
+    begun = desk.take(Connection("local")).value
+    desk.close()
+    assert begun.ended
+    assert desk.take(Connection("local")).error.code == "SESSION_ENDED"
