@@ -57,21 +57,26 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--every", type=float, default=30, help="seconds between two kills; 0 kills nobody")
+    parser.add_argument("--pause", type=float, default=0.1, help="seconds between two requests of a client, at most")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="deedbook-soak-") as name:
         folder = Path(name)
         workspace(folder)
-        told, lives = soak(folder, asked.minutes * 60, asked.clients, asked.every)
+        told, lives = soak(folder, asked.minutes * 60, (asked.clients, asked.pause), asked.every)
+        print("\n".join(report(told, lives)), flush=True)
         wrong = list(check(folder, told))
-    print("\n".join(report(told, lives)))
     print("\n".join(wrong[:20]) or "nothing acknowledged is lost, nothing was done twice, every ledger is sound")
     return 1 if wrong else 0
 
 
-def soak(folder: Path, seconds: float, clients: int, every: float) -> tuple[Told, list[list[int]]]:
-    """Let *clients* work for so long; return what they were told, and of each life of the server its memory."""
+def soak(folder: Path, seconds: float, clients: tuple[int, float], every: float) -> tuple[Told, list[list[int]]]:
+    """Let *clients* (how many, with what pause) work for so long.
+
+    Return what they were told, and of each life of the server its memory.
+    """
     told, over = Told(), threading.Event()
-    threads = [threading.Thread(target=work, args=(folder, told, over, number)) for number in range(clients)]
+    many, pause = clients
+    threads = [threading.Thread(target=work, args=(folder, told, over, number, pause)) for number in range(many)]
     server = start(folder)
     for thread in threads:
         thread.start()
@@ -99,7 +104,7 @@ def watch(server: "subprocess.Popen[bytes]", seconds: float) -> list[int]:
     return seen
 
 
-def work(folder: Path, told: Told, over: threading.Event, number: int) -> None:
+def work(folder: Path, told: Told, over: threading.Event, number: int, pause: float) -> None:
     """Be a client until it is over: sessions, requests in them, and each request again until it is answered."""
     dice = random.Random(number)
     while not over.is_set():
@@ -107,6 +112,7 @@ def work(folder: Path, told: Told, over: threading.Event, number: int) -> None:
             session = runtime.open()
             for each in range(dice.randint(1, _MOST_REQUESTS)):
                 asked, key = actions(session, each, dice.choice(["echo", "leave"])), f"k{each}"
+                time.sleep(dice.random() * pause)
                 if not ask(folder, runtime, told, (session, key, asked)):
                     break
             else:
