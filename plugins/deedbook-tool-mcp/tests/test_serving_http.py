@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import anyio
@@ -153,11 +154,18 @@ def test_session_ends_when_the_client_ends_it(web):
     web.post({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}, **mine)
     token = {"authorization": "Bearer token-of-ada"}
     assert httpx.delete(web.url, headers={**mine, **token}).status_code == 200
-    (reason,) = [
-        events[-1].payload["reason"] for _, events in web.sessions()
-        if any(event.type == "tool.call" and "deleted" in str(event.payload["args"]) for event in events)
-    ]  # fmt: skip
-    assert reason == "the client has ended it"
+
+    def last():
+        (events,) = [
+            events for _, events in web.sessions()
+            if any(event.type == "tool.call" and "deleted" in str(event.payload["args"]) for event in events)
+        ]  # fmt: skip
+        return events[-1]
+
+    limit = time.monotonic() + 10
+    while last().type != "session.end" and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert last().payload["reason"] == "the client has ended it"
 
 
 # --- where it listens -------------------------------------------------------------------------------------------------
