@@ -74,6 +74,14 @@ def test_a_path_that_leads_elsewhere_is_denied(talk, path):
     assert agent.types()[-2:] == ["policy.check", "tool.denied"]
 
 
+def test_a_folder_that_is_none_makes_no_path_of_the_workspace(talk):
+    agent = talk()
+    args = {"file_path": "src/a.py", "old_string": "a", "new_string": "b"}
+    body = sent("PreToolUse", "/etc\0", tool_name="Edit", tool_input=args, tool_use_id="t")
+    assert agent.raw("PreToolUse", json.dumps(body).encode()).decision == "deny"
+    assert agent.types()[-1] == "tool.denied"
+
+
 def test_denied_twice_is_recorded_twice(talk):
     agent = talk()
     assert [agent.before("Write", {"file_path": "/x", "content": ""}).status for _ in range(2)] == [2, 2]

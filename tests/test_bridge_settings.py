@@ -1,6 +1,7 @@
 """An agent's settings file with the bridge in it: shown first, written whole, what others put there stays."""
 
 import json
+import os
 import shlex
 import subprocess
 
@@ -157,6 +158,18 @@ def test_install_does_not_write_through_a_link(desk):
     (desk.path / ".claude" / "settings.json").symlink_to("../elsewhere.json")
     assert desk.run("bridge", "install", "--yes").status != 0
     assert (desk.path / "elsewhere.json").read_text() == "{}"
+
+
+def test_install_follows_no_folder_out_of_the_workspace_and_reads_no_pipe(desk, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (desk.path / ".claude").symlink_to(elsewhere)
+    assert "out of the workspace" in desk.run("bridge", "install", "--yes", status=1).err
+    (desk.path / ".claude").unlink()
+    (desk.path / ".claude").mkdir()
+    os.mkfifo(desk.path / ".claude" / "settings.json")
+    assert "no regular file" in desk.run("bridge", "install", "--yes", status=1).err
+    assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["desk", "gemini-cli", "nobody"])

@@ -29,10 +29,12 @@ class Ways:
         return _changed(args, pointers, lambda path: came.get(path, path if path[:1] == "/" else self._outside(path)))
 
     def _inside(self, path: str, cwd: str) -> str:
-        if not path or "\0" in path or path[0] == "~":
+        if not path or path[0] == "~":
             return path
         if path[0] != "/":
             path = f"{cwd if cwd[:1] == '/' else self._root}/{path}"
+        if "\0" in path:
+            return path
         real = os.path.realpath(path)
         if real == self._root:
             return "."

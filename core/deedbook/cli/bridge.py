@@ -95,7 +95,7 @@ def install(asked: Asked, agent: str, settings: str | None, *, yes: bool, remove
 
     workspace = read_workspace(asked.workspace)
     client, known = _declared(workspace, agent)
-    place = Path(settings) if settings else workspace.root / known.settings
+    place = Path(settings) if settings else _own(workspace.root, known.settings)
     before = _text(place)
     if remove:
         after = removed(before, place=str(place))
@@ -232,9 +232,22 @@ def _answers(state: Path) -> bool:
     return True
 
 
+def _own(root: Path, settings: str) -> Path:
+    """Return where a project's own settings are; a link leads to those of nobody else."""
+    from deedbook.errors import DeedbookError, fault
+
+    place = root / settings
+    if not place.parent.resolve().is_relative_to(root.resolve()):
+        why = f"leads to {place.parent.resolve()}, out of the workspace; if that is meant, say: --settings FILE"
+        raise DeedbookError(fault("BRIDGE_SETTINGS", why, place=str(place)))
+    return place
+
+
 def _text(place: Path) -> str:
     from deedbook.errors import DeedbookError, fault
 
+    if place.exists() and not place.is_file():
+        raise DeedbookError(fault("BRIDGE_SETTINGS", "cannot be read: it is no regular file", place=str(place)))
     try:
         return place.read_text(encoding="utf-8")
     except FileNotFoundError:
