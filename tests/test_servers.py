@@ -68,10 +68,12 @@ def test_tool_that_cannot_be_an_ability_is_left_out_and_the_others_stay(place):
         {**TOOL, "name": "Say"},
         {**TOOL, "name": "bad", "inputSchema": {"type": "object", "propreties": {}}},
         {**TOOL, "name": "fine"},
+        {**TOOL, "name": "../up"},
+        {**TOOL, "name": "a/b"},
     ]
     server = load_workspace(place(listing={"tools": [TOOL, *odd], "refused": {"big": "an integer"}})).servers["it"]
     assert server.offers == ("fine",)
-    assert set(server.left_out) == {"_hidden", "Say", "say", "bad", "big"}
+    assert set(server.left_out) == {"_hidden", "Say", "say", "bad", "big", "../up", "a/b"}
     assert 'did you mean "properties"?' in server.left_out["bad"]
     assert server.left_out["say"] == "Say and say would be one ability"
 

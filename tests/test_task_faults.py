@@ -246,6 +246,21 @@ def test_end_that_could_not_be_recorded_is_taken_from_the_record_in_the_same_ses
     finished(tasks)
 
 
+def test_effects_that_were_lowered_after_a_cut_off_run_do_not_make_it_runnable(shop):
+    async def slow(args, ctx):
+        import asyncio
+
+        await asyncio.sleep(30)
+
+    shop.tool("write", slow, effects="write", interruptible=True, timeout_ms=20)
+    task = lost(shop)
+    shop.tool("write", slow, effects="none", interruptible=True, timeout_ms=20)
+    tasks = opened(shop)
+    assert tasks.update(task, {}).error.code == "TASK_UNKNOWN"
+    assert tasks.get(task).value.state == "unknown"
+    finished(tasks)
+
+
 def test_run_that_died_takes_what_hooks_have_left_of_its_result(shop):
     shop.hook("narrow", "PostToolUse", lambda call, result: {"n": "[hidden]"})
     task = lost(shop)

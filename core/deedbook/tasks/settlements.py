@@ -1,8 +1,11 @@
 """What became of runs that nobody ended: asked of the record, of who performed an approved call, of the handler."""
 
+import attrs
+
 from deedbook import canonical
 from deedbook.approvals.queue import Waiting
-from deedbook.bindings import Bindings, Bound
+from deedbook.bindings import Bindings
+from deedbook.bound import DURABLE, Bound
 from deedbook.errors import DeedbookError, TaskError, fault
 from deedbook.files import Folder
 from deedbook.handlers import reconcile
@@ -24,8 +27,13 @@ class Settlements:
         Raises `TaskError` (``TASK_RUNNING``) while somebody performs what a person has approved of it.
         """
         bound = self._bindings.find(task.ability) if task.state in ("running", "unknown", "waiting") else None
-        found = self._found(task, bound) if bound else None
+        found = self._found(task, self._as_made(task, bound)) if bound else None
         return None if found and found.state == "unknown" and task.state != "waiting" else found
+
+    def _as_made(self, task: Kept, bound: Bound) -> Bound:
+        """Return the ability with at least the effects that it had when *task* was made: YAML may say less now."""
+        effects = self._book.event(task.marks[0]).payload["effects"]
+        return attrs.evolve(bound, durable=True) if effects in DURABLE else bound
 
     def _found(self, task: Kept, bound: Bound) -> Aftermath | None:
         if task.state == "waiting":

@@ -98,6 +98,8 @@ def refusal(server: str, name: Any) -> str | None:
     """Return why *name* cannot be the end of an ability's id, if it cannot."""
     if not isinstance(name, str):
         return "its name is no text"
+    if "/" in name:
+        return f"its name has a slash, so that no rule for {server}/* would fit it"
     identity = f"{server}/{name}"
     fits = _ABILITY.fullmatch(identity) and len(identity) <= _LONGEST
     return None if fits else "its name can be no part of an ability's id"

@@ -97,13 +97,14 @@ class Servers:
             return server
         tools = {tool["name"]: tool for tool in listing["tools"]}
         chosen, spared = glob_test(server.include), glob_test(server.exclude)
-        wanted = [name for name in tools if chosen(name) and not spared(name)]
         doubled = collisions(tool["name"] for tool in listing["tools"])
         left_out, offers, notes = dict(listing["refused"]), [], {}
-        for name in wanted:
+        for name, tool in tools.items():
             why = doubled.get(name) or refusal(server.id, name)
+            if spared(name) or not (why or chosen(name)):  # a name that no glob over names of tools fits is still told
+                continue
             try:
-                found = None if why else offered(tools[name])
+                found = None if why else offered(tool)
             except DeedbookError as problem:
                 why = str(problem)
             if why or found is None:
