@@ -57,6 +57,12 @@ def test_task_runs_under_the_profile_that_it_was_made_with(place):
     assert "TASK_CHARTER_CHANGED" in place.here("tasks", "run", task, "--profile", "other", status=1).err
 
 
+def test_arguments_that_do_not_fit_are_said_with_the_ability_that_they_are_for(place):
+    said = place.here("tasks", "create", "echo", "--args", '{"txt": "hi"}', status=1).err
+    assert "error: the arguments of echo: $" in said
+    assert "SCHEMA_VIOLATION" in said
+
+
 def test_key_brings_the_same_task_back(place):
     task = made(place, "--key", "k1")
     again = place.here("tasks", "create", "echo", "--args", '{"text": "hi"}', "--key", "k1", status=0)

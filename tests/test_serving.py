@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -489,10 +491,8 @@ def test_who_asks_is_known_by_user_id_and_their_sessions_are_theirs(own):
     with serving.served(own):
         (own.path / ".deedbook").chmod(0o711)  # as an operator does who lets others in
         (own.path / ".deedbook/runtime.sock").chmod(0o666)
-        for folder in (own.path, *own.path.parents):
-            if not folder.stat().st_mode & 0o001:
-                folder.chmod(folder.stat().st_mode | 0o011)
-        with runtime(own) as mine, as_user(12001, own) as hers:
+        open_to_all(own)
+        with runtime(own) as mine, as_user(12001, own.path) as hers:
             session = mine.open()
             assert refusal(hers.call, session, "echo", {"text": "hi"}) == "SESSION_NOT_YOURS"
             assert refusal(hers.end, session) == "SESSION_NOT_YOURS"
@@ -501,7 +501,7 @@ def test_who_asks_is_known_by_user_id_and_their_sessions_are_theirs(own):
             assert hers.call(own_session, "echo", {"text": "hi"}) == {"text": "hi"}
             mine.end(session)
             assert refusal(hers.actions, session, [call("a")], idempotency_key="k") == "SESSION_NOT_FOUND"
-            with as_user(12002, own) as stranger:
+            with as_user(12002, own.path) as stranger:
                 assert refusal(stranger.health) == "PEER_UNKNOWN"
     assert own.events(own_session)[0].payload["principal"]["id"] == "ada"
     refusals = [event for event in own.events(session) if event.type == "action.refused"]
@@ -512,9 +512,50 @@ def as_user(number, place):
     """Connect as another user; who is asked sees who one was then."""
     os.seteuid(number)
     try:
-        return runtime(place)
+        return Runtime(place, seconds=60)
     finally:
         os.seteuid(0)
+
+
+def open_to_all(place):
+    """Let everybody go through the folders down to a workspace."""
+    for folder in (place.path, *place.path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o011)
+
+
+STATUS = """
+import os, sys
+from deedbook import cli
+
+def status():
+    sys.argv = ["deedbook", "serve", "--status"]
+    try:
+        cli.main()
+    except SystemExit as end:
+        return end.code
+
+status()  # imports everything: another user may not be able to read the interpreter's files
+os.setgroups([]), os.setgid(12001), os.setuid(12001)
+os._exit(status())
+"""
+
+
+@as_root
+def test_runtime_of_another_user_is_said_to_be_that(own):
+    (own.path / ".deedbook").mkdir(mode=0o700)
+    open_to_all(own)
+    for place in (own.path, own.path / ".deedbook", own.path / ".deedbook/runtime.sock"):
+        with pytest.raises(DeedbookError, match="another user's") as caught:
+            as_user(12001, place)
+        assert caught.value.error.code == "RUNTIME_UNREACHABLE"
+        assert caught.value.error.place == str(own.path / ".deedbook/runtime.sock")
+    told = subprocess.run([sys.executable, "-c", STATUS], cwd=own.path, capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    nobody, others = told.stderr.splitlines()
+    assert "nobody serves this workspace" in nobody
+    assert "another user's" in others
+    assert ".deedbook/.deedbook" not in others
 
 
 def test_user_id_is_of_one_principal(own):

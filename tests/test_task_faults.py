@@ -3,6 +3,7 @@
 import json
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 from commandline import Place, ended, until
@@ -83,13 +84,24 @@ def killed(place):
     return task
 
 
+def stands_in_page_as_unknown(place):
+    """Say whether the page of the last task says so, as it is shown and as it is written anew."""
+    (written,) = place.here("tasks", "render", status=0).out.split()
+    pages = (place.here("tasks", "show", "last", status=0).out, Path(written).read_text())
+    return all('state: "unknown"' in page and "it stands as unknown" in page for page in pages)
+
+
 def test_task_whose_process_died_is_unknown_until_a_person_decides_and_has_its_effect_once(place, killed):
     assert listed(place)["state"] == "unknown"
     for command in (["run"], ["update"], ["delete"]):
-        assert "TASK_UNKNOWN" in place.run("tasks", *command, killed, status=1).err
+        said = place.run("tasks", *command, killed, status=1).err
+        assert "TASK_UNKNOWN" in said
+        assert f"deedbook tasks decide {killed} --happened, or --did-not" in said
+    assert stands_in_page_as_unknown(place)
     assert len(effects(place)) == 1
     (began,) = [event for event in read(place.path / ".deedbook/workspace") if event.type == "task.started"]
     place.run("sessions", "close", began.payload["session"], status=0)
+    assert stands_in_page_as_unknown(place)
     assert "TASK_UNKNOWN" in place.run("tasks", "run", killed, status=1).err
     place.run("tasks", "decide", killed, "--happened", "--note", "the bank has it", status=0)
     assert (listed(place)["state"], listed(place)["decided"]) == ("succeeded", "happened")

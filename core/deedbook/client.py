@@ -31,8 +31,7 @@ class Runtime:
         try:
             self._socket = connect(socket, seconds)
         except OSError as problem:
-            why = f"nobody serves this workspace ({problem.strerror or problem}); start it: deedbook serve"
-            raise DeedbookError(fault("RUNTIME_UNREACHABLE", why, retryable=True, place=str(socket))) from None
+            raise DeedbookError(_unreachable(socket, problem)) from None
 
     # --- what may be asked --------------------------------------------------------------------------------------------
 
@@ -134,10 +133,28 @@ class Runtime:
 
 def _socket(place: Path) -> Path:
     """Return the socket of a workspace, of a state folder, or *place* itself."""
-    if place.is_dir():
+    if _is_folder(place):
         inside = place / ".deedbook"
-        return (inside if inside.is_dir() else place) / SOCKET
+        return (inside if _is_folder(inside) else place) / SOCKET
     return place
+
+
+def _is_folder(place: Path) -> bool:
+    with suppress(PermissionError):  # where one may not look there is nothing to be found
+        return place.is_dir()
+    return False
+
+
+def _unreachable(socket: Path, problem: OSError) -> DomainError:
+    """Say why there is no connection to *socket*: nobody is there, or whoever is lets this user id not in."""
+    if isinstance(problem, PermissionError):
+        why = (
+            "it is another user's (Permission denied): be the user who runs `deedbook serve`, or connect to a socket "
+            "that lets you in; docs/runtime.md says how one is opened to others"
+        )
+        return fault("RUNTIME_UNREACHABLE", why, place=str(socket))
+    why = f"nobody serves this workspace ({problem.strerror or problem}); start it: deedbook serve"
+    return fault("RUNTIME_UNREACHABLE", why, retryable=True, place=str(socket))
 
 
 def _error(said: Mapping[str, Any]) -> DomainError:

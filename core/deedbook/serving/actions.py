@@ -261,6 +261,8 @@ def again(
 def _again(step: Step, act: Act, find: Callable[[str], Task | None]) -> dict[str, Any]:
     if act.done is None:
         why = "it was begun, and the process ended before its end was recorded; the session's ledger has what is known"
+        if step.name == "RUN_TASK":
+            why += "; RUN_TASK of the task tells more, and where nobody knows, a person says: deedbook tasks decide"
         return {**failed(fault("OUTCOME_UNKNOWN", why)), **hints(act.signals)}
     told: dict[str, Any] = {"status": act.done["status"], **hints(act.signals)}
     if "task" in act.done:

@@ -21,6 +21,8 @@ from .clerk import Clerk
 
 _UNBEGUN: Final = frozenset({"LEDGER_BROKEN", "LEDGER_LOCKED", "SESSION_ENDED", "CANCELLED"})
 """Why a call was not begun that may be tried again as it is."""
+DECIDE: Final = "deedbook tasks decide {} --happened, or --did-not"
+"""How a person says what became of a task whose outcome was lost; takes its id."""
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +82,10 @@ class Attempts:
             raise
         self._ended(task, ticket, result, span, time.perf_counter() - begun)
         if isinstance(result, Err):
-            return Err(result.error, {**result.told, **({"signals": ticket.signals} if ticket else {})})
+            error = result.error
+            if ticket and _state(ticket) == "unknown":
+                error = attrs.evolve(error, message=f"{error.message}; a person says which: {DECIDE.format(task.id)}")
+            return Err(error, {**result.told, **({"signals": ticket.signals} if ticket else {})})
         return Ok(Ran(result=result.value, task=task.id, signals=ticket.signals if ticket else {}))
 
     def settle(self, task: Kept, found: Aftermath) -> None:

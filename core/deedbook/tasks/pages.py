@@ -1,6 +1,7 @@
 """``implement/<task>/tool_call.md``: a task as a page, rendered from the ledger and never read back.
 
-The same events always make the same bytes. Parts that are sealed in the ledger stay so.
+The same events always make the same bytes, but that a run is ``unknown`` as soon as its process is gone. Parts that are
+sealed in the ledger stay so.
 """
 
 import os
@@ -13,7 +14,7 @@ from deedbook.files import Folder
 from deedbook.markdown import block, escaped, front, row
 from deedbook.story import show
 
-from .book import Book, Kept
+from .book import Book, Kept, State
 
 FOLDER: Final = "implement"
 PAGE: Final = "tool_call.md"
@@ -36,8 +37,8 @@ def write(book: Book, task: Kept) -> None:
 
 
 def rendered(book: Book, task: Kept) -> str:
-    """Return the page of *task*."""
-    return "\n".join(_lines(task, book.events(task))) + "\n"
+    """Return the page of *task* as it stands now: a run whose process died is ``unknown``, as everywhere."""
+    return "\n".join(_lines(task, book.standing(task), book.events(task))) + "\n"
 
 
 def _remove(state: Folder, task: Kept) -> None:
@@ -47,14 +48,14 @@ def _remove(state: Folder, task: Kept) -> None:
             os.rmdir(task.id, dir_fd=folder)
 
 
-def _lines(task: Kept, events: list[Event]) -> Iterator[str]:
+def _lines(task: Kept, state: State, events: list[Event]) -> Iterator[str]:
     made = events[0].payload
     bound = [event for event in events if event.type in ("task.created", "task.updated")][-1].payload
     yield from front(
         {
             "task": task.id,
             "ability": task.ability,
-            "state": task.state,
+            "state": state,
             "effects": show(made["effects"]),
             "principal": task.owner[0],
             "on_behalf_of": task.owner[1],
@@ -65,7 +66,7 @@ def _lines(task: Kept, events: list[Event]) -> Iterator[str]:
         }
     )
     yield from ("", f"# {escaped(task.ability)}", "")
-    yield from (escaped(line) for line in _told(task))
+    yield from (escaped(line) for line in _told(task, state))
     yield from ("", "## Input", "", *block(bound["args"]))
     yield from ("", "## Configuration", "", *block(bound["config"]))
     yield from ("", "## What happened", "", row(("time", "what", "more")), "|---|---|---|")
@@ -76,9 +77,9 @@ def _lines(task: Kept, events: list[Event]) -> Iterator[str]:
             yield from ("", f"## Result of run {escaped(run)}", "", *block(event.payload["result"]))
 
 
-def _told(task: Kept) -> Iterator[str]:
+def _told(task: Kept, state: State) -> Iterator[str]:
     behalf = f" on behalf of {task.owner[1]}" if task.owner[1] else ""
-    yield f"A task of {task.owner[0]}{behalf}, bound to charter {task.charter[:12]}; it stands as {task.state}."
+    yield f"A task of {task.owner[0]}{behalf}, bound to charter {task.charter[:12]}; it stands as {state}."
 
 
 def _more(said: Object) -> str:

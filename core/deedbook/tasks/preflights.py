@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import attrs
+
 from deedbook import canonical
 from deedbook.approvals.requests import principal_json
 from deedbook.bound import Bound
@@ -48,7 +50,7 @@ class Preflights:
             error = fault(verdict.code, verdict.reason)
             entries = session.door.scribe.judged(verdict, session.caller, {}, cause)
             self._clerk.deny(entries, _denial(ability, error, more), cause)
-            raise TaskError(error)
+            raise TaskError(_named(error, ability))
         when = Circumstances(session.ledger.now(), session.id, {})
         call = make_call(session.bindings, session.caller, verdict.bound, verdict.args, raw, when)
         fired = session.hooks.pre_ability_create(verdict.bound, call, cause)
@@ -84,6 +86,13 @@ class Preflights:
         }
         profile = charter.document["profile"]
         return {"args": canonical.decode(raw), "charter": charter.digest, "profile": profile, "config": config}
+
+
+def _named(error: DomainError, ability: str) -> DomainError:
+    """Return *error* with the ability whose arguments do not fit; the others name it anyway."""
+    if error.code != "SCHEMA_VIOLATION":
+        return error
+    return attrs.evolve(error, message=f"the arguments of {ability}: {error.message}")
 
 
 def _denial(ability: str, error: DomainError, more: Object | None = None) -> dict[str, Any]:

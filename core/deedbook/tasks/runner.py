@@ -17,7 +17,7 @@ from deedbook.identity import Identity
 from deedbook.ledger import WorkspaceLedger
 from deedbook.session import Session
 
-from .attempts import Attempts, Ran
+from .attempts import DECIDE, Attempts, Ran
 from .book import KEY, RUNNABLE, TASK_ID, Book, Kept
 from .clerk import Clerk, state_of
 from .preflights import Preflights, Unavailable
@@ -320,7 +320,7 @@ class Tasks:
         state = self.book.standing(task)
         if state not in RUNNABLE:
             code, why = _NOT[state]
-            raise TaskError(fault(code, f"task {task.id} {why}; it is not {verb}"))
+            raise TaskError(fault(code, f"task {task.id} {why.format(task.id)}; it is not {verb}"))
 
     def _available(self, work: Callable[[], Result[Created]]) -> Result[Created]:
         try:
@@ -339,7 +339,7 @@ class Tasks:
 
 _NOT: Final = {
     "running": ("TASK_RUNNING", "runs now"),
-    "unknown": ("TASK_UNKNOWN", "ran and its outcome was lost; a person says: deedbook tasks decide"),
+    "unknown": ("TASK_UNKNOWN", f"ran and its outcome was lost; a person says which: {DECIDE}"),
     "succeeded": ("TASK_ENDED", "has succeeded"),
     "deleted": ("TASK_ENDED", "was deleted"),
 }

@@ -142,7 +142,11 @@ def _result(future: "Future[Any]", seconds: float, what: str, begun: threading.E
     try:
         return future.result(None if seconds == float("inf") else max(seconds, 0.0))
     except TimeoutError:
-        raise Failed("TOOL_TIMEOUT", f"{what}: no answer within {seconds:.3g} s", lost=begun.is_set()) from None
+        why = f"{what}: no answer within {seconds:.3g} s, all that was left of the limit of the call (`timeout_ms`)"
+        told = (
+            "; it was asked for: if it has effects, its outcome is unknown" if begun.is_set() else "; nothing was asked"
+        )
+        raise Failed("TOOL_TIMEOUT", f"{why}{told}", lost=begun.is_set()) from None
     except CancelledError:
         raise Failed("MCP_DISCONNECTED", f"{what}: the connection was closed", lost=begun.is_set()) from None
     finally:

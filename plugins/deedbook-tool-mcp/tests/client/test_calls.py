@@ -103,7 +103,11 @@ def test_timeout_tells_the_server_that_the_call_is_given_up_and_keeps_it(rogue):
     pid = rogue.text("pid")
     error = rogue.fails("hang")
     assert error.code == "TOOL_TIMEOUT"
-    assert "rogue: hang: no answer within 0.3 s" in error.message
+    assert (
+        "rogue: hang: no answer within 0.3 s, all that was left of the limit of the call (`timeout_ms`)"
+        in error.message
+    )
+    assert "its outcome is unknown" in error.message
     assert rogue.lab.payload("tool.error")["outcome"] == "unknown"
     assert rogue.text("pid") == pid
     (given_up,) = rogue.heard("notifications/cancelled")
