@@ -106,6 +106,7 @@ def test_a_dialogue_about_what_was_never_judged_is_denied(talk):
     agent = talk()
     heard = agent.say("PermissionRequest", tool_name="Bash", tool_input={"command": "rm -rf /"})
     assert (heard.status, heard.own["decision"]["behavior"]) == (0, "deny")
+    assert agent.one("bridge.told").payload["denied"] == heard.own["decision"]["message"]
 
 
 def test_a_rewritten_input_is_given_back_whole_with_its_paths_absolute_again(lab, talk):
@@ -386,7 +387,8 @@ def test_a_signed_approval_lets_the_next_try_pass(lab, talk):
     heard = agent.before("Bash", {"command": "git push"})
     request = agent.one("approval.requested").payload
     assert heard.decision == "deny"
-    assert request["approval"] in heard.own["permissionDecisionReason"]
+    how = f"a person runs: deedbook approvals approve {request['approval']} --as NAME; then make the same call again"
+    assert heard.own["permissionDecisionReason"].endswith(how)
     answer(lab.path, request["approval"], approve=True, catalogue=lab.catalogue())
     assert agent.before("Bash", {"command": "git push"}, "t2").json is None
     agent.after("Bash", {"command": "git push"}, {"stdout": ""}, "t2")

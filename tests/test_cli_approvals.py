@@ -1,11 +1,13 @@
 """Approvals as people use them: real processes, real keys, real deaths."""
 
 import json
+import re
 import stat
 
 import pytest
 from commandline import Place, ended, until
 
+TAGGED = {"tags": ["approval-gate"]}
 KILLER = """
 import os, signal
 from deedbook import HandlerSpec
@@ -140,3 +142,35 @@ def test_names_of_requests_approvers_and_keys_are_completed(desk):
         assert completed(desk, "approvals", verb, identity[:6]) == [identity]
     assert completed(desk, "approvals", "approve", identity, "--as", "a") == ["ada"]
     assert completed(desk, "keys", "show", "a") == ["ada"]
+
+
+def test_an_approval_of_an_agents_own_tool_is_left_to_the_agent_and_not_used_up(desk):
+    settings = json.loads((desk.path / ".system/deedbook.yaml").read_text())
+    desk.system("deedbook.yaml", json.dumps({**settings, "agents": {"claude-code": {"tools": {"Bash": TAGGED}}}}))
+    call = ("call", "claude-code/Bash", "--args", '{"command":"ls"}', "--json")
+    identity = desk.run(*call, status=3).fits("output_call_v1")["denied"][0]["approval"]
+    said = desk.run("approvals", "approve", identity, status=0).err
+    assert "let the agent ask again: its same call takes the approval over" in said
+    assert "approvals run" not in said
+    before = desk.sessions()
+    refused = desk.run("approvals", "run", identity, status=1).err
+    assert "[EFFECT_ELSEWHERE]" in refused
+    assert "let the agent ask again" in refused
+    assert desk.sessions() == before
+    (left,) = json.loads(desk.run("approvals", "list", "--json").out)["approvals"]
+    assert left["state"] == "approved"
+
+
+def test_who_waits_is_told_at_once_what_answers(desk):
+    process = desk.start("call", "echo", "--args", '{"text":"hi"}', "--wait", "50")
+    assert process.stderr.readline().startswith(b"echo waits for a person: ")
+    said = process.stderr.readline()
+    identity = re.search(rb"deedbook approvals approve ([0-9a-f]{32}) --as NAME", said).group(1).decode()
+    until(lambda: identity in desk.run("approvals", "list").out)
+    desk.run("approvals", "approve", identity, status=0)
+    assert json.loads(ended(process).out) == {"text": "hi"}
+
+
+def test_an_approval_that_is_taken_over_is_not_waited_for(desk):
+    desk.run("approvals", "approve", parked(desk), status=0)
+    assert "approvals approve" not in desk.run("call", "echo", "--args", '{"text":"hi"}', "--wait", "50", status=0).err

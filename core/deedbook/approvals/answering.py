@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from deedbook import canonical
+from deedbook.bridging.tools import HANDLER
 from deedbook.callers import LOCAL
 from deedbook.contracts import Json, Object
 from deedbook.errors import ApprovalError, Err, Result, fault, recordable
@@ -30,6 +31,9 @@ from .requests import answered, approvers, call_digest
 
 MAX_NOTE: Final = 500
 """How many characters an approver may say why with."""
+AGAIN: Final = "let the agent ask again: its same call takes the approval over"
+"""What is to be done about an approved call of an agent's own tool."""
+_ELSEWHERE: Final = ["tool", HANDLER["tool"]]
 
 
 def answer(
@@ -90,10 +94,13 @@ def perform_once(kernel: Kernel, name: str, *, by: str = LOCAL.id) -> Result[Jso
 def begin(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -> tuple[Session, Grant, Object]:
     """Begin the session in which the approved call is performed; return it with the grant and the request.
 
-    Raises `DeedbookError` where the call may not be performed.
+    Raises `DeedbookError` where the call may not be performed; then nothing is used up.
     """
     grant = kernel.parking().take(pending, waiting, timestamp(time.time()))
     request = waiting.request(pending)
+    if kernel.bindings.charter.document["abilities"].get(request["name"], {}).get("plugin") == _ELSEWHERE:
+        why = f"the effect of {request['name']} is the agent's own, and nothing was used up; {AGAIN}"
+        raise ApprovalError(fault("EFFECT_ELSEWHERE", why))
     raw = canonical.encode(request["args"])
     if call_digest(request["name"], raw, request["principal"]["id"]) != request["call"]:
         why = f"the arguments of request {pending.id} held a secret, which no record keeps; let it be asked for again"

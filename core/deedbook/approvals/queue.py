@@ -198,7 +198,7 @@ def refuse_state(pending: Pending, now: str, *, wanted: State) -> None:
 _AGAIN: Final = "let the call be asked for again"
 _NOT: Final[Mapping[State, tuple[str, str]]] = {
     "waiting": ("APPROVAL_NOT_GRANTED", "is not answered yet; an approver runs: deedbook approvals approve"),
-    "approved": ("APPROVAL_ANSWERED", "is approved already; `deedbook approvals run` performs it"),
+    "approved": ("APPROVAL_ANSWERED", "is approved already, and not performed yet"),
     "denied": ("APPROVAL_ANSWERED", f"was denied; {_AGAIN}"),
     "expired": ("APPROVAL_EXPIRED", f"has expired; {_AGAIN}"),
     "used": ("APPROVAL_USED", f"was approved and used, which is once; {_AGAIN}"),

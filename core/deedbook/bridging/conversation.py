@@ -75,7 +75,7 @@ class Conversation:
         ability, args, pointers = self._asked(heard)
         opened = self.session.before(ability, args)
         if isinstance(opened, Err):
-            return _denied(opened.error)
+            return _parked(opened)
         ticket = opened.value
         try:
             return self._opened(ticket, heard, name, args, self._changed(ticket, heard, args, pointers))
@@ -204,10 +204,11 @@ class Conversation:
 
     def _dialogue(self, heard: Heard) -> Answer:
         """Let an agent ask its person about a call that is open; any other was never judged."""
-        self._told(heard)
         if self.tickets.find(_digest(heard.tool, heard.args)) is not None:
-            return PASS
-        return Answer(outcome="deny", reason=f"no use of {heard.tool} with this input was judged before")
+            return self._told(heard)
+        why = f"no use of {heard.tool} with this input was judged before"
+        self._note(heard, denied=recordable(why))
+        return Answer(outcome="deny", reason=why)
 
     def _prompt(self, heard: Heard) -> Answer:
         taken = self.session.submit(heard.prompt)
@@ -235,9 +236,13 @@ class Conversation:
         return PASS if fired.refusal is None else Answer(outcome="deny", reason=fired.refusal)
 
     def _told(self, heard: Heard) -> Answer:
-        said = {name: recordable(heard.said[name], _MAX_TEXT) for name in _TOLD if _is_text(heard.said.get(name))}
-        self.session.note("bridge.told", "agent", {"agent": self._name, "event": heard.event, "said": said})
+        self._note(heard)
         return PASS
+
+    def _note(self, heard: Heard, **answered: str) -> None:
+        said = {name: recordable(heard.said[name], _MAX_TEXT) for name in _TOLD if _is_text(heard.said.get(name))}
+        told = {"agent": self._name, "event": heard.event, "said": said, **answered}
+        self.session.note("bridge.told", "agent", told)
 
     def _ended(self, heard: Heard) -> Answer:
         self._told(heard)
@@ -247,6 +252,15 @@ class Conversation:
 
 def _denied(error: DomainError) -> Answer:
     return Answer(outcome="deny", reason=f"{error.code}: {error}")
+
+
+def _parked(refused: Err) -> Answer:
+    """Return a denial; of a call that a person has to decide, with what is to be done."""
+    identity = refused.told.get("approval")
+    if refused.error.code != "NEEDS_HUMAN" or identity is None:
+        return _denied(refused.error)
+    how = f"a person runs: deedbook approvals approve {identity} --as NAME; then make the same call again"
+    return Answer(outcome="deny", reason=f"{_denied(refused.error).reason}; {how}")
 
 
 def _is_the_same(held: Held, reported: Object) -> bool:

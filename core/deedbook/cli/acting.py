@@ -17,7 +17,7 @@ from deedbook.story import show
 
 from .common import Asked, announce, shown
 from .output import answer, as_json, complain, message, spelled, worded
-from .progress import moving, tell
+from .progress import Parked, moving, tell
 
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "NEEDS_HUMAN": 3}
@@ -159,6 +159,8 @@ def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Ker
         begun = kernel.session(purpose, principal=kernel.principal(principal) if principal else LOCAL, wait=wait)
         if isinstance(begun, Err):
             raise DeedbookError(begun.error)
+        if wait > 0:
+            begun.value.ledger.subscribe(Parked(begun.value.id, kernel.site.state))
         return begun.value
 
     return begin

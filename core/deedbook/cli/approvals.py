@@ -140,8 +140,20 @@ def _answered(asked: Asked, request: str, approver: str | None, note: str, *, ap
     else:
         message(f"{word} {pending.id}")
         if approve:
-            message(f"who waits for it goes on; if nobody does: deedbook approvals run {pending.id}")
+            message(f"who waits for it goes on; if nobody does{_further(asked, pending)}")
     return 0
+
+
+def _further(asked: Asked, pending: "Pending") -> str:
+    """Return how an approved call is made that nobody waits for: an agent's own tool is used by the agent alone."""
+    from deedbook.approvals.answering import AGAIN
+    from deedbook.bridging.tools import HANDLER
+    from deedbook.kernel import read_workspace
+
+    with _queue(asked) as waiting:
+        source = read_workspace(asked.workspace).abilities.get(waiting.request(pending)["name"])
+    own = source is not None and source.handler == HANDLER
+    return f", {AGAIN}" if own else f": deedbook approvals run {pending.id}"
 
 
 def _queue(asked: Asked) -> Any:

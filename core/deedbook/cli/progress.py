@@ -2,18 +2,20 @@
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 import click
 
-from deedbook.contracts import Event
+from deedbook.contracts import Event, Object
 from deedbook.story import show
 from deedbook.terminal import plain, short
 
-from .output import colours, watched
+from .output import colours, message, watched
 
 _STEPS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
@@ -41,3 +43,32 @@ def tell(event: Event) -> None:
         line = plain(f"· {word:<6} {short(show(event.payload.get(member, '')), _WIDTH)}")
         with suppress(OSError):  # nobody may be looking any more; the session goes on
             click.echo(click.style(line, dim=True) if colours(sys.stderr) else line, err=True)
+
+
+class Parked:
+    """Listens to the ledger of *session* and says at once what waits for a person, and what answers it."""
+
+    def __init__(self, session: str, state: Path) -> None:
+        self._session, self._state = session, state
+
+    def __call__(self, event: Event) -> None:
+        """Take *event* in."""
+        if event.type == "approval.requested" and self._waits(event.payload):
+            name, reason, identity = (show(event.payload[key]) for key in ("name", "reason", "approval"))
+            with suppress(OSError):
+                message(plain(f"{name} waits for a person: {reason}"))
+                message(f"who may answer runs: deedbook approvals approve {identity} --as NAME")
+
+    def _waits(self, request: Object) -> bool:
+        """Say whether nobody has answered yet: what an earlier session asked for may be approved already."""
+        from deedbook.approvals.answering import queue
+        from deedbook.errors import DeedbookError
+        from deedbook.events import timestamp
+
+        if request["session"] == self._session:
+            return True
+        try:
+            with queue(self._state) as waiting:
+                return waiting.find(request["approval"]).state(timestamp(time.time())) == "waiting"
+        except DeedbookError:
+            return False
