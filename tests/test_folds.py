@@ -269,6 +269,31 @@ def test_stop_hook_that_ends_the_loop_is_not_told_as_a_refusal():
     assert summary(allowed) == "Stop: allow [once allow (one is enough)]"
 
 
+def test_denials_show_what_was_asked_for_shortly_and_why_in_full():
+    denied = {"kind": "tool", "name": "rm", "code": "GATE_DENIED", "reason": "no"}
+    told = event("tool.denied", {**denied, "args": {"path": "a\u202e"}})
+    assert summary(told) == r'rm {"path":"a\u{202e}"}: GATE_DENIED: no'
+    told = event("tool.denied", {**denied, "args": {"path": "x" * 5000}})
+    assert summary(told).endswith("x…: GATE_DENIED: no")
+    assert summary(event("tool.denied", {**denied, "args": {}})) == "rm: GATE_DENIED: no"
+
+
+def test_tool_that_nobody_declared_comes_before_what_it_was_given():
+    args = {"input": {"url": "x" * 5000}, "tool": "WebFetch"}
+    told = {"kind": "tool", "name": "claude-code/other", "code": "GATE_DENIED", "reason": "no", "args": args}
+    assert summary(event("tool.denied", told)).startswith('claude-code/other {"tool":"WebFetch","input":{"url":"xxx')
+    told = {"tool_name": "claude-code/other", "args": args}
+    assert summary(event("tool.call", told)).startswith('claude-code/other {"tool":"WebFetch","input":{')
+
+
+def test_session_of_an_agent_says_which_one_it_continues_and_what_was_denied_in_it():
+    told = {"agent": "claude-code", "agent_session": "s1", "session_id": "b"}
+    assert summary(event("bridge.session", told)) == "claude-code s1"
+    assert summary(event("bridge.session", {**told, "continues": "a"})) == "claude-code s1, continues a"
+    told = {"agent": "claude-code", "event": "PermissionRequest", "said": {}, "denied": "never judged"}
+    assert summary(event("bridge.told", told)) == "claude-code: PermissionRequest {}; denied: never judged"
+
+
 def test_transcript_gives_speech_in_full_and_data_in_its_beginning():
     long = "x" * 5000
     result = event("tool.result", {"tool_name": "t", "result": long})

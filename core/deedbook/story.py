@@ -10,6 +10,8 @@ from .contracts import Event, Object
 from .terminal import plain, short
 
 WIDTH: Final = 200
+BRIEF: Final = 80
+"""Characters of what a denied call was given: why it was denied comes after it."""
 
 
 def summary(event: Event) -> str:
@@ -49,7 +51,14 @@ def _handed(payload: Object) -> str:
 
 
 def _intent(name: str, data: str) -> Callable[[Object], str]:
-    return lambda payload: f"{show(payload.get(name))} {show(payload.get(data))}"
+    return lambda payload: f"{show(payload.get(name))} {_given(payload.get(data))}"
+
+
+def _given(args: Any) -> str:
+    """Return arguments as text; of a tool that nobody declared, which one it is comes first."""
+    if isinstance(args, dict) and args.keys() == {"tool", "input"}:
+        return show({"tool": args["tool"], "input": args["input"]})
+    return show(args)
 
 
 def _outcome(name: str, data: str) -> Callable[[Object], str]:
@@ -84,7 +93,8 @@ def _error(name: str) -> Callable[[Object], str]:
 def _denied(payload: Object) -> str:
     by = payload.get("by")
     who = ", ".join(f"{key} {show(value)}" for key, value in by.items()) if isinstance(by, dict) else ""
-    said = f"{show(payload.get('name'))}: {show(payload.get('code'))}: {show(payload.get('reason'))}"
+    with_what = f" {short(_given(payload['args']), BRIEF)}" if payload.get("args") else ""
+    said = f"{show(payload.get('name'))}{with_what}: {show(payload.get('code'))}: {show(payload.get('reason'))}"
     return f"{said} ({who})" if who else said
 
 
@@ -135,6 +145,16 @@ def _ruled_on(payload: Object) -> str:
 
 def _request(member: str, words: str) -> Callable[[Object], str]:
     return lambda payload: f"{show(payload.get('approval'))[:8]} {words} {show(payload.get(member))}"
+
+
+def _met(payload: Object) -> str:
+    before = f", continues {show(payload['continues'])}" if "continues" in payload else ""
+    return f"{show(payload.get('agent'))} {show(payload.get('agent_session'))}{before}"
+
+
+def _heard(payload: Object) -> str:
+    denied = f"; denied: {show(payload['denied'])}" if "denied" in payload else ""
+    return f"{show(payload.get('agent'))}: {_intent('event', 'said')(payload)}{denied}"
 
 
 def _task(*members: str, word: str = "") -> Callable[[Object], str]:
@@ -215,8 +235,8 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "approval.deferred": lambda payload: (
             f"{show(payload.get('name'))}: {show(payload.get('reason'))}; the agent asks"
         ),
-        "bridge.session": lambda payload: f"{show(payload.get('agent'))} {show(payload.get('agent_session'))}",
-        "bridge.told": lambda payload: f"{show(payload.get('agent'))}: {_intent('event', 'said')(payload)}",
+        "bridge.session": _met,
+        "bridge.told": _heard,
         "bridge.refused": lambda payload: f"{_intent('agent', 'event')(payload)}: {show(payload.get('reason'))}",
         "tool.unasked": lambda payload: f"{_intent('tool_name', 'args')(payload)}: {show(payload.get('why'))}",
         "task.created": _task("ability", "args"),
