@@ -111,7 +111,7 @@ def _yaml() -> Check:
 
 def _installed(catalogue: Catalogue) -> Iterator[Check]:
     owners = sorted({f"{offer.distribution} {offer.version}" for offer in catalogue.offers.values()})
-    yield Check("plugins", "ok", f"{len(catalogue.offers)} of {len(owners)} distributions: {', '.join(owners)}")
+    yield Check("plugins", "ok", f"{len(catalogue.offers)}, from {len(owners)} distributions: {', '.join(owners)}")
     for (kind, name), rivals in catalogue.clashes.items():
         names = " and ".join(f"{rival.distribution} {rival.version}" for rival in rivals)
         yield Check("plugins", "fault", f"{kind} {name!r} is offered by {names}", "pip uninstall all but one of them")

@@ -47,7 +47,7 @@ class KeyRing:
                 with suppress(FileNotFoundError):
                     folder.remove(name)
             elif folder.exists(name):
-                why = "is there already; `keys show --out FILE` writes its public half, --force makes another key"
+                why = f"is there already; `keys show {name} --out FILE` writes its public half, --force makes another"
                 self._refuse(name, why)
             folder.replace(name, f"{made.reveal()}\n".encode(), expected="", mode=0o600)
             folder.sync()
