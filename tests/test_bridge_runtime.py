@@ -165,6 +165,8 @@ def test_a_drained_runtime_ends_the_sessions_of_agents(tmp_path):
     with serving.served(coder):
         coder.hook("PreToolUse", **READ)
         with Runtime(coder.path) as runtime:
-            runtime.health()
+            health = runtime.health()
+        assert (health["sessions"], health["agents"]) == (0, 1)
+        assert "0 sessions of clients, 1 of coding agents" in coder.here("serve", "--status", status=0).out
     (session,) = coder.recorded("s1")
     assert coder.types(session)[-2:] == ["tool.error", "session.end"]

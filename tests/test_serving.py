@@ -186,6 +186,27 @@ def about(ident, action, task, **more):
     return {"id": ident, "action": action, "task": task if isinstance(task, str) else {"from": task[0]}, **more}
 
 
+def test_key_of_a_request_holds_in_its_session_and_that_of_a_task_in_every_one_of_its_principal(place, peer):
+    direct = [call("a", "count", line="keyed request")]
+    task = [{**create("made", line="keyed task"), "idempotency_key": "task-1"}, about("ran", "RUN_TASK", ["made"])]
+    first, second = peer.open(), peer.open()
+    for session in (first, first, second):
+        told = peer.actions(session, direct, idempotency_key="both")
+        told += peer.actions(session, task, idempotency_key="both-too")
+        assert set(statuses(told).values()) == {"ok"}
+    assert [line for line in serving.effects(place) if line.startswith("keyed")] == [
+        "keyed request",
+        "keyed task",
+        "keyed request",
+    ]
+
+
+def test_arguments_that_do_not_fit_make_no_task_and_are_a_failure(peer, session):
+    (told,) = peer.actions(session, [create("made", lin="a slip")])
+    assert (told["status"], told["error"]["code"]) == ("failed", "SCHEMA_VIOLATION")
+    assert told["error"]["message"].startswith("the arguments of chore: $")
+
+
 def test_task_is_made_run_looked_at_and_deleted_in_one_request(place, peer, session):
     asked = [
         about("deleted", "DELETE_TASK", ["made"], after=["seen"]),

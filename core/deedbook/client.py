@@ -21,7 +21,8 @@ class Runtime:
     """A connection to the runtime of a workspace; use it as a context manager, from one thread.
 
     *place* is the workspace, its state folder, or the socket itself; *seconds* is how long an answer may take. Whatever
-    the runtime refuses is a `DeedbookError` with its stable code; `RUNTIME_UNREACHABLE` where nobody answers.
+    the runtime refuses is a `DeedbookError`, whose stable code is ``problem.error.code``; ``RUNTIME_UNREACHABLE`` where
+    nobody answers.
     """
 
     def __init__(self, place: str | Path = ".", *, seconds: float | None = None) -> None:
@@ -55,7 +56,10 @@ class Runtime:
     ) -> list[dict[str, Any]]:
         """Have *actions* done; return what came of each, in their order.
 
-        With an *idempotency_key* the request may be repeated when its answer was lost: nothing is done twice.
+        With an *idempotency_key* the request may be repeated when its answer was lost, **in the same session**, also
+        after that has ended: nothing is done twice. In another session the same key is another request, whose effects
+        happen again; so keep the session's id before sending. Across sessions only the ``idempotency_key`` of a
+        ``CREATE_TASK`` holds, which is the principal's.
         """
         more = {"idempotency_key": idempotency_key} if idempotency_key else {}
         found: list[dict[str, Any]] = self.ask("actions", session=session, actions=list(actions), **more)["results"]

@@ -69,6 +69,12 @@ class Desk:
         except Exception as problem:  # noqa: BLE001 - whatever it is, nobody has allowed anything
             return refusing(known_, moment, event, f"FAILED: {type(problem).__name__}: {problem}")
 
+    def count(self) -> int:
+        """Return how many sessions are open."""
+        with self._turn:
+            held = [place.conversation for place in self._places.values()]
+        return sum(1 for each in held if each is not None and not each.session.ended)
+
     def close(self, reason: str = "the runtime ends") -> None:
         """End every session, and open none any more."""
         with self._turn:

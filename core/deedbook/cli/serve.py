@@ -56,6 +56,6 @@ def _status(asked: Asked) -> int:
     if asked.json:
         as_json({"schema_version": "v1", **health})
     else:
-        say(f"process {health['pid']} serves {shown(place)}: {health['sessions']} sessions, "
-            f"{health['connections']} connections")  # fmt: skip
+        say(f"process {health['pid']} serves {shown(place)}: {health['sessions']} sessions of clients, "
+            f"{health['agents']} of coding agents, {health['connections']} connections")  # fmt: skip
     return 0

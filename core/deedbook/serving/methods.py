@@ -37,10 +37,10 @@ class Peer:
 class Runtime:
     """The service of the wire: one request after the other of each connection, of many connections at once."""
 
-    def __init__(self, kernel: Kernel, desk: Desk, *, present: Callable[[], int]) -> None:
+    def __init__(self, kernel: Kernel, desk: Desk, *, present: Callable[[], int], agents: Callable[[], int]) -> None:
         self._kernel = kernel
         self._desk = desk
-        self._present = present
+        self._present, self._agents = present, agents
         self._wire = Wire(kernel.schemas)
         self._archive = Archive(kernel.state)
         self._methods: Mapping[str, Method] = {
@@ -186,7 +186,8 @@ class Runtime:
         }
 
     def _health(self, _: Peer, __: Mapping[str, Any]) -> Object:
-        return {"ok": True, "pid": os.getpid(), "sessions": self._desk.count(), "connections": self._present()}
+        counts = {"sessions": self._desk.count(), "agents": self._agents(), "connections": self._present()}
+        return {"ok": True, "pid": os.getpid(), **counts}
 
 
 def _given(result: Result[Any]) -> Any:

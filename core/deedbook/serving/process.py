@@ -59,7 +59,7 @@ def serve(
         desk, agents = Desk(kernel, grace=limits.grace), Agents(kernel)
         present: list[Reception] = []
         services: dict[str, Service] = {
-            SOCKET: Runtime(kernel, desk, present=lambda: len(present[0].present())),
+            SOCKET: Runtime(kernel, desk, present=lambda: len(present[0].present()), agents=agents.count),
             bridge.SOCKET: bridge.Bridge(agents),
         }
         with _listening(kernel, services, environment) as sockets:
