@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.bridging import agents, client
-from deedbook.bridging.settings import Setting, difference, events, installed, removed
+from deedbook.bridging.settings import Setting, difference, events, installed, is_bare, outdated, removed
 from deedbook.errors import DeedbookError
 
 OURS = Setting(
@@ -60,7 +60,10 @@ def test_copilot_has_its_entries_without_groups():
     assert (made["version"], made["hooks"]["PreToolUse"][0]["timeoutSec"]) == (1, 15)
     assert events(text, place="x").keys() == copilot.events.keys()
     assert installed(copilot, text, OURS, place="x") == text
-    assert json.loads(removed(text, place="x")) == {"version": 1}
+    left = removed(text, place="x")
+    assert json.loads(left) == {"version": 1}
+    assert is_bare(copilot, left, place="x")
+    assert not is_bare(CLAUDE, left, place="x")
 
 
 def test_what_others_put_there_stays_and_comes_first():
@@ -82,6 +85,19 @@ def test_another_place_of_the_client_takes_the_place_of_the_old_one():
     moved = installed(CLAUDE, put(""), Setting(**{**_fields(OURS), "python": "/other/python"}), place="x")
     assert "/usr/bin/python3" not in moved
     assert moved.count("/other/python") == len(CLAUDE.events)
+
+
+def test_what_would_be_installed_otherwise_is_outdated_and_others_hooks_are_not_looked_at():
+    once = put(json.dumps(OTHERS))
+    assert outdated(CLAUDE, once, OURS, place="x") == []
+    longer = Setting(**{**_fields(OURS), "limit": 310})
+    assert set(outdated(CLAUDE, once, longer, place="x")) == set(CLAUDE.events)
+    edited = json.loads(once)
+    edited["hooks"]["Stop"][0]["hooks"][0]["timeout"] = 1
+    assert outdated(CLAUDE, json.dumps(edited), OURS, place="x") == ["Stop"]
+    edited["hooks"]["Renamed"] = edited["hooks"].pop("Stop")
+    assert outdated(CLAUDE, json.dumps(edited), OURS, place="x") == ["Renamed"]
+    assert outdated(CLAUDE, json.dumps(OTHERS), OURS, place="x") == []
 
 
 def _fields(setting):
@@ -142,8 +158,27 @@ def test_install_shows_the_change_and_writes_only_when_told_to(desk):
     again = desk.run("bridge", "install", "--yes", status=0)
     assert (again.out, place.read_text()) == ("", written)
     assert "nothing to change" in again.err
-    desk.run("bridge", "install", "--remove", "--yes", status=0)
-    assert json.loads(place.read_text()) == {}
+    gone = desk.run("bridge", "install", "--remove", "--yes", status=0).err
+    assert "deleted, since nothing else stood in it" in gone
+    assert "deedbook serve" not in gone
+    assert not place.exists()
+    place.write_text('{"model": "x"}')
+    desk.run("bridge", "install", "--yes", status=0)
+    left = desk.run("bridge", "install", "--remove", "--yes", status=0).err
+    assert "written without the hooks of the bridge" in left
+    assert json.loads(place.read_text()) == {"model": "x"}
+
+
+def test_status_says_when_to_install_again(desk):
+    desk.run("bridge", "install", "--yes", status=0)
+    assert "install again" not in desk.run("bridge", "status", status=0).out
+    waits = "schema_version: v1\nagents: {claude-code: {asks: deedbook, wait_s: 300}}\n"
+    desk.system("deedbook.yaml", waits)
+    told = desk.run("bridge", "status", "--json", status=0).fits("output_bridge_v1")
+    assert set(told["agents"][0]["outdated"]) == set(CLAUDE.events)
+    assert "install again: deedbook bridge install\n" in desk.run("bridge", "status", status=0).out
+    desk.run("bridge", "install", "--yes", status=0)
+    assert "install again" not in desk.run("bridge", "status", status=0).out
 
 
 def test_install_writes_where_it_is_told_to(desk):

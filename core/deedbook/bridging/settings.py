@@ -45,7 +45,7 @@ class Setting:
 
 def installed(known: Known, text: str, setting: Setting, *, place: str) -> str:
     """Return the settings *text* of *known* with the bridge in it; raises `DeedbookError` (``BRIDGE_SETTINGS``)."""
-    said = ({"version": 1} if known.dialect == "copilot" else {}) | _read(text, place)
+    said = _begun(known) | _read(text, place)
     hooks = _without(said, place)
     for event, moment in known.events.items():
         hooks.setdefault(event, []).append(_group(known, event, moment, setting))
@@ -67,6 +67,21 @@ def events(text: str, *, place: str) -> dict[str, str]:
     return found
 
 
+def outdated(known: Known, text: str, setting: Setting, *, place: str) -> list[str]:
+    """Return the events at which another hook of the bridge stands than `installed` would put there; raises as that."""
+    found: dict[str, list[Any]] = {}
+    for event, groups in _hooks(_read(text, place), place).items():
+        if ours := [each for group in groups for each in _entries(group) if _is_ours(each)]:
+            found[event] = ours
+    wanted = {event: list(_entries(_group(known, event, moment, setting))) for event, moment in known.events.items()}
+    return [event for event, ours in found.items() if ours != wanted.get(event)]
+
+
+def is_bare(known: Known, text: str, *, place: str) -> bool:
+    """Say whether nothing stands in the settings *text* but what `installed` begins a new file with."""
+    return _read(text, place) in ({}, _begun(known))
+
+
 def difference(before: str, after: str, name: str) -> str:
     """Return what changes, as a unified diff."""
     lines = unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
@@ -74,6 +89,10 @@ def difference(before: str, after: str, name: str) -> str:
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _begun(known: Known) -> dict[str, Any]:
+    return {"version": 1} if known.dialect == "copilot" else {}
 
 
 def _group(known: Known, event: str, moment: Moment, setting: Setting) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def command() -> None:
 @click.pass_obj
 def install(asked: Asked, agent: str, settings: str | None, *, yes: bool, remove: bool) -> int:
     """Put the hooks of AGENT, a name under agents:, into its settings; shows the change first and asks."""
-    from deedbook.bridging.settings import difference, installed, removed
+    from deedbook.bridging.settings import difference, installed, is_bare, removed
     from deedbook.kernel import read_workspace
 
     workspace = read_workspace(asked.workspace)
@@ -106,11 +106,16 @@ def install(asked: Asked, agent: str, settings: str | None, *, yes: bool, remove
         return 0
     for line in difference(before, after, shown(place)).split("\n"):
         say(plain(line))
-    if not yes and not _agreed(place):
+    empty = remove and is_bare(known, after, place=str(place))
+    if not yes and not _agreed(place, "Delete" if empty else "Write"):
         message("nothing was written")
         return 1
-    _write(place, before, after)
-    message(f"{shown(place)} is written; {known.title} reads it when it starts. Answers come from: deedbook serve")
+    _write(place, before, "" if empty else after)
+    if remove:
+        left = "deleted, since nothing else stood in it" if empty else "written without the hooks of the bridge"
+        message(f"{shown(place)} is {left}; {known.title} asks here until it is started anew")
+    else:
+        message(f"{shown(place)} is written; {known.title} reads it when it starts. Answers come from: deedbook serve")
     return 0
 
 
@@ -132,6 +137,9 @@ def status(asked: Asked) -> int:
         missing = f"; not at {', '.join(row['missing'])}" if row["missing"] and row["installed"] else ""
         hooks = f"hooks in {shown(Path(row['settings']))}{missing}" if row["installed"] else "no hooks installed"
         say(f"{row['agent']}  {row['title']}: {hooks}")
+        if row["outdated"]:
+            again = f"deedbook bridge install{'' if row['agent'] == DEFAULT else ' ' + row['agent']}"
+            say(f"  not as they would be installed now, at {', '.join(row['outdated'])}; install again: {again}")
     if not rows:
         say("no coding agent is declared; for example: agents: {claude-code: {unknown_tools: ask}}")
     return 0
@@ -208,16 +216,18 @@ def _setting(workspace: "Workspace", client: "ClientSource") -> "Setting":
 
 
 def _row(workspace: "Workspace", client: "ClientSource", known: "Known") -> dict[str, Any]:
-    from deedbook.bridging.settings import events
+    from deedbook.bridging.settings import events, outdated
 
     place = workspace.root / known.settings
-    found = events(_text(place), place=str(place))
+    text = _text(place)
+    found = events(text, place=str(place))
     return {
         "agent": client.id,
         "title": known.title,
         "settings": str(place),
         "installed": bool(found),
         "missing": [event for event in known.events if event not in found],
+        "outdated": outdated(known, text, _setting(workspace, client), place=str(place)),
         "tried": known.tried,
     }
 
@@ -256,15 +266,18 @@ def _text(place: Path) -> str:
         raise DeedbookError(fault("BRIDGE_SETTINGS", f"cannot be read: {problem}", place=str(place))) from None
 
 
-def _agreed(place: Path) -> bool:
+def _agreed(place: Path, verb: str) -> bool:
     if not watched(sys.stdin):
         message("nobody is there to be asked; --yes writes it")
         return False
-    return click.confirm(f"Write {shown(place)}?", err=True)
+    return click.confirm(f"{verb} {shown(place)}?", err=True)
 
 
 def _write(place: Path, before: str, after: str) -> None:
-    """Put the settings where they belong, whole; whoever changed them meanwhile is not overwritten."""
+    """Put the settings where they belong, whole, or delete them where nothing is left.
+
+    Whoever changed them meanwhile is not overwritten.
+    """
     from hashlib import sha256
 
     from deedbook.files import Folder
@@ -272,4 +285,6 @@ def _write(place: Path, before: str, after: str) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     expected = sha256(before.encode()).hexdigest() if place.exists() else ""
     with Folder.at(place.parent.resolve()) as folder:
-        folder.replace(place.name, after.encode(), expected=expected, mode=0o644)
+        folder.replace(place.name, (after or "{}\n").encode(), expected=expected, mode=0o644)
+        if not after:
+            folder.remove(place.name)
