@@ -218,6 +218,13 @@ def test_action_whose_end_is_not_recorded_is_unknown_and_one_that_was_not_begun_
     assert [told[name]["error"]["code"] for name in "ab"] == ["OUTCOME_UNKNOWN", "ACTION_SKIPPED"]
 
 
+def test_lost_run_of_a_task_is_told_with_who_decides_about_it():
+    steps = ordered([{"id": "a", "action": "RUN_TASK", "task": "t-" + "0" * 32}]).value
+    (told,) = again(acts([received("1", "a")], "k"), steps, "d", ended("s"), lambda _: None).values()
+    assert told["error"]["code"] == "OUTCOME_UNKNOWN"
+    assert "deedbook tasks decide" in told["error"]["message"]
+
+
 def test_calls_that_a_call_made_are_not_the_actions_own():
     inner = {"hook": "h", "signals": {"ability_guard": "inner"}}
     outer = {"hook": "h", "signals": {"ability_guard": "outer"}}

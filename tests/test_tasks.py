@@ -261,7 +261,9 @@ def test_what_was_cut_off_and_changes_the_world_is_unknown(shop, working):
     states = {}
     for name in ("change", "look"):
         task = tasks.create(name, {}).value.task.id
-        assert tasks.run(task).error.code == "TOOL_TIMEOUT"
+        error = tasks.run(task).error
+        assert error.code == "TOOL_TIMEOUT"
+        assert (f"deedbook tasks decide {task}" in error.message) is (name == "change")
         states[name] = tasks.get(task).value.state
     assert states == {"change": "unknown", "look": "failed"}
 
