@@ -201,6 +201,17 @@ def test_key_of_a_request_holds_in_its_session_and_that_of_a_task_in_every_one_o
     ]
 
 
+@pytest.mark.parametrize("action", ["CALL", "DIRECT_RUN"])
+def test_key_of_an_action_holds_in_every_session_of_its_principal(place, peer, action):
+    asked = {**call("a", "count", line=f"once by {action}"), "action": action, "idempotency_key": action}
+    for session in (peer.open(), peer.open()):
+        (told,) = peer.actions(session, [asked])
+        assert told["status"] == "ok"
+    assert serving.effects(place).count(f"once by {action}") == 1
+    (told,) = peer.actions(session, [{**asked, "args": {"line": "other"}}])
+    assert told["error"]["code"] == "TASK_KEY_REUSED"
+
+
 def test_arguments_that_do_not_fit_make_no_task_and_are_a_failure(peer, session):
     (told,) = peer.actions(session, [create("made", lin="a slip")])
     assert (told["status"], told["error"]["code"]) == ("failed", "SCHEMA_VIOLATION")

@@ -79,7 +79,8 @@ class Doing:
     # --- the actions --------------------------------------------------------------------------------------------------
 
     def _call(self, step: Step, _: Done) -> dict[str, Any]:
-        return outcome(self._tasks.direct_run(step.said["ability"], step.said.get("args", {})))
+        key = step.said.get("idempotency_key")
+        return outcome(self._tasks.direct_run(step.said["ability"], step.said.get("args", {}), idempotency_key=key))
 
     def _direct(self, step: Step, done: Done) -> dict[str, Any]:
         if self._session.caller.actor != "user":
