@@ -169,12 +169,12 @@ def test_arguments_have_to_be_an_object_in_a_draft_that_is_known(takes):
         offered({"name": "x", "inputSchema": takes})
 
 
-@pytest.mark.parametrize("name", ["", "_x", "a b", "ä", "../x", "a/", "x" * 126, 7, None])
+@pytest.mark.parametrize("name", ["", "_x", "a b", "ä", "../x", "a/", "a/b", "x" * 126, 7, None])
 def test_name_that_is_no_part_of_an_id_is_refused(name):
     assert refusal("git", name)
 
 
-@pytest.mark.parametrize("name", ["git_status", "get-sum", "a.b", "a/b", "7", "X"])
+@pytest.mark.parametrize("name", ["git_status", "get-sum", "a.b", "7", "X"])
 def test_name_that_is_part_of_an_id_stays_as_it_is(name):
     assert refusal("git", name) is None
 
