@@ -106,6 +106,8 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"
     str.strip
 )
 ABILITIES = st.lists(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}(/[a-z]{1,3})?", fullmatch=True), max_size=4)
+PLAIN = WORDS.filter(lambda word: word.isalpha() and word not in ("null", "true", "false"))
+"""Keys that are text without quotes, too."""
 VALUES = st.one_of(TEXTS, st.integers(-99, 99), st.booleans(), st.lists(TEXTS, max_size=2))
 
 
@@ -118,7 +120,7 @@ def front_matters(draw):
         tools = draw(ABILITIES)
         said["allowed-tools"] = draw(st.sampled_from([" ".join(tools) or "echo", tools]))
     if draw(st.booleans()):
-        said["metadata"] = draw(st.dictionaries(WORDS.filter(str.isalpha), VALUES, min_size=1, max_size=3))
+        said["metadata"] = draw(st.dictionaries(PLAIN, VALUES, min_size=1, max_size=3))
     for key in draw(
         st.sets(st.sampled_from(["license", "compatibility", "version", "plugin", "triggers"]), max_size=2)
     ):
