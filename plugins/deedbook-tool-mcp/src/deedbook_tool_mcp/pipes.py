@@ -52,11 +52,12 @@ class Pipes:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE):
                     await self.ended.wait()
+            taking.close()  # before its descriptor is: the next connection may be given the same number
+            await asyncio.sleep(0)
             await asyncio.to_thread(self._kept.close)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            taking.close()
             for stream in (come, read, write, go):
                 stream.close()
 
