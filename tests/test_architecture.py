@@ -44,6 +44,7 @@ FLOORS = (
         "workspaces.migrations": "what sources of older forms said, and how it is said now",
         "programs.process": "one program in a process of its own: pipes, limits, its supervisor's word",
         "notes": "signed notes and their keys in C2SP's form: Ed25519, strict, pure",
+        "proofs": "Merkle trees of RFC 6962, their proofs, and checkpoints in C2SP's form; pure",
         "verification.report": "what a verification found, for people and as JSON",
         "serving.acts": "what a ledger holds of the actions of a request; pure",
         "serving.batches": "the order of a batch of actions: what waits for what; pure",
