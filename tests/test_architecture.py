@@ -24,6 +24,7 @@ FLOORS = (
         "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
         "loops": "event loops: a coroutine run from plain code, plain code run beside a loop",
         "paths": "what a path beneath a root may look like, and how it is shown in messages",
+        "observing.layers": "which of the eight layers an event belongs to, told from its type; pure",
         "serving.addresses": "where a Unix socket is, at paths of any length",
         "programs.supervisor": "the process that starts a program, and kills all that it leaves behind",
         "terminal": "text that is safe to print, whoever wrote it",
@@ -238,7 +239,7 @@ FLOOR = {module: number for number, (_, modules) in enumerate(FLOORS) for module
 CLI = {"output": 0, "completing": 0, "process": 0, "progress": 1, "common": 1, "ledgers": 1, "servers": 1, "acting": 2}
 """The command line has floors of its own: commands stand on these, `__init__` on the commands."""
 PURE = (
-    "bm25", "changes", "conditions", "detectors", "effort", "fitting", "folds", "judge", "lint", "match", "records",
+    "bm25", "changes", "conditions", "detectors", "effort", "fitting", "folds", "judge", "lint", "match", "observing.layers", "records",
     "routes", "routing", "shape", "story",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""

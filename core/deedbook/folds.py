@@ -13,6 +13,7 @@ import attrs
 
 from .contracts import Event, Object
 from .events import OUTCOMES
+from .observing.layers import layer_of
 from .story import summary, tell
 from .terminal import plain
 
@@ -75,9 +76,16 @@ class Tree:
             yield from self._below(top)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the tree as JSON: every event with its parent, and who is a root or an orphan."""
+        """Return the tree as JSON: every event with its layer and parent, and who is a root or an orphan."""
         nodes = [
-            {"seq": event.seq, "type": event.type, "actor": event.actor, "span": event.span, "parent": event.parent}
+            {
+                "seq": event.seq,
+                "type": event.type,
+                "layer": layer_of(event.type),
+                "actor": event.actor,
+                "span": event.span,
+                "parent": event.parent,
+            }
             for event in self.nodes.values()
         ]
         return {
@@ -127,7 +135,8 @@ class Snapshot:
 
     *closed*: it has ended; *output*: of the last worker's report; *cost*: tokens ``input`` and ``output``, and ``usd``
     where a provider said; *agents*: whom each class of actor handed over to last; *tools_invoked*: every ``tool.call``.
-    *calls* counts the intents of each ability; *unknown* those without an outcome, or whose outcome was lost.
+    *calls* counts the intents of each ability; *unknown* those without an outcome, or whose outcome was lost; *layers*
+    the events of each layer.
     """
 
     closed: bool = False
@@ -153,10 +162,12 @@ class Snapshot:
     violations: int = 0
     calls: Counter[str] = attrs.field(factory=Counter)
     unknown: int = 0
+    layers: Counter[str] = attrs.field(factory=Counter)
 
     def as_json(self) -> dict[str, Any]:
         """Return the snapshot as JSON."""
-        return {"schema_version": "v1", **attrs.asdict(self, recurse=False), "calls": dict(self.calls)}
+        counted = {"calls": dict(self.calls), "layers": dict(sorted(self.layers.items()))}
+        return {"schema_version": "v1", **attrs.asdict(self, recurse=False), **counted}
 
 
 class SnapshotFold:
@@ -169,6 +180,7 @@ class SnapshotFold:
     def step(self, state: Snapshot, event: Event) -> Snapshot:
         """Take *event* in."""
         state.events += 1
+        state.layers[layer_of(event.type) or "none"] += 1
         if event.type in OUTCOMES:
             state.calls[_ability(event)] += 1
             state.unknown += 1
