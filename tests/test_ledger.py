@@ -1,6 +1,7 @@
 """A session's ledger: appending, the chain, opening again, sealing, subscribers."""
 
 import os
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from writing import NAME, SESSION, TRACE, Clock, again, begin, checked, code, no
 from deedbook import canonical
 from deedbook.canonical import decode, encode
 from deedbook.errors import IntakeError, LedgerError
-from deedbook.events import Entry, label
+from deedbook.events import BARE, Entry, label
 from deedbook.files import Folder
 from deedbook.ledger import Ledger
 from deedbook.reader import read
@@ -335,3 +336,13 @@ def test_payloads_are_not_parsed_when_nobody_listens(tmp_path, monkeypatch):
     with pytest.raises(LedgerError):
         ledger.append([note(ledger)])
     ledger.close()
+
+
+@pytest.mark.parametrize("event_type", sorted(BARE))
+def test_what_a_log_consists_of_is_recorded_as_it_is_whatever_is_to_be_sealed_or_scrubbed(tmp_path, event_type):
+    rules = Rules.parse(["*/head", "ledger.*/size", {"detect": "card"}, {"pattern": "[0-9a-f]+"}])
+    payload = encode({"head": "4111111111111111" * 4, "name": "4111 1111 1111 1111", "size": 4111111111111111})
+    with closing(begin(tmp_path, sealer=Sealer(rules, {"short": "11"}))) as ledger:
+        ledger.append([Entry(label(event_type, "runtime", None), ledger.span(), ledger.root, payload)])
+    assert encode(checked(tmp_path)[1]["payload"]) == payload
+    assert not (tmp_path / "sealed").exists()

@@ -16,6 +16,7 @@ from .contracts import Event
 from .errors import LedgerError, fault
 from .events import (
     AFTER_END,
+    BARE,
     MAX_PAYLOAD,
     Entry,
     Line,
@@ -190,7 +191,10 @@ class Chain:
             raise
 
     def _sealed(self, entry: Entry, blobs: list[Blob]) -> Entry:
-        payload, made = self._sealer(said(entry.label)[0], entry.payload)
+        event_type = said(entry.label)[0]
+        if event_type in BARE and len(entry.payload) <= MAX_PAYLOAD:
+            return entry
+        payload, made = self._sealer(event_type, entry.payload)
         blobs += made
         return entry if payload is entry.payload else entry._replace(payload=payload, payload_hash=None)
 

@@ -76,10 +76,14 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "task.created", "task.updated", "task.denied", "task.started", "task.ended", "task.decided", "task.deleted",
             "approval.deferred", "bridge.session", "bridge.told", "bridge.refused", "tool.unasked",
             "action.received", "action.done", "action.refused",
+            "ledger.key", "ledger.leaf", "ledger.checkpoint",
         )
     }
 )  # fmt: skip
 """Every event type that is written, and the id of its payload's schema."""
+
+BARE: Final = frozenset({"ledger.key", "ledger.leaf", "ledger.checkpoint", "ledger.witnessed"})
+"""What a log consists of: hashes, counts, keys, signatures. It is recorded as it is, never scrubbed or sealed."""
 
 
 class Entry(NamedTuple):

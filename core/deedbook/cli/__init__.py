@@ -41,6 +41,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "workdocs": "Write the pages of sessions anew from their ledgers.",
         "processes": "Show who wrote: processes, their runs and sessions.",
         "verify": "Check ledgers: bytes and structure.",
+        "ledger": "Sign how far ledgers have come: `ledger checkpoint`.",
         "replay": "Tell a session's story; nothing is called again.",
         "tree": "Show what caused what in a session.",
         "export": "Write a session in another form.",

@@ -25,6 +25,10 @@ _BEGINNING: Final = frozenset({"session.start", "approval.resumed", "hook.fired"
 """What a session may hold that died before its first head was recorded, or that a hook refused to begin."""
 
 
+_WORKSPACE: Final = "ws-"
+"""How the ids of workspace ledgers begin, which have leaves as sessions have, and no file among them."""
+
+
 @attrs.frozen
 class Head:
     """A session as the workspace ledger once recorded it: so many *events*, the hash *head* of the last of them.
@@ -108,13 +112,15 @@ def unrecorded(state: Path, session: str) -> Gap | None:
 
 def _head(event: Event) -> Head | None:
     """Return the head that *event* records; ``None`` if it is of another kind, or not what was written."""
-    told = event.payload
-    session, events, head = told.get("session_id"), told.get("events"), told.get("head")
-    if event.type != "ledger.session" or not isinstance(session, str) or not SESSION_ID.fullmatch(session):
+    told, is_leaf = event.payload, event.type == "ledger.leaf"
+    session, events, head = told.get("session_id"), told.get("size" if is_leaf else "events"), told.get("head")
+    if not (is_leaf or event.type == "ledger.session") or not isinstance(session, str):
+        return None
+    if not SESSION_ID.fullmatch(session) or session.startswith(_WORKSPACE):
         return None
     if type(events) is not int or events < 1 or not isinstance(head, str):
         return None
-    return Head(session, events, head, str(told.get("state")))
+    return Head(session, events, head, "in a checkpoint" if is_leaf else str(told.get("state")))
 
 
 def _trace(event: Event) -> Iterator[tuple[str, str]]:
