@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import killing
 import pytest
-from failing import NO_SPACE, ROOT, failing, in_memory, only
+from failing import NO_SPACE, failing, in_memory, only
 from writing import NAME, again, begin, checked, code, note, types
 
 from deedbook import journal
@@ -17,25 +16,6 @@ from deedbook.reader import read
 def quick(tmp_path):
     with in_memory(tmp_path) as place:
         yield place
-
-
-# --- crashes ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("runs", "size"), [(8, 300), (3, 450_000), (3, 2_000_000)])
-def test_killed_writers_lose_nothing_that_was_acknowledged(tmp_path, runs, size):
-    acknowledged, _ = killing.rounds(tmp_path / "ledger", runs, size)
-    assert acknowledged > runs
-
-
-@pytest.mark.skipif(not ROOT, reason="only root may mount a disk to cut its power")
-@pytest.mark.parametrize(("runs", "size"), [(3, 300), (2, 900_000)])
-def test_power_cuts_lose_nothing_that_was_acknowledged_as_durable(tmp_path, runs, size):
-    try:
-        acknowledged = killing.power_cuts(tmp_path, runs, size)
-    except OSError as problem:
-        pytest.skip(f"this machine has no ext4 disk to cut the power of: {problem}")
-    assert acknowledged > runs
 
 
 # --- torn tails -------------------------------------------------------------------------------------------------------

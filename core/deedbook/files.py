@@ -185,7 +185,8 @@ class Folder:
 
     def sync(self) -> None:
         """Make the names in this folder durable."""
-        os.fsync(self._fd)
+        with self._explained("."):
+            os.fsync(self._fd)
 
     def close(self) -> None:
         """Give the descriptor back; closing twice is fine."""
@@ -199,8 +200,7 @@ class Folder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = close
 
     # --- the walk -----------------------------------------------------------------------------------------------------
 

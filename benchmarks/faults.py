@@ -1,0 +1,104 @@
+"""What ledgers have to stand, in full: ``python -m benchmarks.faults [name …]``; the tests run a little of each.
+
+`kill` and `power` stop writers, `syscalls` lets each of their calls fail, `race` has eight of them at once, `flips`
+changes bits. Ends with 1 if anything acknowledged was lost, or anything wrong was taken for sound.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from faults import flips, killing, racing, syscalls
+from faults.writers import Style
+
+
+def kill(work: Path, share: float) -> Iterator[str]:
+    """Stop 500 writers of small events and 100 of each large kind, with both ways of syncing."""
+    for kind in ("session", "workspace"):
+        for durability in ("boundary", "always"):
+            for name, runs in (("small", 250), ("line", 50), ("sealed", 50)):
+                style = Style(kind, killing.SIZES[name], durability)
+                toll = killing.kills(work, max(1, round(runs * share)), style)
+                yield f"kill -9, {kind}, {durability}, {name} events: {toll}"
+
+
+def power(work: Path, share: float) -> Iterator[str]:
+    """Cut the power of each file system 50 times: a session's small and large events, and the workspace's ledger."""
+    for disk in killing.DISKS:
+        for kind, name in (("session", "small"), ("workspace", "small"), ("session", "line"), ("session", "sealed")):
+            style = Style(kind, killing.SIZES[name], synced=True)
+            try:
+                toll = killing.power_cuts(work, max(1, round(50 * share)), style, disk)
+            except OSError as problem:
+                yield f"power cut, {disk}: not tried here ({problem})"
+                break
+            yield f"power cut, {disk}, {kind}, {name} events: {toll}"
+
+
+def calls(work: Path, share: float) -> Iterator[str]:
+    """Let every system call of a writer fail in every way, and let its process die in front of each."""
+    if not syscalls.available():
+        yield "system calls: not tried here (strace is not installed, or may not hold a process)"
+        return
+    counts = syscalls.sweep(work, every=max(1, round(1 / share)))
+    yield f"system calls: {counts['cases']} cases, 0 harmful; " + ", ".join(
+        f"{counts[name]} {name}" for name in ("told", "unnoticed", "died")
+    )
+
+
+def race(work: Path, share: float) -> Iterator[str]:
+    """Have eight processes append 5,000 events of 20 kB each to one workspace ledger."""
+    yield f"race: {racing.race(work / 'raced', 8, max(2, round(5000 * share)), 20_000)}"
+
+
+def flip(work: Path, share: float) -> Iterator[str]:
+    """Flip sixteen bits 10,000 times, and have them looked for at both levels."""
+    count = max(1, round(10_000 * share))
+    for level in ("hashes", "full"):
+        accepted = list(flips.accepted(work, range(count), level))
+        assert not accepted, f"accepted at {level}: seeds {accepted[:10]}"
+        yield f"flipped bits, {level}: {count} seeds of {flips.FLIPS} flips, 0 accepted"
+
+
+FIGURES: Final[dict[str, Callable[[Path, float], Iterator[str]]]] = {
+    "kill": kill,
+    "power": power,
+    "syscalls": calls,
+    "race": race,
+    "flips": flip,
+}
+
+
+def main() -> int:
+    """Run what is asked for, and say what came of each."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which; all of {', '.join(FIGURES)} by default")
+    parser.add_argument("--share", type=float, default=1.0, help="how much of each: 0.1 is a tenth")
+    asked = parser.parse_args()
+    names = asked.names or list(FIGURES)
+    if unknown := sorted(set(names) - set(FIGURES)):
+        parser.error(f"no figure is called {', '.join(unknown)}; there are {', '.join(FIGURES)}")
+    warnings.simplefilter("ignore", DeprecationWarning)  # a process that has threads forks, and then only waits
+    failed = False
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="deedbook-faults-") as folder:
+            begun = time.monotonic()
+            try:
+                for line in FIGURES[name](Path(folder), asked.share):
+                    print(f"{line} ({time.monotonic() - begun:.0f} s)", flush=True)
+                    begun = time.monotonic()
+            except AssertionError as problem:
+                failed = True
+                print(f"{name}: FAILED: {problem}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
