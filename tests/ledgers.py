@@ -255,6 +255,45 @@ def served() -> Book:
     return book
 
 
+def corrected() -> Book:
+    """Write a session of which one event was amended, one sealed value erased, and one payload taken out."""
+    book = Book("ce" * 16)
+    root = start(book, "call")
+    args = {"text": "hi", "token": {"$sealed": HASH, "size": 9}}
+    asked = book.add("tool.call", {"args": args, "tool_name": "echo"}, parent=root, principal="local")
+    book.add("tool.result", {"result": {"text": "hi"}, "tool_name": "echo"}, parent=asked, actor="tool")
+    book.add("session.end", {"ok": True, "reason": "done"}, parent=root)
+    says: Any = {"reason": "asked for by Ada", "by": "local"}
+    patch = [{"at": "/args/text", "value": "ho"}, {"at": "/args/token"}]
+    amended = {"seq": 1, "hash": json.loads(book.lines[1])["envelope_hash"], "patch": patch, **says}
+    book.add("event.amended", amended, parent=root, actor="user", principal="local")
+    book.add("payload.erased", {"seq": 1, "digests": [HASH], **says}, parent=root, actor="user", principal="local")
+    excise(book, 2, root)
+    return book
+
+
+def excise(book: Book, seq: int, root: str, *, named: bool = True) -> None:
+    """Take the payload of an event out of its line, after a line that says so, unless that is left out."""
+    header, mark, rest = book.lines[seq].partition(b',"payload":')
+    found = json.loads(book.lines[seq])["payload_hash"]
+    told = {"seq": seq, "payload_hash": found, "size": len(rest) - 2, "reason": "a password", "by": "local"}
+    if named:
+        book.add("ledger.excised", told, parent=root, actor="user", principal="local")
+    book.lines[seq] = header + mark + b'{"$excised":"' + found.encode() + b'"}}\n'
+
+
+def importing() -> Book:
+    """Write a workspace ledger that tells of old ledgers that were taken in."""
+    book = Book("ws-" + "1d" * 16, genesis="workspace")
+    root = book.add("ledger.created", {"format": "1.1", "kernel": "0.1.0", "workspace": "w"})
+    session = {"session": "p00-1", "events": 4, "started": "2025-12-18T02:28:10.544Z", "latest": "", "ended": True}
+    told = {"sha256": HASH, "size": 1950, "format": "1.0", "sessions": [session], "from": "events.jsonl", "by": "ada"}
+    book.add("ledger.imported", {**told, "verdict": "sound"}, parent=root, actor="user", principal="ada")
+    more = {**told, "format": "seed-000", "verdict": "unsound", "as_is": "it is all there is"}
+    book.add("ledger.imported", more, parent=root, actor="user", principal="ada")
+    return book
+
+
 def workspace() -> Book:
     """Write a workspace ledger."""
     book = Book("ws-" + "0d" * 16, genesis="workspace")

@@ -65,6 +65,7 @@ FLOORS = (
         "journal": "one append-only file: whole writes, shared syncs, locks, a torn tail set aside",
         "verification.hierarchy": "what a verifier checks about processes: one run of one process for each session",
         "verification.lines": "the complete lines of a file of any size",
+        "verification.excisions": "payloads that were taken out of their lines, each named by a later one",
         "match": "the one match grammar of hooks and policies",
         "importing": "importing foreign code within a limit, and undoing what it did to the process",
         "workspaces.packs": "data that installed distributions bring, found through their record and never imported",

@@ -47,6 +47,11 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType({"tool.invoke": "tool.call"
 AFTER_END: Final = ("event.amended", "payload.erased", "ledger.")
 """What may follow ``session.end``: two types and one family."""
 
+EXCISED_KEY: Final = "$excised"
+"""The one member of what stands in the place of a payload that was taken out of its line."""
+UNEXCISABLE: Final = ("ledger.", "session.", "system.", "payload.", "approval.granted", "approval.answered")
+"""Types and families whose payloads stay: what a ledger, its proofs and a person's consent stand on."""
+
 OUTCOMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "tool.call": frozenset({"tool.result", "tool.error"}),
@@ -77,6 +82,7 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "approval.deferred", "bridge.session", "bridge.told", "bridge.refused", "tool.unasked",
             "action.received", "action.done", "action.refused",
             "ledger.key", "ledger.leaf", "ledger.checkpoint",
+            "event.amended", "payload.erased", "ledger.excised", "ledger.imported",
         )
     }
 )  # fmt: skip
@@ -188,6 +194,11 @@ def split_line(raw: bytes, *, place: str | None = None) -> Line:
     header = raw[: match.start("envelope_hash") - len(b',"envelope_hash":"')]
     payload = raw[match.end() : -2 if raw.endswith(b"\n") else -1]
     return Line(**{**text, "seq": int(match["seq"])}, header=header, payload=payload)  # type: ignore[arg-type]
+
+
+def excised(payload_hash: str) -> bytes:
+    """Return what stands in the place of a payload with that hash, once it was taken out of its line."""
+    return b'{"%b":"%b"}' % (EXCISED_KEY.encode(), payload_hash.encode())
 
 
 def is_ended(types_from_last: Iterable[str]) -> bool:

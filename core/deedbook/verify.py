@@ -20,6 +20,7 @@ from .files import Folder
 from .schema import Schemas, Validator
 from .terminal import excerpt
 from .verification import envelope_1_0
+from .verification.excisions import EXCISED, EXCISED_LENGTH, Excisions, is_excised
 from .verification.lines import Lines
 from .verification.report import UNWITNESSED, Findings, Part, Report
 from .verification.structure import Header, Structure
@@ -125,6 +126,7 @@ class Chain:
         self.workspace = bool(found and WORKSPACE_ID.fullmatch(found[1]))
         self.head: str | None = None
         self._payloads = payloads
+        self._excisions = Excisions()
 
     def links(self, lines: Lines) -> Iterator[tuple[int, bytes, int]]:
         """Yield every line with its number and where its header ends, once its hashes are checked; -1 if they fail."""
@@ -139,11 +141,17 @@ class Chain:
                 and line.startswith(prev, cut - 65)
                 and (not payloads or _payload_fits(line, cut))
             ):
-                own, computed = self._explain(number, line, prev)
-                prev, cut = (own, computed), -1
+                if self._excisions.take(number, line, cut, own, prev):
+                    prev = own
+                else:
+                    own, computed = self._explain(number, line, prev)
+                    prev, cut = (own, computed), -1
             else:
                 prev = own
+                if self._excisions.open:
+                    self._excisions.look(line, cut)
             yield number, line, cut
+        self._excisions.report(self.findings)
         if not number:
             self.findings.add(0, "empty", "at least one line", "none")
         elif self.session_id is None:
@@ -225,7 +233,12 @@ class Reading:
         if span == b"0000000000000000":
             self._findings.add(number, "span_id", "not all zero", span)
         header = Header(number, self._types.get(kind) or self._type(number, kind), span, parent, ts)
-        return header, self._payload(number, line[payload:-1])
+        if len(line) - cut == EXCISED_LENGTH and is_excised(line, cut):
+            return header, EXCISED
+        value = self._payload(number, line[payload:-1])
+        if header.type == "payload.erased":
+            self._sealed.erased(value)
+        return header, value
 
     def _closely(self, number: int, line: bytes, seq: int) -> re.Match[bytes] | None:
         """Match the whole header, and compare what all lines share."""
@@ -313,11 +326,22 @@ class SealedFiles:
         self._folder = folder
         self._findings = findings
         self._present = self._absent = 0
+        self._erased: set[str] = set()
 
     def notes(self) -> Iterator[str]:
-        """Yield how many sealed values are there."""
+        """Yield how many sealed values are there, and which are there that were to be erased."""
+        left = sorted(digest for digest in self._erased if self._folder.exists(f"sealed/{digest}"))
+        if left:
+            yield f"erasure not finished: {len(left)} sealed values are still there, such as {left[0]}"
         if self._present or self._absent:
-            yield f"sealed values: {self._present} present, {self._absent} absent (erased, or not copied along)"
+            gone = f"{len(self._erased) - len(left)} erased" if self._erased else "erased"
+            yield f"sealed values: {self._present} present, {self._absent} absent ({gone}, or not copied along)"
+
+    def erased(self, payload: Any) -> None:
+        """Take in what a ``payload.erased`` says is gone."""
+        digests = payload.get("digests") if isinstance(payload, dict) else None
+        if isinstance(digests, list):
+            self._erased.update(each for each in digests if isinstance(each, str) and _HEX64.fullmatch(each))
 
     def check(self, number: int, value: Any) -> None:
         """Check every commitment inside *value*."""

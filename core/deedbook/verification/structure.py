@@ -4,8 +4,9 @@ Bytes are somebody else's business: a `Header` and a parsed payload come in, fai
 by one set entry per span, and with the calls that are open.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,7 @@ from deedbook.approvals.consents import ANSWERS, Approvers, Consents
 from deedbook.schema import Schemas, Validator
 from deedbook.tasks.lives import ABOUT, Lives
 
+from .excisions import EXCISED
 from .hierarchy import HEAD, KINDS, Hierarchy
 from .report import Findings
 
@@ -22,6 +24,7 @@ _UNDECLARED: Final[Mapping[str, Validator]] = MappingProxyType({})
 _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
     {outcome: intent for intent, outcomes in events.OUTCOMES.items() for outcome in outcomes}
 )
+_NONE: Final[frozenset[str]] = frozenset()
 _MAX_VIOLATIONS: Final = 5
 _CONSENTING: Final = frozenset({"approval.requested", "approval.answered", *ANSWERS, *events.OUTCOMES})
 
@@ -65,15 +68,21 @@ class Structure:
         self._consents = Consents(approvers)
         self._hierarchy = Hierarchy(workspace=workspace)
         self._lives = Lives(workspace=workspace)
+        self._excised: dict[int, str] = {}
+        self._to_excise: list[int] = []
 
     def check(self, header: Header, payload: Any) -> None:
-        """Check the next event; an unsound payload comes as ``None`` and is not validated."""
+        """Check the next event; an unsound payload comes as ``None`` and is not validated, nor is ``EXCISED``."""
         self._findings.checked += 1
         self._check_place(header)
         self._check_role(header)
         self._check_time(header)
-        if payload is not None:
+        if payload is EXCISED:
+            self._excised[header.line - 1] = header.type.partition(".")[0]
+        elif payload is not None:
             self._check_payload(header, payload)
+            if header.type == "ledger.excised" and isinstance(payload, dict):
+                self._to_excise.append(payload.get("seq", -1))
 
     def notes(self) -> Iterator[str]:
         """Yield what breaks no rule but should be known."""
@@ -82,6 +91,10 @@ class Structure:
         if self._open:
             yield f"calls without an outcome: {len(self._open)}; what became of them is unknown"
         yield from self._consents.notes()
+        if self._excised:
+            yield f"payloads taken out of their lines: {len(self._excised)}, of events {_some(self._excised)}"
+        if left := [seq for seq in self._to_excise if seq not in self._excised]:
+            yield f"excision not finished: the payloads of {len(left)} events still stand, {_some(left)}"
         if self._backwards:
             yield f"ts goes back {self._backwards} times; the order is that of seq"
 
@@ -155,10 +168,11 @@ class Structure:
     def _check_lives(self, header: Header, payload: Any) -> None:
         """Check what goes on for longer than one event: what people are asked, what tasks do, who runs what."""
         line, kind, span, parent, _ = header
-        if kind in _CONSENTING:
+        gone = {*self._excised.values()} if self._excised else _NONE
+        if kind in _CONSENTING and "approval" not in gone:
             for why in self._consents.check(kind, span, parent, payload):
                 self._findings.add(line, "approval", "a call that an approver signed for, and no other", why)
-        if kind in ABOUT:
+        if kind in ABOUT and "task" not in gone:
             for why in self._lives.check(kind, span, parent, payload):
                 self._findings.add(line, "task", "a task that is made once and runs one run at a time", why)
         if kind in KINDS or kind == HEAD:
@@ -167,6 +181,12 @@ class Structure:
 
     def _find(self, kind: str) -> Validator | None:
         return self._schemas.validator(events.CATALOGUE[kind]) if kind in events.CATALOGUE else None
+
+
+def _some(numbers: Iterable[int]) -> str:
+    """Return the first of many numbers as text."""
+    first = list(islice(numbers, 6))
+    return ", ".join(map(str, first[:5])) + (", …" if len(first) > 5 else "")
 
 
 def _name(span: bytes | None) -> str:

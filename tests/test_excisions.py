@@ -1,0 +1,141 @@
+"""Payloads that were taken out of their lines: accepted where a later line says so, and nowhere else."""
+
+import json
+
+import ledgers
+import pytest
+from ledgers import Book, forge
+from test_verify import SCHEMAS
+
+from deedbook.verify import verify_file
+
+
+def verified(book, tmp_path, level="full"):
+    return verify_file(book.write(tmp_path), schemas=SCHEMAS, level=level)
+
+
+def failed(report):
+    return [(each.line, each.check) for each in (*report.bytes.failures, *report.structure.failures)]
+
+
+@pytest.mark.parametrize("level", ["chain", "hashes", "full"])
+def test_excised_payload_that_a_later_line_names_is_accepted(tmp_path, level):
+    report = verified(ledgers.corrected(), tmp_path, level)
+    assert (failed(report), report.events) == ([], 7)
+    if level == "full":
+        assert "payloads taken out of their lines: 1, of events 2" in report.notes
+
+
+@pytest.mark.parametrize("level", ["hashes", "full"])
+def test_excised_payload_that_no_line_names_is_a_failure(tmp_path, level):
+    book = ledgers.call()
+    ledgers.excise(book, 2, "", named=False)
+    report = verified(book, tmp_path, level)
+    assert failed(report) == [(3, "excised")]
+    assert "a later ledger.excised of event 2" in report.bytes.failures[0].expected
+
+
+def broken(change):
+    """Return the corrected book with *change* made to its bytes."""
+    book = ledgers.corrected()
+    change(book)
+    return book
+
+
+BREAKS = {
+    "another hash in its place": lambda book: swap(book, 2, b'{"$excised":"' + b"0" * 64 + b'"}'),
+    "one member more": lambda book: swap(book, 2, excised(book, 2)[:-1] + b',"x":1}'),
+    "a space": lambda book: swap(book, 2, excised(book, 2).replace(b":", b": ")),
+    "another event": lambda book: swap(book, 1, excised(book, 1)),
+    "the first line": lambda book: swap(book, 0, excised(book, 0)),
+    "the line that names it": lambda book: swap(book, 6, excised(book, 6)),
+    "its header changed": lambda book: replaced(book, 2, b'"actor":"tool"', b'"actor":"user"'),
+}
+
+
+def excised(book, seq):
+    return b'{"$excised":"' + json.loads(book.lines[seq])["payload_hash"].encode() + b'"}'
+
+
+def swap(book, seq, payload):
+    header, mark, _ = book.lines[seq].partition(b',"payload":')
+    book.lines[seq] = header + mark + payload + b"}\n"
+
+
+def replaced(book, seq, old, new):
+    assert old in book.lines[seq]
+    book.lines[seq] = book.lines[seq].replace(old, new)
+
+
+@pytest.mark.parametrize("level", ["hashes", "full"])
+@pytest.mark.parametrize("name", BREAKS)
+def test_anything_else_in_the_place_of_a_payload_is_a_failure(tmp_path, name, level):
+    assert failed(verified(broken(BREAKS[name]), tmp_path, level))
+
+
+def named(book, **changed):
+    """Excise event 1 of *book* under a line that names it a little differently."""
+    root = json.loads(book.lines[0])["span_id"]
+    told = {"seq": 1, "payload_hash": json.loads(book.lines[1])["payload_hash"], "size": 1, "reason": "x", "by": "x"}
+    book.add("ledger.excised", {**told, **changed}, parent=root)
+    swap(book, 1, excised(book, 1))
+
+
+@pytest.mark.parametrize("changed", [{"seq": 2}, {"seq": 0}, {"payload_hash": "0" * 64}, {"seq": -1}, {"seq": "1"}])
+def test_line_that_names_another_event_or_hash_excises_nothing(tmp_path, changed):
+    book = ledgers.call()
+    named(book, **changed)
+    assert (2, "excised") in failed(verified(book, tmp_path))
+
+
+def test_excision_cannot_be_named_before_it_was_written(tmp_path):
+    book = Book()
+    root = ledgers.start(book, "call")
+    later = Book()
+    ledgers.start(later, "call")
+    later.add("user.message", {"text": "secret"}, parent=root, span_id="00000000000000aa")
+    told = {"seq": 2, "payload_hash": json.loads(later.lines[1])["payload_hash"], "size": 17, "reason": "", "by": "x"}
+    book.add("ledger.excised", told, parent=root)
+    book.add("user.message", {"text": "secret"}, parent=root)
+    swap(book, 2, excised(book, 2))
+    assert failed(verified(book, tmp_path)) == [(3, "excised")]
+
+
+@pytest.mark.parametrize("kind", ["session.end", "system.clock_regressed", "ledger.recovered"])
+def test_families_that_ledgers_stand_on_are_never_excised(tmp_path, kind):
+    book = ledgers.run()
+    seq = next(n for n, line in enumerate(book.lines) if f'"event_type":"{kind}"'.encode() in line)
+    ledgers.excise(book, seq, json.loads(book.lines[0])["span_id"])
+    assert (seq + 1, "payload_hash") in failed(verified(book, tmp_path))
+
+
+def test_excision_without_its_end_is_remarked(tmp_path):
+    book = ledgers.corrected()
+    whole = ledgers.call()
+    told = {"seq": 1, "payload_hash": json.loads(whole.lines[1])["payload_hash"], "size": 1, "reason": "x", "by": "x"}
+    whole.add("ledger.excised", told, parent=json.loads(whole.lines[0])["span_id"])
+    report = verified(whole, tmp_path)
+    assert report.sound
+    assert "excision not finished: the payloads of 1 events still stand, 1" in report.notes
+    assert not any("not finished" in note for note in verified(book, tmp_path).notes)
+
+
+def test_erased_value_that_is_still_there_is_remarked(tmp_path):
+    book, value = ledgers.call(), b"\1" * 32 + b'"secret"'
+    found = ledgers.digest(value)
+    (tmp_path / "sealed").mkdir()
+    (tmp_path / "sealed" / found).write_bytes(value)
+    says = {"reason": "asked", "by": "local", "digests": [found], "seq": 1}
+    book.add("payload.erased", says, parent=json.loads(book.lines[0])["span_id"])
+    report = verified(book, tmp_path)
+    assert report.sound
+    assert any(note.startswith("erasure not finished: 1 sealed values") for note in report.notes)
+    (tmp_path / "sealed" / found).unlink()
+    assert not any("erasure" in note for note in verified(book, tmp_path).notes)
+
+
+def test_hashes_computed_anew_do_not_hide_that_a_payload_is_gone(tmp_path):
+    book = ledgers.call()
+    swap(book, 1, excised(book, 1))
+    book.lines = forge(book.lines)
+    assert (2, "payload") in failed(verified(book, tmp_path))
