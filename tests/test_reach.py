@@ -63,7 +63,10 @@ MAY_IMPORT = {
         "serving.reception",
         "serving.sockets",
         "serving.streams",
+        # the witness, a program of its own that listens
+        "witnessing.listener",
     },
+    "http": {"witnessing.listener"},
     "ctypes": {"programs.supervisor"},
     "shutil": {"health", "programs.process", "workspaces.drafts", "workspaces.starter"},
 }

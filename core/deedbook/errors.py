@@ -112,6 +112,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "approval", 1, "the record lacks what the call needs: a secret, or an erased value"
         ),
         "APPROVAL_FORGED": Code("approval", 4, "an answer is not what its approver signed for this request"),
+        # witnesses and proofs
+        "WITNESS_BUSY": Code("ledger", 1, "another process holds what the witness knows"),
         # serving: the long-lived process and who asks it
         "RUNTIME_RUNNING": Code("serving", 1, "another process serves this workspace already"),
         "RUNTIME_UNREACHABLE": Code("serving", 1, "no process serves this workspace, or it went while it was asked"),

@@ -11,7 +11,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import Final, NoReturn, Self
+from typing import ClassVar, Final, NoReturn, Self
 
 import attrs
 
@@ -21,10 +21,12 @@ MAX_TEXT: Final = 1_000_000
 """The longest note that is read, in bytes of UTF-8."""
 MAX_SIGNATURES: Final = 100
 
-_ED25519: Final = b"\x01"
+ED25519: Final = b"\x01"
+"""The algorithm of a key that signs a note's text as it stands."""
 _PRIVATE: Final = "PRIVATE+KEY+"
 _KEY: Final = re.compile(r"([^+]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44})")
 _LINE: Final = re.compile("— ([^ ]+) ([A-Za-z0-9+/]+={0,2})")
+_ALGORITHMS: Final = {ED25519: "which is Ed25519", b"\x04": "which is an Ed25519 key of a witness"}
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f]")
 
 
@@ -32,18 +34,21 @@ _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f]")
 class VerifierKey:
     """The public half of a key: a *name* for people, and the 32 bytes of an Ed25519 public key."""
 
+    ALGORITHM: ClassVar[bytes] = ED25519
+    """The byte that says what the key signs; a part of its id."""
+
     name: str
     public: bytes
 
     @property
     def id(self) -> str:
         """The key's id: eight hex digits that depend on name and key."""
-        return sha256(self.name.encode() + b"\n" + _ED25519 + self.public).hexdigest()[:8]
+        return sha256(self.name.encode() + b"\n" + self.ALGORITHM + self.public).hexdigest()[:8]
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read the line that `str` makes; raises `SignatureError` (``KEY_INVALID``)."""
-        name, claimed, public = _parts(text)
+        name, claimed, public = _parts(text, cls.ALGORITHM)
         made = cls(name, public)
         if made.id != claimed:
             _refuse_key(f"its id is {claimed}, but name and key make {made.id}; was it mistyped?")
@@ -63,11 +68,13 @@ class VerifierKey:
         return True
 
     def __str__(self) -> str:
-        return f"{self.name}+{self.id}+{b64encode(_ED25519 + self.public).decode()}"
+        return f"{self.name}+{self.id}+{b64encode(self.ALGORITHM + self.public).decode()}"
 
 
 class SigningKey:
     """The private half of a key. It does not print, and is not copied by accident."""
+
+    PUBLIC: ClassVar[type[VerifierKey]] = VerifierKey
 
     __slots__ = ("_seed", "public")
 
@@ -75,7 +82,7 @@ class SigningKey:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - as above
 
         self._seed = seed
-        self.public = VerifierKey(
+        self.public = self.PUBLIC(
             _named(name), Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
         )
 
@@ -89,7 +96,7 @@ class SigningKey:
         """Read the line that `reveal` makes; raises `SignatureError` (``KEY_INVALID``), which quotes nothing of it."""
         if not text.startswith(_PRIVATE):
             _refuse_key(f"a private key begins with {_PRIVATE}")
-        name, claimed, seed = _parts(text.removeprefix(_PRIVATE))
+        name, claimed, seed = _parts(text.removeprefix(_PRIVATE), cls.PUBLIC.ALGORITHM)
         made = cls(name, seed)
         if made.public.id != claimed:
             _refuse_key("its id is not what name and key make; was it mistyped?")
@@ -97,7 +104,7 @@ class SigningKey:
 
     def reveal(self) -> str:
         """Return the key's line, which must not be shown to anybody."""
-        return f"{_PRIVATE}{self.public.name}+{self.public.id}+{b64encode(_ED25519 + self._seed).decode()}"
+        return f"{_PRIVATE}{self.public.name}+{self.public.id}+{b64encode(self.public.ALGORITHM + self._seed).decode()}"
 
     def sign(self, text: bytes) -> bytes:
         """Return the signature of *text*, 64 bytes; the same for the same text (RFC 8032)."""
@@ -166,8 +173,8 @@ def is_name(name: str) -> bool:
     return bool(name) and "+" not in name and not any(map(str.isspace, name)) and name.isprintable()
 
 
-def _parts(text: str) -> tuple[str, str, bytes]:
-    """Take ``name+hash+base64`` apart; the bytes come without the algorithm's."""
+def _parts(text: str, algorithm: bytes) -> tuple[str, str, bytes]:
+    """Take ``name+hash+base64`` of a key of *algorithm* apart; the bytes come without the algorithm's."""
     found = _KEY.fullmatch(text)
     if not found:
         _refuse_key("expected name+hash+key on one line: eight hex digits, and 44 base64 digits")
@@ -175,8 +182,8 @@ def _parts(text: str) -> tuple[str, str, bytes]:
     raw = b64decode(digits, validate=True)
     if b64encode(raw).decode() != digits or len(raw) != 33:
         _refuse_key("its key is not 33 bytes in base64")
-    if raw[:1] != _ED25519:
-        _refuse_key(f"its algorithm is {raw[0]}; only 1, which is Ed25519, is known")
+    if raw[:1] != algorithm:
+        _refuse_key(f"its algorithm is {raw[0]}; expected {algorithm[0]}, {_ALGORITHMS[algorithm]}")
     return _named(name), claimed, raw[1:]
 
 

@@ -52,6 +52,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "tasks": "List the tasks; make, run, change, delete or decide one.",
         "approvals": "Show what waits for a person; approve, deny, or run it.",
         "keys": "Make and show the keys that approvers sign with.",
+        "witness": "Be a witness for logs: an independent program that cosigns what goes on from what it saw.",
         "mcp": "Speak the Model Context Protocol: with servers, and as one.",
         "lock": "Compile the charter, show what changed, and pin it.",
         "serve": "Serve the workspace to clients: the long-lived process.",

@@ -1,0 +1,74 @@
+"""Cosignatures of checkpoints, as C2SP has them (c2sp.org/tlog-cosignature, version 1 with Ed25519); pure.
+
+A witness signs the lines ``cosignature/v1`` and ``time N`` (seconds since 1970, UTC), then the checkpoint's text. Its
+line in a note holds, behind the key's id, N as eight bytes and the signature's 64. The algorithm of its keys is 0x04,
+so that none of them is ever taken for the key of a log.
+"""
+
+from typing import ClassVar, Final, Self
+
+import attrs
+
+from .errors import SignatureError
+from .notes import Note, Signature, SigningKey, VerifierKey
+
+COSIGNATURE: Final = b"\x04"
+MAX_TIME: Final = 2**63 - 1
+
+_TIME_BYTES: Final = 8
+_VALUE_BYTES: Final = _TIME_BYTES + 64
+
+
+@attrs.frozen
+class WitnessKey(VerifierKey):
+    """The public half of a witness's key."""
+
+    ALGORITHM: ClassVar[bytes] = COSIGNATURE
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the line that `str` makes; also a plain Ed25519 key's, which some witnesses publish.
+
+        Raises `SignatureError` (``KEY_INVALID``).
+        """
+        try:
+            return super().parse(text)
+        except SignatureError as problem:
+            try:
+                plain = VerifierKey.parse(text)
+            except SignatureError:
+                raise problem from None
+        return cls(plain.name, plain.public)
+
+    def seen(self, note: Note) -> int | None:
+        """Return when this witness cosigned *note*, in seconds since 1970: the newest time; ``None`` if it did not.
+
+        A line that claims to be the witness's and is not speaks against all of them.
+        """
+        mine = [each.value for each in note.signatures if (each.name, each.id) == (self.name, self.id)]
+        times = [self._time(note.text, value) for value in mine]
+        return None if not times or None in times else max(time for time in times if time is not None)
+
+    def _time(self, text: str, value: bytes) -> int | None:
+        time = int.from_bytes(value[:_TIME_BYTES], "big")
+        good = len(value) == _VALUE_BYTES and time <= MAX_TIME
+        return time if good and self.check(message(text, time), value[_TIME_BYTES:]) else None
+
+
+class WitnessSigner(SigningKey):
+    """The private half of a witness's key."""
+
+    PUBLIC: ClassVar[type[VerifierKey]] = WitnessKey
+
+    __slots__ = ()
+    public: WitnessKey
+
+    def cosign(self, text: str, time: int) -> Signature:
+        """Return the line by which the witness says that it saw the checkpoint *text* at *time*."""
+        value = time.to_bytes(_TIME_BYTES, "big") + self.sign(message(text, time))
+        return Signature(self.public.name, self.public.id, value)
+
+
+def message(text: str, time: int) -> bytes:
+    """Return the bytes that a witness signs for the checkpoint *text*."""
+    return f"cosignature/v1\ntime {time}\n{text}".encode()
