@@ -537,7 +537,10 @@ def test_hostile_files_are_answered_or_left_alone(store, inbox, tmp_path):
     assert known(store) == 0
     planted = put(inbox, 7, LOG.request(0, 5))
     planted.symlink_to(tmp_path / "elsewhere")
-    inbox.round()
+    put(inbox, 8, LOG.request(5, 6))
+    assert [inbox.round(), inbox.round()] == [2, 0]
+    assert "not answered" in inbox.said[1]
+    assert known(store) == 6
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -37,6 +37,7 @@ class Inbox:
     def __init__(self, witness: Witness, place: Path, *, say: Callable[[str], None]) -> None:
         self._witness, self._say = witness, say
         self._folder = Folder.at(place)
+        self._stuck: frozenset[str] = frozenset()
 
     def round(self) -> int:
         """Answer what is asked and not answered yet, and return how much that was; take away what was fetched."""
@@ -44,9 +45,14 @@ class Inbox:
         for name in answered - asked:
             with suppress(FileNotFoundError):
                 self._folder.remove(f"{ANSWERS}/{name}", sync=False)
-        waiting = sorted(asked - answered)[:MOST]
+        self._stuck &= asked
+        waiting = sorted(asked - answered - self._stuck)[:MOST]
         for name in waiting:
-            self._answer(name)
+            try:
+                self._answer(name)
+            except (DeedbookError, OSError) as problem:  # something else has the answer's name
+                self._say(f"{name}: not answered: {short(str(problem))}")
+                self._stuck |= {name}
         return len(waiting)
 
     def watch(self) -> Iterator[int]:
