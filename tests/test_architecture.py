@@ -30,6 +30,7 @@ FLOORS = (
         "terminal": "text that is safe to print, whoever wrote it",
     }),
     ("bytes", {
+        "replaying.markup": "HTML of which nothing that somebody else wrote can be a part",
         "bridging.elsewhere": "the handler of what is done by somebody else",
         "canonical": "values to canonical bytes and back: the intake gate, canonical JSON, SHA-256",
         "client": "a client of the runtime: a connection, and what may be asked over it",
@@ -58,6 +59,7 @@ FLOORS = (
         "cosignatures": "cosignatures of checkpoints and the keys of witnesses in C2SP's form; pure",
         "witnessing.requests": "what a log asks of a witness and is answered, in C2SP's form; pure",
         "witnessing.rotation": "a log's change of keys: the statement that both keys sign; pure",
+        "replaying.payloads": "JSON for people, as HTML: sealed values are marked, long ones are cut",
         "bridging.ways": "paths between an agent and the door: absolute there, from the workspace's root here",
         "approvals.requests": "what an approval binds: the request that is shown, the statement that is signed; pure",
         "context": "RunContext: a run's typed state, a fold of its `context.*` events",
@@ -116,6 +118,7 @@ FLOORS = (
         "compiling.spelling": "which spelling a skill's front matter has, and what keeps it from being portable",
     }),
     ("books", {
+        "replaying.account": "what a ledger tells of a session, in the order in which people ask: a fold",
         "bridging.settings": "a coding agent's settings file, with the bridge in it or without; pure",
         "bridging.tools": "the tools of a declared coding agent as abilities",
         "bridging.dialects": "what agents say and hear: a hook's input, and an answer in the agent's form; pure",
@@ -144,6 +147,8 @@ FLOORS = (
         "tasks.book": "all tasks of a workspace: how each stands, and where its events are; a fold",
     }),
     ("entries", {
+        "replaying.bars": "calls over time, as a drawing",
+        "replaying.uses": "calls on a page: who decided, where the rule stands, what went in and came back",
         "bridging.frames": "the bridge's own wire; pure",
         "witnessing.inbox": "the witness over a folder: requests as files, answers as files",
         "witnessing.listener": "the witness over HTTP, with limits for whoever asks",
@@ -166,6 +171,7 @@ FLOORS = (
         "compiling.skills": "what a charter says of each skill: every loader asked, each answer checked",
     }),
     ("charter", {
+        "replaying.page": "a session as one page that a person can open, and nothing was called to make it",
         "closing": "ending sessions from outside: one that a person names, or all whose processes died",
         "compiling.compiler": "sources x plugins to a charter, every fault collected",
         "workspaces.workspace": "a workspace's files read whole, and its packs: every fault of every file at once",

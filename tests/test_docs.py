@@ -35,7 +35,13 @@ DOCS = ROOT / "docs"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
 EXAMPLES = sorted(ROOT.glob("examples/**/README.md"))
 """Their blocks are run by a test of their own."""
-PLAYED = [DOCS / "changing-policy.md", DOCS / "commands.md", DOCS / "skills.md", DOCS / "system-process.md"]
+PLAYED = [
+    DOCS / "changing-policy.md",
+    DOCS / "commands.md",
+    DOCS / "replay.md",
+    DOCS / "skills.md",
+    DOCS / "system-process.md",
+]
 """Pages whose console blocks are run from the first to the last, in a copy of the starter.
 
 Python that begins with the name of a file is that file."""

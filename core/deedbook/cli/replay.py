@@ -1,27 +1,105 @@
 """``deedbook replay``: a session told from its ledger alone."""
 
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from . import completing
-from .common import Asked, json_option
-from .output import as_json, say
+from .common import Asked, json_option, shown
+from .output import as_json, message, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deedbook.replaying.page import Checked
+
+MOST_BYTES = 256 * 1024 * 1024
+"""A larger ledger is not verified on the way."""
 
 
 @click.command("replay")
 @click.argument("session", shell_complete=completing.sessions)
+@click.option("--html", is_flag=True, help="Print one self-contained page instead, or write it to --out.")
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Write the page to this file.")
 @json_option
 @click.pass_obj
-def command(asked: Asked, session: str) -> int:
-    """Tell the story of SESSION (an id, or a file) from its ledger; `--json` prints the state it came to."""
+def command(asked: Asked, session: str, html: bool, out: str | None) -> int:
+    """Tell the story of SESSION (an id, or a file) from its ledger; `--json` prints the state it came to.
+
+    The first line says what verification says of the ledger. Nothing is called again.
+    """
     from deedbook.folds import SnapshotFold, fold, transcript
     from deedbook.reader import read
+    from deedbook.terminal import plain
 
     from .ledgers import session_file
 
+    if out is not None and not html:
+        raise click.UsageError("--out is for --html; write `deedbook replay SESSION --html --out FILE`")
     place = session_file(asked.workspace, session)
+    if html:
+        return _page(place, _checked(asked, place), out)
     if asked.json:
-        as_json(fold(SnapshotFold(), read(place)).as_json())
-    else:
-        for line in transcript(read(place)):
-            say(line)
+        checked = _checked(asked, place)
+        as_json({**fold(SnapshotFold(), read(place)).as_json(), "verified": checked.sound, "verdict": checked.words})
+        return 0
+    say(plain(_checked(asked, place).words))
+    for line in transcript(read(place)):
+        say(line)
     return 0
+
+
+def _checked(asked: Asked, place: Path) -> "Checked":
+    """Return what verification says of the ledger at *place*."""
+    from deedbook.replaying.page import Checked
+    from deedbook.schema import Schemas, data_folder
+    from deedbook.verify import verify_file
+
+    if place.stat().st_size > MOST_BYTES:
+        return Checked(None, "not verified: the ledger is large; `deedbook verify` checks it")
+    report = verify_file(shown(place), schemas=Schemas.load(data_folder("schemas")))
+    *notes, verdict = report.lines()
+    return Checked(report.sound, verdict, tuple(notes))
+
+
+def _page(place: Path, checked: "Checked", out: str | None) -> int:
+    """Print or write the page of the ledger at *place*."""
+    from deedbook.folds import fold
+    from deedbook.reader import read
+    from deedbook.replaying.account import AccountFold
+    from deedbook.replaying.page import MOST_EVENTS, page
+    from deedbook.schema import data_folder
+
+    events = read(place)
+    account = fold(AccountFold(), islice(events, MOST_EVENTS))
+    left_out = sum(1 for _ in events)
+    style = (data_folder("pages") / "replay.css").read_text(encoding="utf-8")
+    parts = page(_name(place), account, checked, style, left_out=left_out)
+    if out is None:
+        for part in parts:
+            click.echo(part, nl=False)
+        return 0
+    _write(Path(out), parts)
+    message(f"the page is {shown(Path(out).absolute())}")
+    return 0
+
+
+def _write(place: Path, parts: "Iterator[str]") -> None:
+    from deedbook.files import Folder
+
+    with Folder.at(place.absolute().parent) as folder:
+        folder.replace(place.name, "".join(parts).encode(), mode=0o644)
+
+
+def _name(place: Path) -> str:
+    """Return the id of the session at *place*; of a ledger of an older form the name of its file."""
+    from deedbook.errors import DeedbookError
+
+    from .ledgers import identity
+
+    try:
+        return identity(place)[0]
+    except DeedbookError:
+        return place.stem

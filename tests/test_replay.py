@@ -1,0 +1,261 @@
+"""Replay has no side effects, says first whether the ledger is sound, and obeys nothing that others wrote."""
+
+import base64
+import json
+import re
+import subprocess
+import sys
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from commandline import Place, environment
+
+from deedbook.contracts import Event
+from deedbook.folds import fold
+from deedbook.replaying.account import AccountFold, between
+from deedbook.replaying.page import MOST_EVENTS, Checked, page
+
+GUARDED = Path(__file__).with_name("guarded.py")
+STYLE = "body { color: red }"
+VOID = {"meta", "rect", "br"}
+HOSTILE = (
+    "</pre></details><script>alert(1)</script><img src=x onerror=alert(2)>\"' onmouseover=alert(3) <!-- ]]> "
+    "\x1b[2J\x00\u202egnp.exe\ud800 &lt;b&gt; javascript:alert(4) </style><style>*{display:none}"
+)
+EVENTS = {
+    "session.start": {"purpose": "run", "principal": {"id": "ada", "via": "cli", "roles": [], "on_behalf_of": None}},
+    "session.end": {"ok": True, "reason": "COMPLETED"},
+}
+
+
+def event(seq, kind, payload, parent=0, **more):
+    span = f"{seq + 1:016x}"
+    above = None if seq == 0 else f"{parent + 1:016x}"
+    return Event(seq, kind, "runtime", "ada", span, above, f"2026-11-22T08:00:00.{seq % 1000:03d}Z", payload, **more)
+
+
+def story(*events):
+    """Return events from (type, payload, parent), the parent by its number."""
+    return [event(seq, kind, payload, *parent) for seq, (kind, payload, *parent) in enumerate(events)]
+
+
+def told(events, checked=None):
+    """Return the page of *events* in which everything is well-formed, and nothing can run or be loaded."""
+    account = fold(AccountFold(), events)
+    made = "".join(page("5e" * 16, account, checked or Checked(True, "sound, unwitnessed"), STYLE))
+    made.encode()
+    return made, read(made)
+
+
+class Page(HTMLParser):
+    """Reads a page strictly: every tag is closed in order, and no attribute leads out or runs anything."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.open, self.ids, self.links, self.words, self.marks = [], [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        said = dict(attrs)
+        assert len(said) == len(attrs)
+        assert tag not in {"script", "img", "iframe", "object", "embed", "link", "base", "form", "input", "meta-x"}
+        assert not [name for name in said if name.startswith("on") or name in ("style", "src", "srcdoc", "action")]
+        self.ids += [said["id"]] if "id" in said else []
+        if "href" in said:
+            assert said["href"].startswith("#")
+            self.links.append(said["href"][1:])
+        if tag == "mark":
+            self.marks.append(said.get("class", ""))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in VOID
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.words.append(data)
+
+
+def read(made):
+    parsed = Page()
+    parsed.feed(made)
+    parsed.close()
+    assert not parsed.open
+    assert len(set(parsed.ids)) == len(parsed.ids)
+    assert set(parsed.links) <= set(parsed.ids)
+    return parsed
+
+
+# --- no side effects --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def guarded(told: Place, tmp_path_factory):
+    """Call the three forms of replay, and one that writes, where writing, sockets and processes are forbidden."""
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "there").touch()
+    forms = [["replay", "last"], ["replay", "last", "--json"], ["replay", "last", "--html"]]
+    writing = ["replay", "last", "--html", "--out", str(folder / "page.html")]
+    ran = subprocess.run(
+        [sys.executable, str(GUARDED), str(folder), json.dumps([*forms, writing])],
+        cwd=told.path, env=environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert sorted(place.name for place in folder.iterdir()) == ["there"]
+    return json.loads(ran.stdout)
+
+
+def test_replay_in_every_form_writes_nothing_connects_to_nothing_and_starts_nothing(guarded):
+    text, snapshot, made = guarded["answers"][:3]
+    assert [text[0], snapshot[0], made[0]] == [0, 0, 0]
+    assert "tool.call: echo" in text[1]
+    assert json.loads(snapshot[1])["closed"] is True
+    assert made[1].startswith("<!DOCTYPE html>")
+
+
+def test_guard_stops_what_it_forbids(guarded):
+    status, why = guarded["answers"][3]
+    assert (status, why.split(" ")[0]) == ("forbidden", "os.mkdir")
+    assert "done" not in guarded["tried"].values()
+    assert len(guarded["tried"]) == 16
+
+
+# --- what is said first -----------------------------------------------------------------------------------------------
+
+
+def test_replay_says_first_what_verification_says(told: Place, tmp_path):
+    sound = told.here("replay", "last", status=0).out.splitlines()[0]
+    assert "sound" in sound
+    raw = told.ledger(told.here("sessions", "--json").json["sessions"][0]["id"]).read_bytes()
+    (tmp_path / "bad.jsonl").write_bytes(raw.replace(b"Say hello to Ada", b"Say hello to Eve", 1))
+    elsewhere = Place(tmp_path)
+    unsound = elsewhere.here("replay", "./bad.jsonl", status=0).out.splitlines()
+    assert unsound[0] != sound
+    assert any("Say hello to Eve" in line for line in unsound), "a replay shows what stands there"
+    answer = elsewhere.here("replay", "./bad.jsonl", "--json", status=0).fits("output_replay_v1")
+    assert (answer["verified"], answer["verdict"]) == (False, unsound[0])
+    made = elsewhere.here("replay", "./bad.jsonl", "--html", status=0).out
+    assert f'<div class="verdict bad"><p class="words">{unsound[0].replace("<", "&lt;")}' in made
+    assert 'class="verdict good"' in told.here("replay", "last", "--html", status=0).out
+
+
+def test_page_that_was_not_verified_says_so():
+    made, parsed = told(story(*EVENTS.items()), Checked(None, "not verified: the ledger is large"))
+    assert 'class="verdict odd"' in made
+    assert "not verified: the ledger is large" in parsed.words
+
+
+def test_page_is_written_where_it_is_asked_for(told: Place, tmp_path):
+    ran = told.here("replay", "last", "--html", "--out", str(tmp_path / "page.html"), status=0)
+    assert (ran.out, "page.html" in ran.err) == ("", True)
+    made = (tmp_path / "page.html").read_text(encoding="utf-8")
+    parsed = read(made)
+    style = re.search("<style>(.*?)</style>", made, re.DOTALL)[1]
+    allowed = base64.b64encode(sha256(style.encode()).digest()).decode()
+    assert f"default-src &#x27;none&#x27;; style-src &#x27;sha256-{allowed}&#x27;; base-uri &#x27;none&#x27;" in made
+    assert {"said", "decisions", "calls", "costs", "timeline", "tree"} <= set(parsed.ids)
+    assert "@media print" in style
+    assert "prefers-color-scheme: dark" in style
+    assert "url(" not in style
+    assert "--out is for --html" in told.here("replay", "last", "--out", "x", status=2).err
+
+
+# --- what stands on the page ------------------------------------------------------------------------------------------
+
+
+def test_nothing_that_others_wrote_becomes_a_part_of_the_page():
+    nested = {HOSTILE: [HOSTILE, {"a": HOSTILE}]}
+    made, parsed = told(
+        story(
+            ("session.start", {"purpose": HOSTILE, "principal": HOSTILE, "charter": HOSTILE, "enforcement": HOSTILE}),
+            ("user.message", {"text": f"{HOSTILE}\n\tsecond line\r\n{HOSTILE}"}),
+            ("hook.fired", {"event": HOSTILE, "decision": HOSTILE, "asked": [{"hook": HOSTILE, "reason": HOSTILE}]}),
+            ("policy.check", {"ability": HOSTILE, "decision": HOSTILE, "asked": [{"policy": nested, "rule": HOSTILE}]}),
+            ("tool.call", {"tool_name": HOSTILE, "args": nested}),
+            ("tool.result", {"tool_name": HOSTILE, "result": HOSTILE}, 4),
+            ("llm.request", {"ability": HOSTILE, "request": {"messages": [{"role": HOSTILE, "content": HOSTILE}, 7]}}),
+            ("llm.error", {"ability": HOSTILE, "code": HOSTILE, "message": HOSTILE, "outcome": HOSTILE}, 6),
+            ("tool.denied", {"name": HOSTILE, "code": HOSTILE, "reason": HOSTILE, "by": {"rule": HOSTILE}}),
+            ("approval.requested", {"approval": HOSTILE, "reason": HOSTILE, "name": HOSTILE}),
+            ("x.odd.kind", nested),
+            ("session.end", {"ok": HOSTILE, "reason": HOSTILE}),
+        )
+    )
+    assert "alert(1)" in "".join(parsed.words), "it is shown"
+    assert "\\u{202e}" in made
+    assert not set(made) & {"\x1b", "\x00", "\u202e", "\ud800"}
+    assert made.count("</style>") == 1
+
+
+def test_page_shows_who_decided_and_where_the_rule_stands():
+    asked = [{"policy": "baseline", "decision": "deny", "reason": "no", "rule": ".system/policies/baseline.yaml:9"}]
+    _, parsed = told(
+        story(
+            ("session.start", EVENTS["session.start"]),
+            ("policy.check", {"ability": "rm", "decision": "deny", "enforcement": "enforce", "asked": asked}),
+            ("tool.denied", {"name": "rm", "kind": "tool", "code": "GATE_DENIED", "reason": "no",
+                             "by": {"policy": "baseline", "rule": ".system/policies/baseline.yaml:9"}}),
+            ("approval.requested", {"approval": "ab" * 16, "name": "pay", "reason": "it is a lot"}),
+            ("approval.granted", {"approval": "ab" * 16, "approver": "grace"}, 3),
+            ("tool.call", {"tool_name": "pay", "args": {}}, 4),
+            ("tool.error", {"tool_name": "pay", "code": "X", "message": "m", "outcome": "unknown"}, 5),
+        )
+    )  # fmt: skip
+    words = " ".join(parsed.words)
+    assert words.count(".system/policies/baseline.yaml:9") >= 3
+    assert "decided by policy baseline" in words
+    assert "approved by grace (request abababab)" in words
+    assert "outcome unknown" in words
+    assert "not ended" in words
+
+
+def test_sealed_erased_taken_out_and_corrected_values_are_marked():
+    sealed, erased = "a1" * 32, "e2" * 32
+    _, parsed = told(
+        story(
+            ("session.start", EVENTS["session.start"]),
+            ("user.message", {"text": {"$sealed": sealed, "size": 12}}),
+            ("tool.call", {"tool_name": "pay", "args": {"card": {"$sealed": erased, "size": 21}}}),
+            ("agent.reply", {"$excised": "f3" * 32}),
+            ("session.end", EVENTS["session.end"]),
+            ("payload.erased", {"seq": 2, "digests": [erased], "reason": "asked", "by": "ada"}),
+            ("ledger.excised", {"seq": 3, "payload_hash": "f3" * 32, "size": 9, "reason": "law", "by": "ada"}),
+            ("event.amended", {"seq": 1, "hash": "00" * 32, "payload": {"text": "meant"}, "reason": "typo", "by": "a"}),
+        )
+    )
+    words = " ".join(parsed.words)
+    assert "sealed, 12 bytes" in words
+    assert "erased, 21 bytes" in words
+    assert "taken out of the line; only its hash is left" in words
+    assert {"sealed", "erased"} <= set(parsed.marks)
+    assert "corrected by" in words
+    assert '"meant"' in words
+    assert "No outcome was recorded: nobody knows whether it happened." in words
+
+
+def test_ledger_of_thousands_of_events_makes_a_page_of_reasonable_size():
+    events = [event(0, "session.start", EVENTS["session.start"])]
+    for seq in range(1, 2_000, 2):
+        events += [event(seq, "tool.call", {"tool_name": "echo", "args": {"text": "x" * 200}})]
+        long = {"tool_name": "echo", "result": "y" * (60_000 if seq < 99 else 200)}
+        events += [event(seq + 1, "tool.result", long, seq)]
+    made, parsed = told(events)
+    assert len(made) < 6_000_000
+    assert "cut here; the ledger holds the whole" in made
+    assert len([name for name in parsed.ids if name.startswith("e")]) == 2_001
+    assert MOST_EVENTS >= 10_000
+
+
+def test_tree_that_is_very_deep_is_no_deep_page():
+    _, parsed = told([event(seq, "session.start" if not seq else "context.noted", {}, seq - 1) for seq in range(3000)])
+    assert len([name for name in parsed.ids if name.startswith("e")]) == 3000
+
+
+def test_times_that_are_none_take_no_time():
+    assert between("2026-11-22T08:00:00.000Z", "2026-11-22T08:00:01.250Z") == 1250
+    assert between("yesterday", "2026-11-22T08:00:01.250Z") == 0
+    assert between("2026-11-22T08:00:01.250Z", "2026-11-22T08:00:00.000Z") == 0
