@@ -42,7 +42,6 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "processes": "Show who wrote: processes, their runs and sessions.",
         "verify": "Check ledgers: bytes and structure.",
         "ledger": "Sign how far ledgers have come: `ledger checkpoint`.",
-        "replay": "Tell a session's story; nothing is called again.",
         "replay": "Tell a session's story, or make a page of it; nothing is called again.",
         "tree": "Show what caused what in a session.",
         "export": "Write a session in another form.",
