@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ledgers import HASH, OWN, SEED, Book, canonical, signed, verifier_key
 
 ORIGIN = f"deedbook/{OWN}"
 NEXT_SEED = bytes(range(32, 64))
+WITNESS = "witness.example.com/w1"
+WITNESS_SEED = bytes(range(64, 96))
+SEEN = 1_795_334_400
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
@@ -64,6 +68,21 @@ def key_of(seed: bytes = SEED, previous: bytes | None = None, *, lost: bool = Fa
     return {"key": key, "previous": before, "signed": note, **({"lost": True} if lost else {})}
 
 
+def witness_key(name: str = WITNESS, seed: bytes = WITNESS_SEED) -> str:
+    """Return the verifier key of a witness."""
+    public = b"\x04" + Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    identity = sha256(name.encode() + b"\n" + public).hexdigest()[:8]
+    return f"{name}+{identity}+{b64encode(public).decode()}"
+
+
+def cosigned(note: str, name: str = WITNESS, seed: bytes = WITNESS_SEED, *, time: int = SEEN) -> str:
+    """Return *note* with a witness's cosignature below the other signatures."""
+    text = note.partition("\n\n")[0] + "\n"
+    identity = bytes.fromhex(witness_key(name, seed).split("+")[-2])
+    value = Ed25519PrivateKey.from_private_bytes(seed).sign(f"cosignature/v1\ntime {time}\n{text}".encode())
+    return f"{note}\u2014 {name} {b64encode(identity + time.to_bytes(8, 'big') + value).decode()}\n"
+
+
 class Log:
     """The log in *book*, a workspace ledger whose first line has the span *above*."""
 
@@ -97,6 +116,13 @@ class Log:
         self.book.add("ledger.checkpoint", {**said, **more}, parent=self.above)
         return more["note"]
 
+    def witnessed(self, note: str, seed: bytes = WITNESS_SEED) -> str:
+        """Record that a witness cosigned *note*; return it with the cosignature."""
+        note = cosigned(note, seed=seed)
+        said = {"size": int(note.split("\n")[1]), "witness": witness_key(seed=seed), "note": note}
+        self.book.add("ledger.witnessed", said, parent=self.above)
+        return note
+
 
 def workspace(*books: Book) -> Book:
     """Write a workspace ledger with a log: a key, checkpoints that cover *books*, and another key."""
@@ -105,7 +131,7 @@ def workspace(*books: Book) -> Book:
     log = Log(book, above)
     log.key()
     log.checkpoint("key")
-    log.checkpoint("session_end", *books)
+    log.witnessed(log.checkpoint("session_end", *books))
     book.add("ledger.charter", {"digest": HASH, "previous": None, "looser": [], "tighter": []}, parent=above)
     log.key(NEXT_SEED, SEED)
     log.checkpoint("key")

@@ -81,7 +81,7 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "task.created", "task.updated", "task.denied", "task.started", "task.ended", "task.decided", "task.deleted",
             "approval.deferred", "bridge.session", "bridge.told", "bridge.refused", "tool.unasked",
             "action.received", "action.done", "action.refused",
-            "ledger.key", "ledger.leaf", "ledger.checkpoint",
+            "ledger.key", "ledger.leaf", "ledger.checkpoint", "ledger.witnessed",
             "event.amended", "payload.erased", "ledger.excised", "ledger.imported",
         )
     }
