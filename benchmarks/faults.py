@@ -1,7 +1,8 @@
 """What ledgers have to stand, in full: ``python -m benchmarks.faults [name …]``; the tests run a little of each.
 
 `kill` and `power` stop writers, `syscalls` lets each of their calls fail, `race` has eight of them at once, `flips`
-changes bits. Ends with 1 if anything acknowledged was lost, or anything wrong was taken for sound.
+changes bits, `soak` loads for ten minutes. Ends with 1 if anything acknowledged was lost, or anything wrong was taken
+for sound.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from faults import flips, killing, racing, syscalls
+from faults import flips, killing, racing, soak, syscalls
 from faults.writers import Style
 
 
@@ -67,12 +68,27 @@ def flip(work: Path, share: float) -> Iterator[str]:
         yield f"flipped bits, {level}: {count} seeds of {flips.FLIPS} flips, 0 accepted"
 
 
+def load(work: Path, share: float) -> Iterator[str]:
+    """Have four writers at work for ten minutes, one of them killed every three seconds, and a reader that verifies."""
+    soaked = soak.soak(work, 600 * share)
+    yield from (f"soak: {line}" for line in soaked.lines())
+    memory = max(*(life.grown[0] for life in soaked.writers), soaked.reader.grown[0])
+    assert memory < MOST_GROWTH, f"memory grew by {memory} bytes"
+    assert max(*(life.grown[1] for life in soaked.writers), soaked.reader.grown[1]) <= 0, "descriptors leak"
+    assert soaked.held >= LEAST_RATE, f"the rate fell to {soaked.held:.2f}"
+
+
+MOST_GROWTH: Final = 32 * 2**20
+"""How much memory a process may come to hold, beside what it held two seconds after it began."""
+LEAST_RATE: Final = 0.8
+
 FIGURES: Final[dict[str, Callable[[Path, float], Iterator[str]]]] = {
     "kill": kill,
     "power": power,
     "syscalls": calls,
     "race": race,
     "flips": flip,
+    "soak": load,
 }
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from failing import ROOT, in_memory
-from faults import flips, killing, racing, syscalls
+from faults import flips, killing, racing, soak, syscalls
 from faults.writers import Style
 
 
@@ -67,3 +67,11 @@ def test_a_fault_that_harms_is_found_by_the_harness(tmp_path):
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-4]))
     with pytest.raises(AssertionError, match="lost"):
         killing.kept(tmp_path / "ledger", style, said)
+
+
+def test_load_with_kills_loses_nothing_and_holds_its_memory(tmp_path):
+    soaked = soak.soak(tmp_path, 2.5, writers=2, every=1.0)
+    assert soaked.kills
+    assert soaked.verified
+    assert soaked.events > sum(soaked.quarters)
+    assert len(list(soaked.lines())) == 10

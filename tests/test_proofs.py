@@ -108,3 +108,17 @@ def test_what_is_no_checkpoint_is_refused(text: str) -> None:
 def test_rows_hold_about_twice_the_leaves() -> None:
     sizes = [len(row) for row in Tree(leaf_hash(b"%d" % n) for n in range(1000))._rows]
     assert all(below // 2 - 32 <= above <= below // 2 for below, above in pairwise(sizes))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 33])
+def test_tree_that_is_made_at_once_is_the_one_that_grows(size):
+    whole, grown = Tree(leaf_hash(b"%d" % n) for n in range(size)), Tree()
+    for n in range(size):
+        grown.push(leaf_hash(b"%d" % n))
+    for each in (whole, grown):
+        each.push(leaf_hash(b"one more"))
+    assert (whole.size, whole.root(), whole.inclusion(size // 2)) == (
+        size + 1,
+        grown.root(),
+        grown.inclusion(size // 2),
+    )

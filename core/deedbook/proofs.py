@@ -79,9 +79,12 @@ class Tree:
     __slots__ = ("_rows",)
 
     def __init__(self, leaves: Iterable[bytes] = ()) -> None:
-        self._rows = [bytearray()]
-        for leaf in leaves:
-            self.push(leaf)
+        row = bytearray(b"".join(leaves))
+        self._rows = [row]
+        while len(row) >= 2 * HASH_BYTES:
+            pairs = range(0, len(row) - HASH_BYTES, 2 * HASH_BYTES)
+            row = bytearray(b"".join([sha256(b"\x01" + row[at : at + 64]).digest() for at in pairs]))
+            self._rows.append(row)
 
     @property
     def size(self) -> int:
@@ -90,13 +93,16 @@ class Tree:
 
     def push(self, leaf: bytes) -> None:
         """Add a leaf by its hash."""
-        rows, level = self._rows, 0
-        rows[0] += leaf
-        while not len(rows[level]) & 32:
-            pair, level = bytes(rows[level][-64:]), level + 1
+        rows, level = self._rows, 1
+        row = rows[0]
+        row += leaf
+        while not len(row) & 32:
+            node = sha256(b"\x01" + row[-64:]).digest()
             if level == len(rows):
                 rows.append(bytearray())
-            rows[level] += sha256(b"\x01" + pair).digest()
+            row = rows[level]
+            row += node
+            level += 1
 
     def root(self, size: int | None = None) -> bytes:
         """Return the root as it was when the tree had *size* leaves (default: all)."""

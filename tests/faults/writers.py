@@ -143,9 +143,17 @@ def kept(place: Path, style: Style, said: "list[Said]") -> tuple[int, int]:
     """
     with closing(style.open(place)) as ledger:
         ledger.append([note(ledger, "after")], durable=True)
+    return found(style.folder(place), style.kind, said)
+
+
+def found(folder: Path, kind: str, said: "list[Said]") -> tuple[int, int]:
+    """Check that the ledger in *folder* is sound and holds what was acknowledged, where it was said to be, in order.
+
+    Returns how many events it has, and how many torn tails were set aside.
+    """
     parts: dict[str, int] = {}
     acknowledged, events, torn = {(each.writer, each.count): each for each in said}, 0, 0
-    for event in checked(style.folder(place), FIRST[style.kind]):
+    for event in checked(folder, FIRST[kind]):
         events += 1
         torn += event["event_type"] == "ledger.recovered"
         name = str(event["payload"].get("text", "after")).partition(":")[0]

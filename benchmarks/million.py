@@ -1,0 +1,257 @@
+"""A ledger of a million events: verifying it (T6), appending to it and opening it again (T7), proofs about it (T8).
+
+It is made once, by calls through the door, and kept in the user's cache folder (``XDG_CACHE_HOME``).
+"""
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from benchmarks.measures import Line, Measure, Note
+from benchmarks.processes import resident
+from benchmarks.rounds import CPU, Work, once_each, take_turns
+from benchmarks.workspaces import ARGS, ledger_file, session
+from deedbook.events import Entry, label
+from deedbook.files import Folder
+from deedbook.journal import NAME
+from deedbook.ledger import Ledger
+from deedbook.proofs import Frontier, Tree, includes, leaf_hash
+from deedbook.schema import Schemas, data_folder
+from deedbook.verify import Level, verify_file
+
+EVENTS: Final = 1_000_000
+FEW: Final = 1_000
+_SPEEDS: Final[dict[Level, float]] = {"chain": 1.2, "hashes": 0.6, "full": 0.28}
+_APPEND: Final = """
+import sys
+from contextlib import closing
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from benchmarks.million import entry
+from deedbook.files import Folder
+from deedbook.ledger import Ledger
+with closing(Ledger.reopen(Folder.at({folder!r}), durability="os")) as ledger:
+    for _ in range({count}):
+        ledger.append([entry(ledger)])
+"""
+
+
+def run() -> Iterator[Line]:
+    """Measure all of it."""
+    large, small = made(EVENTS), made(FEW)
+    size = (large / NAME).stat().st_size
+    yield Note(f"a ledger of {EVENTS} events, {size >> 20} MiB, made by the real writer")
+    yield from _verification(large / NAME)
+    yield from _appending(large, small)
+    yield from _opening(large, small)
+    yield from _proofs(large / NAME)
+
+
+def made(events: int) -> Path:
+    """Return the folder of a ledger of so many events, which is made if it is not there yet."""
+    cache = (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deedbook-benchmarks" / f"ledger-{events}"
+    )
+    if (cache / NAME).exists():
+        return cache
+    print(f"  making a ledger of {events} events in {cache} …", file=sys.stderr, flush=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    with session(policy=False) as calls:
+        while calls.ledger.size < events:
+            calls.call("echo", ARGS)
+        shutil.copyfile(ledger_file(calls), cache / "draft")
+    with (cache / "draft").open("rb") as lines:
+        kept = sum(len(lines.readline()) for _ in range(events))
+    os.truncate(cache / "draft", kept)
+    (cache / "draft").rename(cache / NAME)
+    return cache
+
+
+def entry(ledger: Ledger) -> Entry:
+    """Make an event such as a user's message."""
+    return Entry(label("user.message", "user", "ada"), ledger.span(), ledger.root, b'{"text":"hello"}')
+
+
+# --- verifying (T6) ---------------------------------------------------------------------------------------------------
+
+
+def _verification(file: Path) -> Iterator[Line]:
+    schemas = Schemas.load(data_folder("schemas"))
+
+    def at(level: Level) -> Work:
+        def work() -> None:
+            report = verify_file(file, schemas=schemas, level=level)
+            assert report.sound, report
+
+        return work
+
+    works: dict[str, Work] = {"floor": lambda: _parsed(file), "seed": lambda: _as_the_seed_does(file)}
+    times = once_each(works | {level: at(level) for level in _SPEEDS}, clock=CPU, rounds=3)
+    for level, target in _SPEEDS.items():
+        speed = 1 / times.ratio(level, "floor")
+        yield Measure(f"verify {level}: speed, orjson.loads of each line = 1", "at least", target, speed)
+    yield Measure(
+        "verify full: speed, hashes of payloads with json alone = 1", "at least", 2.5, times.ratio("seed", "full")
+    )
+    yield Note(f"verify full: {EVENTS / times.micros('full') * 1e6:.0f} events a second of CPU")
+
+
+def _parsed(file: Path) -> None:
+    with file.open("rb") as lines:
+        for line in lines:
+            orjson.loads(line)
+
+
+def _as_the_seed_does(file: Path) -> None:
+    """Check what seed 002 checks: each payload's hash, over what the standard library writes of it."""
+    with file.open("rb") as lines:
+        for line in lines:
+            event = json.loads(line)
+            canonical = json.dumps(event["payload"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            assert sha256(canonical.encode()).hexdigest() == event["payload_hash"]
+
+
+# --- appending and opening (T7) ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _untouched(folder: Path) -> Iterator[Path]:
+    """Give the folder, and cut off afterwards what was appended to its ledger."""
+    size = (folder / NAME).stat().st_size
+    try:
+        yield folder
+    finally:
+        os.truncate(folder / NAME, size)
+        for torn in folder.glob(".torn-*"):
+            torn.unlink()
+
+
+def _opened(folder: Path) -> Ledger:
+    return Ledger.reopen(Folder.at(folder), durability="os")
+
+
+def _appending(large: Path, small: Path) -> Iterator[Line]:
+    with _untouched(large), _untouched(small), closing(_opened(large)) as many, closing(_opened(small)) as few:
+        works: dict[str, Work] = {
+            "many": lambda: many.append([entry(many)]),
+            "few": lambda: few.append([entry(few)]),
+        }
+        times = take_turns(works, clock=CPU)
+        yield Measure("append at 10^6 events: to one at 10^3", "at most", 1.1, times.ratio("many", "few"))
+    grown = []
+    for count in (2_000, 52_000):
+        with _untouched(large):
+            grown.append(resident(_APPEND.format(root=str(Path(__file__).parents[1]), folder=str(large), count=count)))
+    growth = (grown[1] - grown[0]) / 2**20
+    yield Measure("append at 10^6 events: memory for 50,000 more", "at most", 1.0, growth, stretch=0.0, unit="MiB")
+
+
+def _opening(large: Path, small: Path) -> Iterator[Line]:
+    def again(folder: Path, torn: bytes) -> Callable[[], None]:
+        def work() -> None:
+            if torn:
+                with (folder / NAME).open("ab") as file:
+                    file.write(torn)
+            _opened(folder).close()
+
+        return work
+
+    with _untouched(large), _untouched(small):
+        works: dict[str, Work] = {"many": again(large, b""), "few": again(small, b"")}
+        times = once_each(works, clock=CPU, rounds=200)
+        yield Measure("opening 10^6 events again: to 10^3", "at most", 1.25, times.ratio("many", "few"))
+        yield Note(f"opening 10^6 events again takes {times.micros('many'):.0f} µs here and now")
+        works = {"many": again(large, b'{"torn'), "few": again(small, b'{"torn')}
+        times = once_each(works, clock=CPU, rounds=50)
+        yield Measure("the same with a torn tail set aside: to 10^3", "at most", 1.25, times.ratio("many", "few"))
+
+
+# --- proofs (T8) ------------------------------------------------------------------------------------------------------
+
+
+def _proofs(file: Path) -> Iterator[Line]:
+    hashes = _heads(file)
+    leaves = [leaf_hash(raw) for raw in hashes]
+    trees = {"few": Tree(leaves[:FEW]), "many": Tree(leaves)}
+    yield from _adding(hashes[:100_000])
+    steps = {name: _Steps(tree, leaves) for name, tree in trees.items()}
+    longest = max(len(trees["many"].inclusion(index)) for index in range(0, EVENTS, 997))
+    bound = math.ceil(math.log2(EVENTS))
+    yield Measure(f"inclusion proof at 10^6: hashes, of which log2 asks {bound}", "at most", bound, longest, unit="")
+    times = take_turns({"many": steps["many"].prove, "few": steps["few"].prove}, clock=CPU)
+    yield Measure("inclusion proof at 10^6: to one at 10^3", "at most", 4, times.ratio("many", "few"))
+    yield Note(f"an inclusion proof of 10^6 takes {times.micros('many'):.0f} µs here and now")
+    times = take_turns({"many": steps["many"].check, "few": steps["few"].check}, clock=CPU)
+    yield Measure("checking it: to one at 10^3", "at most", 4, times.ratio("many", "few"))
+    times = take_turns({"many": steps["many"].consistency, "few": steps["few"].consistency}, clock=CPU)
+    yield Measure("consistency proof at 10^6: to one at 10^3", "at most", 4, times.ratio("many", "few"))
+
+
+def _heads(file: Path) -> list[bytes]:
+    """Return the raw envelope hash of each line."""
+    mark, found = b',"envelope_hash":"', []
+    with file.open("rb") as lines:
+        for line in lines:
+            cut = line.find(mark, 390) + len(mark)
+            found.append(bytes.fromhex(line[cut : cut + 64].decode()))
+    return found
+
+
+def _adding(hashes: list[bytes]) -> Iterator[Line]:
+    """Compare the tree with a linear chain over the same hashes, which is hashed once an event."""
+
+    def linked(head: bytes, raw: bytes) -> bytes:
+        return sha256(head + raw).digest()
+
+    def chain() -> None:
+        head = b"\0" * 32
+        for raw in hashes:
+            head = linked(head, raw)
+
+    def tree() -> None:
+        Tree(map(leaf_hash, hashes))
+
+    def frontier() -> None:
+        made = Frontier()
+        for raw in hashes:
+            made.push(leaf_hash(raw))
+
+    times = once_each({"chain": chain, "tree": tree, "frontier": frontier}, clock=CPU, rounds=9)
+    yield Measure("adding to the tree that proves: to a linear chain", "at most", 2.5, times.ratio("tree", "chain"))
+    yield Measure("adding to the peaks that sign: to a linear chain", "at most", 2.5, times.ratio("frontier", "chain"))
+
+
+class _Steps:
+    """Proofs from one tree, each of the next leaf."""
+
+    def __init__(self, tree: Tree, leaves: list[bytes]) -> None:
+        self._tree, self._leaves = tree, leaves
+        self._index = 0
+        self._root = tree.root()
+        self._path = tree.inclusion(tree.size // 3)
+
+    def _next(self) -> int:
+        self._index = (self._index + 7919) % self._tree.size
+        return self._index
+
+    def prove(self) -> None:
+        """Make the proof of a leaf."""
+        self._tree.inclusion(self._next())
+
+    def check(self) -> None:
+        """Check the proof of one leaf."""
+        index = self._tree.size // 3
+        assert includes(self._root, self._tree.size, index, self._leaves[index], self._path)
+
+    def consistency(self) -> None:
+        """Make the proof that a smaller tree is the beginning of this one."""
+        self._tree.consistency(self._next() + 1)
