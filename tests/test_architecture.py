@@ -24,6 +24,11 @@ FLOORS = (
         "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
         "loops": "event loops: a coroutine run from plain code, plain code run beside a loop",
         "paths": "what a path beneath a root may look like, and how it is shown in messages",
+        "observing.makers": "who makes what a charter offers: the provider behind each model; pure",
+        "observing.prices": "what tokens cost where nobody recorded it: prices by provider and model; pure",
+        "observing.histograms": "durations in buckets of fixed bounds, and the quantiles read from them; pure",
+        "observing.tables": "tables of bounded size, for what is counted under names from outside; pure",
+        "observing.times": "the times of a ledger as numbers, and spans of time as people write them; pure",
         "observing.layers": "which of the eight layers an event belongs to, told from its type; pure",
         "serving.addresses": "where a Unix socket is, at paths of any length",
         "programs.supervisor": "the process that starts a program, and kills all that it leaves behind",
@@ -129,6 +134,7 @@ FLOORS = (
         "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
         "verification.export": "finished sessions in another form: envelope 1.0, as seed 002 reads it",
         "verification.heads": "what the workspace ledger recorded of each session, held against the session's file",
+        "observing.figures": "what ledgers come to in numbers: calls, time, tokens, denials, approvals; a fold, pure",
         "workspaces.edits": "changing one entry of `deedbook.yaml`, with all else left as somebody wrote it",
         "programs.hookhost": "the process of a hook that is asked in one of its own: a line in, a line out",
         "processes": "processes, runs and sessions of a workspace: a fold of its ledger, and who of them lives",
@@ -158,6 +164,8 @@ FLOORS = (
         "charter": "one frozen, content-addressed document of all that is in force",
         "changes": "what became looser or tighter between two charters; pure",
         "compiling.guards": "what a charter says of each hook and policy",
+        "observing.accounts": "figures as JSON; pure",
+        "observing.exposition": "figures in the text format that Prometheus reads; pure",
         "workspaces.activation": "what settings put into force of what is installed: packs, and the loaders of skills",
         "workspaces.guides": "`ROUTING.md` and `ABILITY.md`: where prompts lead, section by section",
         "workspaces.servers": "the MCP servers of a workspace, and what each listed when somebody looked",
@@ -254,7 +262,9 @@ CLI = {"output": 0, "completing": 0, "process": 0, "progress": 1, "common": 1, "
 """The command line has floors of its own: commands stand on these, `__init__` on the commands."""
 PURE = (
     "bm25", "changes", "conditions", "detectors", "effort", "fitting", "folds", "judge", "lint", "match",
-    "observing.layers", "records", "routes", "routing", "shape", "story",
+    "observing.accounts", "observing.exposition", "observing.figures", "observing.histograms", "observing.layers",
+    "observing.makers", "observing.prices", "observing.tables", "observing.times", "records", "routes", "routing",
+    "shape", "story",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}

@@ -18,6 +18,7 @@ READING = [
     ["verify"],
     ["replay", "RUN"],
     ["tree", "RUN"],
+    ["stats"],
     ["export", "RUN", "--as", "seed-002"],
 ]
 BROKEN = "raise RuntimeError('nobody may import me')\n"

@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "ledger": "Sign how far ledgers have come: `ledger checkpoint`.",
         "replay": "Tell a session's story, or make a page of it; nothing is called again.",
         "tree": "Show what caused what in a session.",
+        "stats": "Count calls, time, tokens, cost, denials; for Prometheus, too.",
         "export": "Write a session in another form.",
         "explain": "Say what would decide about a call, and where it stands.",
         "whatif": "Judge recorded calls under another charter.",

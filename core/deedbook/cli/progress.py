@@ -3,11 +3,11 @@
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self, TypeVar
 
 import click
 
@@ -28,11 +28,47 @@ _STEPS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 _WIDTH: Final = 70
+_OFTEN: Final = 20_000
+_SECONDS: Final = 0.5
+T = TypeVar("T")
 
 
 def moving() -> bool:
     """Say whether somebody looks on: standard error is a terminal, and not a dumb one."""
     return watched(sys.stderr) and os.environ.get("TERM") != "dumb"
+
+
+class Counting:
+    """Shows whoever looks on how many things went by, on one line that is written over and taken away at the end."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._count, self._shown = what, 0, time.monotonic()
+        self._visible = moving()
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take the line away."""
+        if self._visible and self._count >= _OFTEN:
+            self._write("\r\x1b[K")
+
+    def __call__(self, things: Iterable[T]) -> Iterator[T]:
+        """Pass *things* on, counted."""
+        if not self._visible:
+            yield from things
+            return
+        for thing in things:
+            self._count += 1
+            if not self._count % _OFTEN and time.monotonic() - self._shown >= _SECONDS:
+                self._shown = time.monotonic()
+                self._write(f"\r{self._count:,} {self._what}\x1b[K")
+            yield thing
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):  # nobody may be looking any more
+            click.echo(text, err=True, nl=False)
 
 
 def tell(event: Event) -> None:

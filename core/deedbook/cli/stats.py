@@ -1,0 +1,255 @@
+"""``deedbook stats``: what sessions come to in numbers, from their ledgers alone."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import click
+
+from . import completing
+from .common import Asked, json_option, shown
+from .output import as_json, complain, say, table
+
+if TYPE_CHECKING:
+    from deedbook.errors import DeedbookError
+    from deedbook.observing.figures import Figures, FiguresFold, Window
+    from deedbook.observing.prices import Prices
+    from deedbook.workspaces.declarations import Workspace
+
+UNSOUND = 4
+EVERY = "all"
+_LISTS: Final = (
+    ("hooks", ("hook", "event"), "decisions"),
+    ("policies", ("policy", "enforcement"), "decisions"),
+    ("denials", ("kind", "ability", "code", "by", "name"), "count"),
+    ("errors", ("kind", "ability", "code"), "count"),
+)
+
+
+@attrs.frozen
+class _Chosen:
+    """A ledger to count: its file, and whether somebody writes it; the workspace's own has the *approvals* of all."""
+
+    place: Path
+    live: bool = False
+    approvals: bool = True
+
+
+@click.command("stats")
+@click.argument("sessions", nargs=-1, metavar="[SESSION…|all]", shell_complete=completing.sessions)
+@click.option("--since", metavar="TIME", help="Count from then on: a time, or how long ago, such as 24h or 7d.")
+@click.option("--until", metavar="TIME", help="Count what was before then.")
+@click.option("--prices", metavar="FILE", help="YAML with prices of models, for what nobody recorded the cost of.")
+@click.option("--prometheus", is_flag=True, help="Print the text format that Prometheus reads.")
+@json_option
+@click.pass_obj
+def command(
+    asked: Asked, /, sessions: tuple[str, ...], since: str | None, until: str | None, prices: str | None, *,
+    prometheus: bool,
+) -> int:  # fmt: skip
+    """Count calls, their time and outcome, tokens, cost, denials and approvals of each SESSION, or of all.
+
+    A SESSION is an id, or a file. A ledger that is being written counts as far as it is.
+    """
+    from deedbook.observing.accounts import as_json as told
+    from deedbook.observing.figures import FiguresFold
+
+    if prometheus and asked.json:
+        raise click.UsageError("say either --json or --prometheus")
+    fold = FiguresFold(
+        providers=cache(lambda charter: _providers(asked.workspace, charter)),
+        prices=_prices(prices),
+        window=_window(since, until),
+    )
+    figures, damaged = _counted(fold, list(_chosen(asked.workspace, sessions)))
+    if asked.json:
+        wrong = [{"ledger": place, "code": error.errors[0].code, "message": str(error)} for place, error in damaged]
+        as_json({**told(figures), "damaged": wrong})
+    elif prometheus:
+        from deedbook.observing.exposition import exposed
+
+        for line in exposed(figures):
+            say(line)
+    else:
+        _tell(told(figures))
+    for place, error in damaged:
+        complain(f"{place} is counted as far as it can be read: {error}")
+    return UNSOUND if damaged else 0
+
+
+# --- what is counted --------------------------------------------------------------------------------------------------
+
+
+def _chosen(workspace: str, names: tuple[str, ...]) -> Iterator[_Chosen]:
+    """Yield the ledgers that *names* name, each once; of all sessions the workspace ledger knows the approvals."""
+    from deedbook.files import Folder
+    from deedbook.kernel import read_workspace
+    from deedbook.reader import sessions
+
+    from .ledgers import ledger_of, own, session_file
+
+    if names and EVERY not in names:
+        for place in dict.fromkeys(session_file(workspace, name) for name in names):
+            yield _Chosen(place, live=_is_open(place))
+        return
+    source = read_workspace(workspace)
+    if own(source).exists():
+        yield _Chosen(own(source), live=True)
+    if source.state.is_dir():
+        with Folder.at(source.state) as state:
+            listed = sessions(state)
+        for each in listed:
+            if each.state != "empty":
+                yield _Chosen(ledger_of(source, each.id), live=each.state == "open", approvals=False)
+
+
+def _is_open(place: Path) -> bool:
+    from deedbook.files import Folder
+    from deedbook.reader import is_open
+
+    if place.parent.parent.name != "sessions":
+        return False
+    with Folder.at(place.parents[2]) as state:
+        return is_open(state, place.parent.name)
+
+
+def _counted(fold: "FiguresFold", chosen: list[_Chosen]) -> "tuple[Figures, list[tuple[str, DeedbookError]]]":
+    """Count the ledgers one after the other; return the figures, and which ledgers could not be read to their end."""
+    from deedbook.errors import LedgerError
+    from deedbook.reader import read
+
+    from .progress import Counting
+
+    figures = fold.start()
+    damaged: list[tuple[str, DeedbookError]] = []
+    with Counting("events counted") as counting:
+        for each in chosen:
+            fold.approvals = each.approvals
+            try:
+                for event in counting(read(each.place)):
+                    fold.step(figures, event)
+            except LedgerError as problem:
+                damaged.append((shown(each.place), problem))
+            fold.close(figures, live=each.live)
+    return figures, damaged
+
+
+def _providers(workspace: str, digest: str) -> Mapping[str, str]:
+    """Return the provider of each model in a charter; none where the charter is not kept here."""
+    from deedbook.errors import DeedbookError
+    from deedbook.files import Folder
+    from deedbook.kernel import read_workspace
+    from deedbook.observing.makers import providers_of
+    from deedbook.store import Store
+
+    with suppress(DeedbookError, OSError):  # a file needs no workspace
+        source: Workspace = read_workspace(workspace)
+        with Folder.at(source.state) as state:
+            charter = Store(state).find(digest)
+        return providers_of(charter.document) if charter else {}
+    return {}
+
+
+def _window(since: str | None, until: str | None) -> "Window":
+    from deedbook.observing.figures import Window
+    from deedbook.observing.times import moment
+
+    now, told = time.time(), []
+    for name, text in (("--since", since), ("--until", until)):
+        try:
+            told.append(None if text is None else moment(text, now))
+        except ValueError as problem:
+            raise click.BadParameter(str(problem), param_hint=name) from None
+    return Window(*told)
+
+
+def _prices(path: str | None) -> "Prices | None":
+    """Read a file of prices; raises `SourceError`."""
+    from deedbook.errors import SourceError, fault
+    from deedbook.observing.prices import SCHEMA, Prices
+    from deedbook.schema import Schemas, data_folder
+    from deedbook.workspaces.documents import parse_yaml
+
+    if path is None:
+        return None
+    document: Any = parse_yaml(Path(path).read_bytes(), path).value
+    violations = Schemas.load(data_folder("schemas")).validator(SCHEMA).violations(document)
+    if violations:
+        raise SourceError(
+            *(fault("SCHEMA_VIOLATION", f"{each.path} {each.message}", place=path) for each in violations)
+        )
+    return Prices.of(document)
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def _tell(told: Mapping[str, Any]) -> None:
+    if not told["events"]:
+        say("nothing to count")
+        return
+    say(f"{told['ledgers']} ledgers, {told['events']} events, {told['first']} to {told['last']}")
+    for name in ("sessions", "layers", "approvals", "violations"):
+        words = [f"{word} {count}" for word, count in told[name].items() if isinstance(count, int)]
+        waited = told[name].get("wait_ms")
+        words += [f"waited p50 {waited['p50']} ms, longest {waited['max']} ms"] if waited else []
+        if words:
+            say(f"{name}: {', '.join(words)}")
+    _tell_calls(told["abilities"])
+    _tell_models(told["models"])
+    _tell_roles(told["roles"])
+    for name, keys, last in _LISTS:
+        _section(name, [*keys, last], ([row[key] for key in (*keys, last)] for row in told[name]))
+
+
+def _tell_calls(rows: list[Mapping[str, Any]]) -> None:
+    heads = ["ability", "kind", "calls", "outcomes", "denied", "p50 ms", "p90", "p99", "max"]
+    _section("abilities", heads, (
+        [row["ability"], row["kind"], row["calls"], _words(row["outcomes"]), row["denied"], *_times(row["latency_ms"])]
+        for row in rows
+    ))  # fmt: skip
+
+
+def _tell_models(rows: list[Mapping[str, Any]]) -> None:
+    heads = ["provider", "model", "role", "calls", "in", "out", "US$", "p50 ms", "p90", "p99", "max"]
+    _section("models", heads, (
+        [row["provider"], row["model"], row["role"], row["calls"], row["input_tokens"], row["output_tokens"],
+         _cost(row["cost_usd"]), *_times(row["latency_ms"])]
+        for row in rows
+    ))  # fmt: skip
+
+
+def _tell_roles(rows: list[Mapping[str, Any]]) -> None:
+    heads = ["role", "model calls", "other calls", "denied", "in", "out", "US$"]
+    members = ("role", "model_calls", "other_calls", "denied", "input_tokens", "output_tokens", "cost_usd")
+    _section("roles", heads, ([row[member] for member in members] for row in rows))
+
+
+def _section(name: str, heads: list[str], rows: Iterator[list[Any]]) -> None:
+    made = [tuple(map(_cell, row)) for row in rows]
+    if made:
+        say(f"\n{name}")
+        table([tuple(heads), *made])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return _words(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _words(counted: Mapping[str, int]) -> str:
+    return ", ".join(f"{word} {count}" for word, count in counted.items()) or "-"
+
+
+def _times(latency: Mapping[str, int] | None) -> list[Any]:
+    return [latency[name] for name in ("p50", "p90", "p99", "max")] if latency else ["-"] * 4
+
+
+def _cost(cost: Mapping[str, Any]) -> str:
+    known = f"{cost['recorded'] + cost['priced']:g}"
+    return f"{known} (and {cost['unpriced_answers']} unpriced)" if cost["unpriced_answers"] else known

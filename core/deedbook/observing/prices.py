@@ -1,0 +1,39 @@
+"""What tokens cost where nobody recorded it: prices by provider and model; pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+__all__ = ["SCHEMA", "Prices"]
+
+SCHEMA: Final = "prices_v1"
+"""The id of the schema of a file of prices."""
+_NANO: Final = 1000
+"""US dollars for a million tokens, times this, are billionths of a dollar for a token."""
+
+
+@attrs.frozen
+class Prices:
+    """US dollars for a million tokens, by ``provider/model`` or ``model``; the first name is looked for first."""
+
+    models: Mapping[str, Mapping[str, float]] = attrs.field(factory=dict)
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Prices":
+        """Take prices out of a document that fits `SCHEMA`."""
+        return cls(document["models"])
+
+    def cost(self, provider: str, model: str, tokens: tuple[int, int, int]) -> int | None:
+        """Return what *tokens* (read, written, and of those read cached) cost, in billionths of a US dollar.
+
+        ``None`` for a model that has no price here.
+        """
+        price = self.models.get(f"{provider}/{model}") or self.models.get(model)
+        if price is None:
+            return None
+        read, written, cached = tokens
+        cached = min(cached, read)
+        fresh = price["input_per_million"]
+        dear = (read - cached) * fresh + cached * price.get("cached_input_per_million", fresh)
+        return round((dear + written * price["output_per_million"]) * _NANO)
