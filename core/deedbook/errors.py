@@ -93,6 +93,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "LEDGER_UNSOUND": Code("ledger", 4, "the ledger is not what was written"),
         "SESSION_NOT_FOUND": Code("ledger", 2, "no session has that id"),
         "SESSION_ENDED": Code("ledger", 1, "the session has ended"),
+        "SESSION_NOT_NAMED": Code("ledger", 2, "a file holds several sessions, and none is named"),
+        "IMPORT_REFUSED": Code("ledger", 4, "an old ledger is not sound, or not old; it was not taken in"),
+        "AMEND_REFUSED": Code("ledger", 2, "a recorded event cannot be corrected so"),
+        "ERASE_REFUSED": Code("ledger", 2, "there is nothing sealed there that could be erased"),
+        "EXCISE_REFUSED": Code("ledger", 2, "a payload that the ledger stands on is not taken out of it"),
         # approvals: what waits for a person, and the keys that people sign with
         "KEY_INVALID": Code("approval", 1, "a key is not in the form that keys have"),
         "KEY_REFUSED": Code("approval", 1, "a private key's file is missing, is there already, or is not kept safely"),

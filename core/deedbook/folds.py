@@ -185,7 +185,7 @@ class SnapshotFold:
             state.calls[_ability(event)] += 1
             state.unknown += 1
         elif event.type in _CLOSING and event.payload.get("outcome") != "unknown":
-            state.unknown -= 1
+            state.unknown = max(state.unknown - 1, 0)  # older forms may have an outcome of nothing
         take = _TAKE.get(event.type)
         if take:
             take(state, event.payload, event)
@@ -196,7 +196,7 @@ class SnapshotFold:
 
 def _take_start(state: Snapshot, payload: Object, _: Event) -> None:
     state.enforcement, state.charter = payload.get("enforcement"), payload.get("charter")
-    state.principal = payload.get("principal")
+    state.principal, state.prompt = payload.get("principal"), payload.get("prompt")  # seed 000 says it there
 
 
 def _take_end(state: Snapshot, payload: Object, _: Event) -> None:

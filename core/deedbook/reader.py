@@ -7,16 +7,17 @@ import os
 from collections.abc import Iterator
 from fcntl import LOCK_NB, LOCK_SH, flock
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, TypeAlias
+from typing import BinaryIO, Final, Literal, TypeAlias
 
 import attrs
 
-from .canonical import MAX_BYTES, decode
+from .canonical import MAX_BYTES
 from .contracts import Event
 from .errors import DeedbookError, LedgerError, fault
-from .events import ALIASES, SESSION_ID, Line, is_ended, split_line
+from .events import FORMAT, SESSION_ID, Line, is_ended, split_line
 from .files import Folder
 from .journal import NAME, find_tail, lines_from_end
+from .upcasting.table import UPCASTERS, form_of
 
 State: TypeAlias = Literal["open", "ended", "interrupted", "empty", "damaged"]
 
@@ -24,7 +25,6 @@ SEALED: Final = "sealed"
 """Where a ledger's sealed values lie, beside it."""
 
 _LONGEST: Final = MAX_BYTES + 65536
-_OLD: Final = b'"schema_version":"1.0"'
 
 
 @attrs.frozen
@@ -44,18 +44,28 @@ class Listed:
 
 
 def read(source: str | Path | Folder) -> Iterator[Event]:
-    """Yield the events of a ledger: its file, or the folder it lies in; also one of envelope 1.0.
+    """Yield the events of a ledger: its file, or the folder it lies in; of an older form, as present events.
 
-    Lines are split on the newline alone; bytes after the last one are not read. A whole line that is no event raises
-    `LedgerError` (``LEDGER_UNSOUND``), an absent file `FileNotFoundError`.
+    A file of an older form may hold several sessions: ``FILE#SESSION`` names one. Lines are split on the newline alone;
+    bytes after the last one are not read. A whole line that is no event raises `LedgerError` (``LEDGER_UNSOUND``), so
+    does a file of several sessions of which none is named (``SESSION_NOT_NAMED``), an absent one `FileNotFoundError`.
     """
     if isinstance(source, Folder):
-        yield from _events(source.open(NAME), f"{source.path}/{NAME}")
+        yield from _events(source.open(NAME), f"{source.path}/{NAME}", None)
         return
-    path = Path(source)
+    path, session = parted(source)
     path = path / NAME if path.is_dir() else path
     with Folder.at(path.parent) as folder:
-        yield from _events(folder.open(path.name), str(path))
+        yield from _events(folder.open(path.name), str(path), session)
+
+
+def parted(source: str | Path) -> tuple[Path, str | None]:
+    """Return the file that *source* names, and the session in it where it is ``FILE#SESSION``."""
+    text = str(source)
+    cuts = [at for at, sign in enumerate(text) if sign == "#"]
+    if not cuts or Path(source).exists():
+        return Path(source), None
+    return next(((Path(text[:at]), text[at + 1 :]) for at in cuts if Path(text[:at]).is_file()), (Path(source), None))
 
 
 class Follower:
@@ -92,11 +102,48 @@ class Follower:
         self._file.close()
 
 
-def _events(file: BinaryIO, name: str) -> Iterator[Event]:
+def _events(file: BinaryIO, name: str, session: str | None) -> Iterator[Event]:
     with file:
+        form = form_of(file.readline(_LONGEST))
+        file.seek(0)
+        if form != FORMAT:
+            yield from _old_events(file, name, form, session)
+            return
         for seq, raw in enumerate(_lines(file, name)):
-            place = f"{name}:{seq + 1}"
-            yield _old_event(raw, seq, place) if _OLD in raw[-400:] else _event(raw, place)
+            yield UPCASTERS.present(_event(raw, f"{name}:{seq + 1}"))
+
+
+def _old_events(file: BinaryIO, name: str, form: str, session: str | None) -> Iterator[Event]:
+    """Yield the events of one session of a file of an older *form*, counted by themselves."""
+    if session is None:
+        found = old_sessions(file, name, form)
+        if len(found) > 1:
+            raise LedgerError(fault("SESSION_NOT_NAMED", _several(name, list(found)), place=name))
+        file.seek(0)
+    seq = 0
+    for number, raw in enumerate(_lines(file, name), 1):
+        of, event = UPCASTERS.event(raw, form, seq, f"{name}:{number}")
+        if session in (None, of):
+            seq += 1
+            yield event
+    if session is not None and not seq:
+        raise LedgerError(fault("SESSION_NOT_FOUND", f"no session {session!r} is in the file", place=name))
+
+
+def old_sessions(file: BinaryIO, name: str, form: str) -> dict[str, Listed]:
+    """Return the sessions of a *file* of an older *form* in their order; raises `LedgerError` as `read` does."""
+    found: dict[str, Listed] = {}
+    for number, raw in enumerate(_lines(file, name), 1):
+        of, event = UPCASTERS.event(raw, form, 0, f"{name}:{number}")
+        before = found.get(of) or Listed(of, "interrupted", event.ts)
+        state = "ended" if event.type == "session.end" else before.state
+        found[of] = attrs.evolve(before, state=state, latest=event.ts, events=before.events + 1)
+    return found
+
+
+def _several(name: str, ids: list[str]) -> str:
+    some = ", ".join(f"{Path(name).name}#{each}" for each in ids[:5])
+    return f"it holds {len(ids)} sessions; name one: {some}{', …' if len(ids) > 5 else ''}"
 
 
 def _event(raw: bytes, place: str) -> Event:
@@ -112,18 +159,6 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
         yield line
     if len(line) == _LONGEST and any(b"\n" in more for more in iter(lambda: file.read(_LONGEST), b"")):
         raise LedgerError(fault("LEDGER_UNSOUND", f"a line of more than {_LONGEST} bytes; verify the file", place=name))
-
-
-def _old_event(raw: bytes, seq: int, place: str) -> Event:
-    """Read a line of envelope 1.0, which keeps who did what and why in its payload."""
-    try:
-        line = decode(raw)
-        payload: dict[str, Any] = dict(line["payload"])
-        span, parent = payload.pop("_span_id"), payload.pop("_parent_span_id", None)
-        actor, event_type = payload.pop("_actor", "runtime"), str(line["event_type"])
-        return Event(seq, ALIASES.get(event_type, event_type), actor, None, span, parent, line["ts"], payload)
-    except (ValueError, KeyError, TypeError):
-        raise LedgerError(fault("LEDGER_UNSOUND", "not a line of envelope 1.0; verify the file", place=place)) from None
 
 
 def sessions(state: Folder) -> list[Listed]:

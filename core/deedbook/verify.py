@@ -19,7 +19,9 @@ from .errors import DeedbookError, IntakeError
 from .files import Folder
 from .schema import Schemas, Validator
 from .terminal import excerpt
-from .verification import envelope_1_0
+from .upcasting.seed_000 import FORM
+from .upcasting.table import form_of
+from .verification import envelope_1_0, seed_000
 from .verification.excisions import EXCISED, EXCISED_LENGTH, Excisions, is_excised
 from .verification.lines import Lines
 from .verification.report import UNWITNESSED, Findings, Part, Report
@@ -61,11 +63,12 @@ def verify_file(
     """
     where = Path(path)
     with Folder.at(where.parent) as folder, folder.open(where.name) as file:
-        opening = file.read(256)
+        opening = file.readline(MAX_LINE)
         file.seek(0)
         lines = Lines(file, MAX_LINE)
-        if envelope_1_0.opens(opening):
-            return envelope_1_0.verify(str(path), lines)
+        form = form_of(opening)
+        if form != events.FORMAT:
+            return (seed_000.verify if form == FORM else envelope_1_0.verify)(str(path), lines)
         run = _Run(str(path), level, lines, Chain(opening, payloads=level != "chain"))
         return run.full(folder, schemas, declared, approvers) if level == "full" else run.hashes()
 

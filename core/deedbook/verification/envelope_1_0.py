@@ -4,46 +4,19 @@ A line is the sorted, compact `json.dumps` of its object, with what is not ASCII
 over that same spelling, so a changed header field does not show; every report says so.
 """
 
-import json
-import re
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import attrs
+
+from deedbook.upcasting.envelope_1_0 import KEYS, TS, VERSION, dump, load
 
 from .lines import Lines
 from .report import UNWITNESSED, Findings, Report
 
-VERSION: Final = "1.0"
-KEYS: Final = frozenset({"event_type", "payload", "payload_hash", "schema_version", "session_id", "trace_id", "ts"})
-TS: Final = re.compile(
-    r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z"
-)
-
 _NO_CHAIN: Final = "format 1.0 hashes payloads only: a changed header, or a line taken out or added, may not show"
 _OUTCOMES: Final = ("tool.result", "tool.error")
-
-
-def opens(opening: bytes) -> bool:
-    """Say whether a file that begins with *opening* is of format 1.0, whose first key is ``event_type``."""
-    return opening.startswith(b'{"event_type":')
-
-
-def dump(value: Any) -> bytes:
-    """Return the one spelling of *value* in format 1.0."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def load(line: bytes) -> dict[str, Any]:
-    """Return the object that *line* spells; `ValueError` if it is none, or is not JSON in UTF-8."""
-    try:
-        value = json.loads(line.decode(), parse_constant=_no_constant)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not isinstance(value, dict) or not isinstance(value.get("payload"), dict):
-        raise ValueError("no object with a payload that is one")  # noqa: TRY004 - it is what JSON reading raises
-    return value
 
 
 def verify(path: str, lines: Lines) -> Report:
@@ -72,10 +45,17 @@ def verify(path: str, lines: Lines) -> Report:
     )
 
 
+def _object(line: bytes) -> dict[str, Any]:
+    row = load(line)
+    if not isinstance(row.get("payload"), dict):
+        raise ValueError("no payload that is an object")  # noqa: TRY004 - it is what JSON reading raises
+    return row
+
+
 def _check_line(number: int, line: bytes, findings: Findings) -> dict[str, Any] | None:
     """Check one line by itself; return it if its header can be used."""
     try:
-        row = load(line)
+        row = _object(line)
         spelled, payload = dump(row), dump(row["payload"])
     except ValueError as problem:
         findings.add(number, "json", "an object in one line of UTF-8 JSON", str(problem))
@@ -137,7 +117,3 @@ class _Session:
             yield f"{session_id}: {self._bare} events without causal fields"
         if not self.ended:
             yield f"{session_id}: no session.end"
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")

@@ -10,8 +10,7 @@ from deedbook.canonical import encode
 from deedbook.contracts import Event
 from deedbook.errors import LedgerError, fault
 from deedbook.events import OUTCOMES
-
-from .envelope_1_0 import VERSION, dump
+from deedbook.upcasting.envelope_1_0 import VERSION, dump
 
 SOURCE: Final = "deedbook"
 

@@ -1,0 +1,59 @@
+"""Envelope 1.0, as seed 002 wrote it: seven fields, causal fields in the payload. Its spelling, and what came next."""
+
+import json
+import re
+from typing import Any, Final, NoReturn, TypeAlias
+
+Row: TypeAlias = dict[str, Any]
+"""A line of an older form, or of the present one, as the object that it spells."""
+
+VERSION: Final = "1.0"
+KEYS: Final = frozenset({"event_type", "payload", "payload_hash", "schema_version", "session_id", "trace_id", "ts"})
+TS: Final = re.compile(
+    r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z"
+)
+
+
+def dump(value: Any) -> bytes:
+    """Return the one spelling of *value* in format 1.0."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def load(line: bytes) -> Row:
+    """Return the object that *line* spells; `ValueError` if it is none, or is not JSON in UTF-8."""
+    try:
+        value = json.loads(line.decode(), parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("no object")  # noqa: TRY004 - it is what JSON reading raises
+    return value
+
+
+def upcast(row: Row) -> Row:
+    """Return a row of 1.0 as one of the present form: what caused it, and who did it, are no part of the payload.
+
+    A line without causal fields, which the first ledgers of this form have, hangs under nothing and has no span.
+    """
+    payload = dict(row["payload"])
+    actor = str(payload.pop("_actor", "runtime"))
+    known = actor in _ACTORS
+    return {
+        "schema_version": "1.1",
+        "session_id": str(row["session_id"]),
+        "event_type": str(row["event_type"]),
+        "actor": actor if known else "agent",
+        "principal": None if known or not _NAME.fullmatch(actor) else f"agent:{actor}",
+        "span_id": payload.pop("_span_id", None),
+        "parent_span_id": payload.pop("_parent_span_id", None),
+        "ts": str(row["ts"]),
+        "payload": payload,
+    }
+
+
+_ACTORS: Final = frozenset({"runtime", "user", "agent", "tool", "policy", "system"})
+_NAME: Final = re.compile("[A-Za-z0-9._-]{1,64}")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")

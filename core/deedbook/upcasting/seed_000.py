@@ -1,0 +1,86 @@
+"""The events of seed 000's store: an id, a parent's id, a type, a payload, no hash. What they are in envelope 1.0.
+
+Its programs wrote the ability's name as ``name`` and a model's request and answer bare; seed 002 and the present form
+say ``tool_name``, and put them under ``request`` and ``response``.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from .envelope_1_0 import VERSION, Row
+
+FORM: Final = "seed-000"
+KEYS: Final = frozenset({"id", "session_id", "ts", "type", "actor", "payload", "schema_version", "parent_id"})
+SCHEMA: Final = "v1"
+
+
+def moment(ts: Any) -> str | None:
+    """Return a time as 1.0 writes it, from seconds since the epoch or from ISO 8601; ``None`` if it is neither."""
+    try:
+        if isinstance(ts, str):
+            found = datetime.fromisoformat(ts)
+            found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        elif isinstance(ts, int | float) and not isinstance(ts, bool) and math.isfinite(ts):
+            found = datetime.fromtimestamp(ts, UTC)
+        else:
+            return None
+        return found.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{found.microsecond // 1000:03d}Z"
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def upcast(row: Row) -> Row:
+    """Return a row of seed 000 as one of envelope 1.0; its hash, which seed 000 has none of, stays empty."""
+    kind, actor = str(row["type"]), str(row["actor"])
+    payload = row["payload"] if isinstance(row["payload"], dict) else {"value": row["payload"]}
+    take = _TAKE.get(kind)
+    causal = {"_span_id": row["id"], "_actor": actor}
+    if row.get("parent_id") is not None:
+        causal["_parent_span_id"] = row["parent_id"]
+    return {
+        "schema_version": VERSION,
+        "event_type": kind,
+        "session_id": str(row["session_id"]),
+        "trace_id": str(row["session_id"]),
+        "ts": moment(row["ts"]) or str(row["ts"]),
+        "payload_hash": "",
+        "payload": {**(take(payload, actor) if take else payload), **causal},
+    }
+
+
+def _renamed(payload: Row, names: Mapping[str, str]) -> Row:
+    """Return *payload* with members called by their later names, where these are free."""
+    return {names[key] if key in names and names[key] not in payload else key: item for key, item in payload.items()}
+
+
+def _tool(payload: Row, _: str) -> Row:
+    return _renamed(payload, {"name": "tool_name", "tool": "tool_name"})
+
+
+def _skill(payload: Row, _: str) -> Row:
+    return _renamed(payload, {"name": "skill", "skill_id": "skill", "id": "skill"})
+
+
+def _hook(payload: Row, _: str) -> Row:
+    return _renamed(payload, {"hook": "event", "name": "event"})
+
+
+def _bare(member: str) -> Callable[[Row, str], Row]:
+    """Return what puts a model's request, or its answer, under its *member*, and names who asked."""
+    return lambda payload, actor: payload if member in payload else {"ability": f"model/{actor}", member: payload}
+
+
+_TAKE: Final[Mapping[str, Callable[[Row, str], Row]]] = MappingProxyType(
+    {
+        "tool.invoke": _tool,
+        "tool.result": _tool,
+        "skill.invoke": _skill,
+        "skill.complete": _skill,
+        "hook.fired": _hook,
+        "llm.request": _bare("request"),
+        "llm.response": _bare("response"),
+    }
+)

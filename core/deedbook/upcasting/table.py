@@ -1,0 +1,109 @@
+"""Every older form of an event, and what makes it the next one: a chain of pure functions that ends at the present.
+
+A *form* is that of a whole line: ``seed-000``, ``1.0``, ``1.1``. A payload has a version of its own: ``v1``, unless
+its member ``schema_version`` says another. Released forms and versions never change, so each function is written once.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from deedbook.canonical import decode
+from deedbook.contracts import Event
+from deedbook.errors import LedgerError, fault
+from deedbook.events import ALIASES, FORMAT
+
+from . import envelope_1_0, seed_000
+from .envelope_1_0 import Row, load
+
+Step: TypeAlias = Callable[[Event], Event]
+"""Makes an event with a payload of one version one with the next version."""
+
+_VERSION: Final = re.compile("v[1-9][0-9]{0,3}")
+
+
+def version(event: Event) -> str:
+    """Return the version of the event's payload."""
+    said = event.payload.get("schema_version")
+    return said if isinstance(said, str) and _VERSION.fullmatch(said) else "v1"
+
+
+def _called(name: str) -> Step:
+    return lambda event: attrs.evolve(event, type=name)
+
+
+@attrs.frozen
+class Upcasters:
+    """How older events become present ones.
+
+    *forms* names, for each older form, the next one and what makes a row of it; *payloads*, for each type and version
+    that is no longer written, what makes it the next: another version of its payload, or another name of its type.
+    """
+
+    forms: Mapping[str, tuple[str, Callable[[Row], Row]]]
+    payloads: Mapping[str, Mapping[str, Step]] = attrs.field(factory=dict)
+
+    def present(self, event: Event) -> Event:
+        """Return *event*, read from a line of the present form, as it would be written today."""
+        while event.type in self.payloads:
+            step = self.payloads[event.type].get(version(event))
+            if step is None:
+                break
+            event = step(event)
+        return event
+
+    def event(self, raw: bytes, form: str, seq: int, place: str) -> tuple[str, Event]:
+        """Return a line of an older *form* as the session that it is of and a present event with that *seq*.
+
+        Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line of that form.
+        """
+        try:
+            row, at = decode(raw), form
+            while at in self.forms:
+                at, step = self.forms[at]
+                row = step(row)
+            event = Event(
+                seq, row["event_type"], row["actor"], row["principal"], str(row["span_id"] or f"line-{seq + 1}"),
+                None if row["parent_span_id"] is None else str(row["parent_span_id"]), row["ts"], row["payload"],
+            )  # fmt: skip
+            return row["session_id"], self.present(event)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise LedgerError(
+                fault("LEDGER_UNSOUND", f"not a line of {named(form)}; verify the file", place=place)
+            ) from None
+
+
+UPCASTERS: Final = Upcasters(
+    forms=MappingProxyType(
+        {
+            seed_000.FORM: (envelope_1_0.VERSION, seed_000.upcast),
+            envelope_1_0.VERSION: (FORMAT, envelope_1_0.upcast),
+        }
+    ),
+    payloads=MappingProxyType({old: MappingProxyType({"v1": _called(new)}) for old, new in ALIASES.items()}),
+)
+"""All there are."""
+
+
+def form_of(first: bytes) -> str:
+    """Return the form of a ledger whose first line, or as much as is there of it, is *first*; it need not be sound."""
+    if first.startswith(b'{"schema_version":"1.1"'):
+        return FORMAT
+    if first.startswith(b'{"event_type":'):
+        return envelope_1_0.VERSION
+    try:
+        row: Any = load(first)
+    except ValueError:
+        return seed_000.FORM if re.match(rb'\s*\{\s*"id"\s*:', first) else FORMAT
+    if {"id", "type", "payload"} <= row.keys():
+        return seed_000.FORM
+    old = "envelope_hash" not in row and ({"event_type", "payload_hash"} <= row.keys() or row.get("schema_version"))
+    return envelope_1_0.VERSION if old and row.get("schema_version") != FORMAT else FORMAT
+
+
+def named(form: str) -> str:
+    """Return a form as messages call it."""
+    return "seed 000's events" if form == seed_000.FORM else f"envelope {form}"
