@@ -103,6 +103,7 @@ FLOORS = (
         "programs.threads": "how a hook is asked in this process: on the calling thread, or on one of its own",
         "bound": "an ability, ready to be called: one immutable record of all that its calls need",
         "witnessing.store": "what a witness keeps: its key, the logs it serves, the newest checkpoint of each",
+        "witnessing.submission": "asking a witness, over HTTP or through a folder, and what its answers mean",
         "chain": "a ledger open for writing: entries become lines, each committed to by the next",
         "completions": "model calls at the boundary: version 1 upcast, both ends checked",
         "workspaces.declarations": "what a workspace's files declare, each with its place",

@@ -66,7 +66,8 @@ MAY_IMPORT = {
         # the witness, a program of its own that listens
         "witnessing.listener",
     },
-    "http": {"witnessing.listener"},
+    # and whoever asks a witness that the workspace names
+    "http": {"witnessing.listener", "witnessing.submission"},
     "ctypes": {"programs.supervisor"},
     "shutil": {"health", "programs.process", "workspaces.drafts", "workspaces.starter"},
 }

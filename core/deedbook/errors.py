@@ -119,6 +119,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "APPROVAL_FORGED": Code("approval", 4, "an answer is not what its approver signed for this request"),
         # witnesses and proofs
         "WITNESS_BUSY": Code("ledger", 1, "another process holds what the witness knows"),
+        "WITNESS_UNREACHABLE": Code("ledger", 1, "a witness was not reached, or has not answered yet"),
+        "WITNESS_STRANGER": Code("ledger", 1, "a witness does not serve this log, or does not know its key"),
+        "WITNESS_INVALID": Code("ledger", 1, "what a witness answered is not what the protocol says"),
+        "WITNESS_REFUSED": Code("ledger", 4, "a witness has seen another history: rolled back, or forked"),
         # serving: the long-lived process and who asks it
         "RUNTIME_RUNNING": Code("serving", 1, "another process serves this workspace already"),
         "RUNTIME_UNREACHABLE": Code("serving", 1, "no process serves this workspace, or it went while it was asked"),
@@ -244,6 +248,10 @@ class LedgerError(DeedbookError):
 
 class SignatureError(DeedbookError):
     """A key or a signed note that is not in its form."""
+
+
+class WitnessError(DeedbookError):
+    """A witness that does not answer, or refuses."""
 
 
 class ApprovalError(DeedbookError):

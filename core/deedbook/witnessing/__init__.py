@@ -1,1 +1,1 @@
-"""The witness: a program of its own, which remembers how far each log was and signs only what goes on from there."""
+"""Witnesses: the program that remembers how far each log was and signs what goes on from there; how one is asked."""

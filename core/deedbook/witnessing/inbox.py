@@ -16,12 +16,9 @@ from deedbook.errors import DeedbookError
 from deedbook.files import Folder
 from deedbook.terminal import short
 
-from .requests import BAD, DONE, MAX_BODY, Answer, Request, origin_hash
+from .requests import ANSWERS, BAD, CHECKPOINTS, DONE, MAX_BODY, REQUESTS, Answer, Request, origin_hash
 from .witness import Witness
 
-REQUESTS: Final = "requests"
-ANSWERS: Final = "answers"
-CHECKPOINTS: Final = "checkpoints"
 SECONDS: Final = 0.2
 """How long the witness waits before it looks again."""
 MOST: Final = 256

@@ -30,6 +30,11 @@ INCONSISTENT: Final = 422
 BROKEN: Final = 500
 BUSY: Final = 503
 
+REQUESTS: Final = "requests"
+ANSWERS: Final = "answers"
+CHECKPOINTS: Final = "checkpoints"
+"""The folders of a witness that is asked by files."""
+
 SIZE_TYPE: Final = "text/x.tlog.size"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
 
