@@ -1,33 +1,59 @@
 r"""The complete lines of a file that may be of any size, and what is torn off behind the last one."""
 
+import io
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from .report import Torn
 
-BLOCK: Final = 1 << 20
+BLOCK: Final = 1 << 16
 
 
 class Lines:
     r"""The lines of *file*, split on ``\n`` only and yielded without it; afterwards `torn` says what followed the last.
 
-    Of a line longer than *limit* bytes only the first *limit* + 1 are kept, so that memory stays flat.
+    Of a line longer than *limit* bytes little more than the first *limit* is kept, so that memory stays flat.
     """
 
     def __init__(self, file: BinaryIO, limit: int) -> None:
-        self._file = file
-        self._limit = limit
-        self.torn: Torn | None = None
+        self._bounded = _Bounded(file, limit)
 
     def __iter__(self) -> Iterator[bytes]:
-        rest, begun, offset = b"", 0, 0
-        while block := self._file.read(BLOCK):
-            *whole, last = block.split(b"\n")
-            if whole:
-                begun = offset + len(block) - len(last)
-                whole[0], rest = rest + whole[0], b""
-                yield from whole
-            rest = (rest + last)[: self._limit + 1]
-            offset += len(block)
-        if offset > begun:
-            self.torn = Torn(begun, offset - begun)
+        for line in self.whole():
+            if line.endswith(b"\n"):
+                yield line[:-1]
+
+    def whole(self) -> Iterator[bytes]:
+        r"""Return the lines with their ``\n``; the last may lack it, and is no line then."""
+        return io.BufferedReader(self._bounded, BLOCK)
+
+    @property
+    def torn(self) -> Torn | None:
+        """What followed the last line, once all were read."""
+        rest = self._bounded.rest
+        return Torn(self._bounded.size - rest, rest) if rest else None
+
+
+class _Bounded(io.RawIOBase):
+    """A file without the far parts of endless lines: *size* bytes were read, *rest* of them after the last newline."""
+
+    def __init__(self, file: BinaryIO, limit: int) -> None:
+        self._file, self._limit = file, limit
+        self.size = self.rest = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # a writable buffer, which has no name before Python 3.12
+        while block := self._file.read(len(buffer)):
+            skipped = 0
+            if self.rest > self._limit:
+                found = block.find(b"\n")
+                skipped = len(block) if found < 0 else found
+            after = len(block) - block.rfind(b"\n") - 1
+            self.rest = after if after < len(block) else self.rest + len(block)
+            self.size += len(block)
+            if skipped < len(block):
+                buffer[: len(block) - skipped] = block[skipped:] if skipped else block
+                return len(block) - skipped
+        return 0

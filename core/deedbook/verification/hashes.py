@@ -1,0 +1,173 @@
+"""The hashes of one ledger, line by line: each header's own, that of the line before, and that of the payload."""
+
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from deedbook import canonical, events
+
+from .lines import Lines
+from .report import Findings
+
+WORKSPACE_ID: Final = re.compile(rb"ws-[0-9a-f]{32}")
+OPENING: Final = re.compile(rb'\{"schema_version":"1\.1","session_id":"([A-Za-z0-9][A-Za-z0-9_-]{0,127})"')
+
+MARK: Final = b',"envelope_hash":"'
+"""What ends a header, where it stands first."""
+BEHIND: Final = 76
+"""Where the payload begins after the mark: behind 64 hex digits and ``","payload":``."""
+
+_ENDING: Final = re.compile(rb'"payload_hash":"([0-9a-f]{64})","prev_envelope_hash":"([0-9a-f]{64})"\Z')
+_CLOSING: Final = re.compile(rb'([0-9a-f]{64})","payload":(?=\{)')
+_EXCISION: Final = b'"event_type":"ledger.excised"'
+_EMPTIED: Final = b'{"$excised":"%b"}'
+
+
+class Link(NamedTuple):
+    """A line whose hashes were checked: its *number*, its header without envelope hash, and what follows `MARK`.
+
+    Where a hash is wrong *rest* is empty and *head* the whole line.
+    """
+
+    number: int
+    head: bytes
+    rest: bytes
+
+
+class Chain:
+    """The hashes of one ledger, line by line.
+
+    *opening* is how the file begins. *excised* holds the lines whose payload was cut out, with its hash, for which no
+    later line has answered yet.
+    """
+
+    def __init__(self, opening: bytes, *, payloads: bool) -> None:
+        self.findings = Findings()
+        found = OPENING.match(opening)
+        self.session_id = found[1].decode() if found else None
+        self.workspace = bool(found and WORKSPACE_ID.fullmatch(found[1]))
+        self.head: str | None = None
+        self.excised: dict[int, bytes] = {}
+        self.cut_out = 0
+        self._payloads = payloads
+
+    def check(self, lines: Lines) -> None:
+        """Check every line."""
+        for _ in self.links(lines, quiet=not self._payloads):
+            pass
+
+    def links(
+        self, lines: Lines, *, quiet: bool = False, number: int = 0, prev: bytes | None = None
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield every line (`Link`) once its hashes are checked; if *quiet*, only those that fail.
+
+        *number* lines come before, the last of which has the hash *prev*.
+        """
+        payloads, own = self._payloads, b""
+        expected: bytes | tuple[bytes, ...] = self._first() if prev is None else prev
+        for line in lines.whole():
+            head, _, rest = line.partition(MARK)
+            own = sha256(head).hexdigest().encode()
+            if line[-1] != 10:
+                break
+            number += 1
+            if (
+                rest[:64] == own
+                and (head[-65:-1] == expected or _may_name(head, expected))
+                and (not payloads or _payload_fits(head, rest) or self._is_cut_out(number, head, rest))
+            ):
+                expected = own
+                if quiet:
+                    continue
+                if self.excised and _EXCISION in head:
+                    self._answer(rest[BEHIND:-2])
+            else:
+                expected = self._explain(number, line[:-1], expected)
+                head, rest = line[:-1], b""
+            yield number, head, rest
+        self.findings.checked = number
+        self._finish(expected)
+
+    def _finish(self, last: bytes | tuple[bytes, ...]) -> None:
+        number = self.findings.checked
+        if not number:
+            self.findings.add(0, "empty", "at least one line", "none")
+        elif self.session_id is None:
+            self.findings.add(1, "header", 'schema_version "1.1" and a session id at its beginning', "something else")
+        for line, payload_hash in self.excised.items():
+            why = "a later ledger.excised that names it and its payload_hash"
+            self.findings.add(line, "excised", why, f"none of {payload_hash.decode()}")
+        head = last[0] if isinstance(last, tuple) else last
+        self.head = head.decode() if number and head else None
+
+    def _first(self) -> bytes | tuple[bytes, ...]:
+        if self.session_id is None:
+            return (b"",)
+        first = events.first_workspace_hash if self.workspace else events.first_hash
+        return first(self.session_id).encode()
+
+    # --- payloads that were cut out -----------------------------------------------------------------------------------
+
+    def _is_cut_out(self, number: int, head: bytes, rest: bytes) -> bool:
+        """Say whether nothing is left of a payload but its hash, and wait for the line that says so."""
+        stated = head[-153:-89]
+        if rest[BEHIND:-2] != _EMPTIED % stated:
+            return False
+        self.excised[number] = stated
+        self.cut_out += 1
+        return True
+
+    def _answer(self, payload: bytes) -> None:
+        """Take in a ``ledger.excised``; whether it is well formed is somebody else's business."""
+        try:
+            told = canonical.decode(payload)
+            line = told["seq"] + 1
+            if self.excised.get(line) == told["payload_hash"].encode():
+                del self.excised[line]
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return
+
+    # --- what is wrong ------------------------------------------------------------------------------------------------
+
+    def _explain(self, number: int, line: bytes, prev: bytes | tuple[bytes, ...]) -> tuple[bytes, bytes]:
+        """Say which hash is wrong; return what the next line may name: this line's stored hash, and the computed one.
+
+        Either may be what was changed, and this line is reported already. Empty means that nobody knows.
+        """
+        header, _, rest = line.partition(MARK)
+        before, after = _ENDING.search(header), _CLOSING.match(rest)
+        if not (before and after and rest.endswith(b"}")):
+            self.findings.add(number, "header", "…_hash of 64 hex digits each, then the payload, then }", _odd(line))
+            return after[1] if after else b"", b""
+        own = sha256(header).hexdigest().encode()
+        self._compare(number, "envelope_hash", own, after[1])
+        if not before[2].startswith(prev):
+            self._compare(number, "prev_envelope_hash", prev[0] if isinstance(prev, tuple) else prev, before[2])
+        if self._payloads:
+            self._compare(number, "payload_hash", sha256(rest[after.end() : -1]).hexdigest().encode(), before[1])
+        return after[1], own
+
+    def _compare(self, number: int, check: str, expected: bytes, found: bytes) -> None:
+        if expected != found:
+            self.findings.add(number, check, expected.decode(), found)
+
+
+def _may_name(head: bytes, expected: bytes | tuple[bytes, ...]) -> bool:
+    """Say whether a header names one of several hashes as the one before it; an empty one is any."""
+    return isinstance(expected, tuple) and head[-65:-1].startswith(expected)
+
+
+def _payload_fits(head: bytes, rest: bytes) -> bool:
+    """Say whether the payload is where it has to be, and has the hash that the header names."""
+    return (
+        rest[64:77] == b'","payload":{'
+        and sha256(rest[76:-2]).hexdigest().encode() == head[-153:-89]
+        and head[-169:-153] == b'"payload_hash":"'
+        and head[-89:-65] == b'","prev_envelope_hash":"'
+        and rest.endswith(b"}\n")
+    )
+
+
+def _odd(line: bytes) -> bytes:
+    return line[-100:] if MARK in line else line[:100]
