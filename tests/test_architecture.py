@@ -36,6 +36,7 @@ FLOORS = (
         "terminal": "text that is safe to print, whoever wrote it",
     }),
     ("bytes", {
+        "verification.spans": "the spans of a ledger: each once, parents before; eight bytes for each that is old",
         "replaying.markup": "HTML of which nothing that somebody else wrote can be a part",
         "bridging.elsewhere": "the handler of what is done by somebody else",
         "canonical": "values to canonical bytes and back: the intake gate, canonical JSON, SHA-256",
@@ -63,6 +64,7 @@ FLOORS = (
         "policies.syntax": "the syntax tree of a condition in CEL, as its engine checked it",
     }),
     ("forms", {
+        "verification.audit": "what an audit wants beside the tree: that nothing which happened is left out",
         "cosignatures": "cosignatures of checkpoints and the keys of witnesses in C2SP's form; pure",
         "witnessing.requests": "what a log asks of a witness and is answered, in C2SP's form; pure",
         "witnessing.rotation": "a log's change of keys: the statement that both keys sign; pure",
@@ -95,6 +97,8 @@ FLOORS = (
         "programs.workers": "programs in processes of their own, with a hard limit: run once, kept, or spoken with",
     }),
     ("parts", {
+        "verification.payloads": "payloads of a ledger: canonical, sealed values, schemas; what repeats is proved once",
+        "verification.hashes": "the hashes of a ledger, line by line: own, before, payload",
         "bridging.agents": "the coding agents whose hooks are known: events, fields, tools",
         "tasks.lives": "what a verifier checks about tasks: each is made once, and runs one run at a time",
         "approvals.consents": "what a verifier checks about approvals: who signed what, and what was called under it",
@@ -128,6 +132,8 @@ FLOORS = (
         "compiling.spelling": "which spelling a skill's front matter has, and what keeps it from being portable",
     }),
     ("books", {
+        "rejudging.facts": "facts folded from a ledger, and what they were a little before",
+        "verification.headers": "headers of a ledger's lines, proved to be spelled as the format has them",
         "replaying.account": "what a ledger tells of a session, in the order in which people ask: a fold",
         "bridging.settings": "a coding agent's settings file, with the bridge in it or without; pure",
         "bridging.tools": "the tools of a declared coding agent as abilities",
@@ -136,7 +142,6 @@ FLOORS = (
         "verification.structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
         "programs.isolation": "hooks in processes of their own: scripts, and plugins that the workspace wants there",
         "serving.archive": "sessions as their ledgers hold them, also after their end",
-        "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
         "verification.export": "finished sessions in another form: envelope 1.0, as seed 002 reads it",
         "verification.heads": "what the workspace ledger recorded of each session, held against the session's file",
         "observing.recorded": "ledgers for who passes them on: events with ids and hashes, also while they are written",
@@ -159,6 +164,7 @@ FLOORS = (
         "tasks.book": "all tasks of a workspace: how each stands, and where its events are; a fold",
     }),
     ("entries", {
+        "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
         "replaying.bars": "calls over time, as a drawing",
         "replaying.uses": "calls on a page: who decided, where the rule stands, what went in and came back",
         "bridging.frames": "the bridge's own wire; pure",
@@ -198,6 +204,7 @@ FLOORS = (
             "what is wrong with the abilities of a workspace, and what could be better; nothing is begun",
     }),
     ("judge", {
+        "rejudging.judging": "a charter bound to judge and not to act: what must not be asked is not even constructed",
         "surveys": "looking at what MCP servers offer: asked, compared, kept for review",
         "callers": "who asks, and what they may use, at each place of a run",
         "handlers": "calling a handler within its limit; whatever it does, there is an outcome",
@@ -219,6 +226,7 @@ FLOORS = (
         "programs.trials": "tests of hooks: written or recorded events, put to the real hook where it stands",
     }),
     ("hearings", {
+        "rejudging.recheck": "the third part of verification: facts, rules and decisions, made again",
         "approvals.hearing": "a parked call, heard: waiting for the answer, taking it over, going on or giving up",
     }),
     ("door", {

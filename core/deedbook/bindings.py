@@ -40,8 +40,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-_CALL: Final = frozenset({"allow", "deny", "ask"})
-_POLICY_LIMIT: Final = 1.0
+CALL: Final = frozenset({"allow", "deny", "ask"})
+POLICY_LIMIT: Final = 1.0
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -109,17 +109,14 @@ def freeze(
     *,
     persona: Persona = no_persona,
     lazily: bool = False,
-    only_judging: bool = False,
 ) -> Bindings:
     """Load, check and construct all that *charter* names; raises `BindingError` with every fault.
 
     *persona* reads the persona of a chosen agent, given what the charter says of it.
     *lazily*: all but the hooks and policies is constructed when an ability is first used. That is for a charter that
-    was constructed whole before, from the same code. With *only_judging* nothing is constructed but what a judge may
-    ask itself: pure gates of calls. No handler, no other gate, no hook of a session's own events.
+    was constructed whole before, from the same code.
     """
-    freezer = _Judging if only_judging else _Freezer
-    made = freezer(charter, Linker(catalogue), host, schemas).bindings(lazily=lazily)
+    made = Freezer(charter, Linker(catalogue), host, schemas).bindings(lazily=lazily)
     return attrs.evolve(made, persona=persona)
 
 
@@ -143,7 +140,7 @@ class _Ready:
 # --- binding ----------------------------------------------------------------------------------------------------------
 
 
-class _Freezer:
+class Freezer:
     """One binding of a charter; collects faults instead of stopping at the first."""
 
     def __init__(self, charter: Charter, linker: Linker, host: Host, schemas: Schemas) -> None:
@@ -156,10 +153,11 @@ class _Freezer:
         self._validators: dict[str, Validator] = {}
 
     def bindings(self, *, lazily: bool) -> Bindings:
+        """Return everything bound; raises `BindingError` with every fault."""
         for fitting in fittings(self.document, "hooks"):
-            self._collect(self._hook, fitting)
+            self._collect(self.hook, fitting)
         for fitting in fittings(self.document, "policies"):
-            self._collect(self._policy, fitting)
+            self._collect(self.policy, fitting)
         declared = self.document["abilities"]
         made = {} if lazily else {name: self._collect(self._bound, name, entry) for name, entry in declared.items()}
         self._check()
@@ -189,23 +187,26 @@ class _Freezer:
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
-    def _hook(self, fitting: Fitting) -> None:
+    def hook(self, fitting: Fitting) -> None:
+        """Construct a hook and keep it."""
         entry, event = fitting.entry, fitting.entry["event"]
         may = EVENTS[event].may | (EVENTS[event].rewriter if entry["rewrites"] else frozenset())
         if is_apart(entry):  # its process is killed at its limit, and needs none here
             from .programs.isolation import apart
 
-            self._keep(event, fitting, apart(entry, self.document["plugins"], self.host), may, inf)
+            self.keep(event, fitting, apart(entry, self.document["plugins"], self.host), may, inf)
             return
         linked, made = self._make(entry)
         method = implementations(linked.offer, made, event, entry["place"])
-        self._keep(event, fitting, placed(asked(event, method), entry), may, entry["timeout_ms"] / 1000)
+        self.keep(event, fitting, placed(asked(event, method), entry), may, entry["timeout_ms"] / 1000)
 
-    def _policy(self, fitting: Fitting) -> None:
+    def policy(self, fitting: Fitting) -> None:
+        """Construct a policy and keep it."""
         _, made = self._make(fitting.entry)
-        self._keep("policy", fitting, made, _CALL, _POLICY_LIMIT)
+        self.keep("policy", fitting, made, CALL, POLICY_LIMIT)
 
-    def _keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
+    def keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
+        """Keep a gate: *ask* answers for it one of *may*, within *limit* seconds."""
         entry, match = fitting.entry, fitting.match
         waits = is_elsewhere(entry)
         gate = BoundGate(
@@ -240,7 +241,7 @@ class _Freezer:
     # --- abilities ----------------------------------------------------------------------------------------------------
 
     def _bound(self, name: str, entry: Mapping[str, Any]) -> Bound:
-        handler = self._actor(entry)
+        handler = self.actor(entry)
         takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
         if entry["kind"] == "model":
             handler = Completion(handler)
@@ -303,7 +304,8 @@ class _Freezer:
         required = sorted({*plugin.get("required", ()), *narrowed.get("required", ())})
         return {**plugin, **narrowed, **merged, **({"required": required} if required else {})}
 
-    def _actor(self, entry: Mapping[str, Any]) -> Handler:
+    def actor(self, entry: Mapping[str, Any]) -> Handler:
+        """Construct the handler of an ability."""
         handler: Handler = self._make(entry)[1]
         return handler
 
@@ -335,28 +337,6 @@ class _Freezer:
             return None
 
 
-class _Judging(_Freezer):
-    """A binding of what judges alone: whoever would act, or may not be asked again, is not even constructed."""
-
-    def _hook(self, fitting: Fitting) -> None:
-        if fitting.entry["event"] != "PreToolUse":
-            return
-        if fitting.entry["pure"] and not is_elsewhere(fitting.entry):
-            super()._hook(fitting)
-        else:
-            may = _CALL | {"transform"} if fitting.entry["rewrites"] else _CALL
-            self._keep("PreToolUse", fitting, _unasked, may, fitting.entry["timeout_ms"] / 1000)
-
-    def _policy(self, fitting: Fitting) -> None:
-        if fitting.entry["pure"]:
-            super()._policy(fitting)
-        else:
-            self._keep("policy", fitting, _unasked, _CALL, _POLICY_LIMIT)
-
-    def _actor(self, entry: Mapping[str, Any]) -> Handler:  # noqa: ARG002 - nobody's
-        return _unasked
-
-
 class _Broken(Exception):  # noqa: N818 - it says what the plugin is
     """A plugin is missing or broken, which is noted already."""
 
@@ -380,10 +360,6 @@ class _Both:
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
         return (*self._first.violations(value), *self._second.violations(value))
-
-
-def _unasked(*_: Any) -> Any:
-    raise AssertionError("bound for judging only: nothing is called, and only pure gates are asked")
 
 
 def _skill(name: str, entry: Mapping[str, Any]) -> Skill:

@@ -285,13 +285,14 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
     Raises `DeedbookError` with everything that is wrong.
     """
     from .compiling.compiler import compile_charter
+    from .rejudging.judging import freeze_for_judging
 
     found, site = catalogue or discover(), Site.of(workspace)
     with Folder.at(workspace.root) as root:
         charter = compile_charter(workspace, found, kernel=VERSION)
         host = ReadingHost(root, workspace.file_roots, site.hidden, site.secret_values())
         host.routes = partial(_routes, charter)
-        yield freeze(charter, found, host, Schemas.load(data_folder("schemas")), lazily=True, only_judging=True)
+        yield freeze_for_judging(charter, found, host, Schemas.load(data_folder("schemas")))
 
 
 @contextmanager

@@ -10,15 +10,14 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 from deedbook.approvals.history import JUDGED, Request, Requests
 from deedbook.canonical import MAX_BYTES, decode, encode
-from deedbook.context import ContextFold
 from deedbook.contracts import Event, Principal
 from deedbook.errors import DeedbookError, LedgerError, fault
 from deedbook.events import ALIASES, CATALOGUE, OUTCOMES
 from deedbook.files import Folder
-from deedbook.folds import MetricsFold
 from deedbook.sealed import is_sealed, opened
 from deedbook.verification.lines import Lines
 
+from .facts import FoldedFacts
 from .recorded import ERASED, NO_ARGUMENTS, NOBODY, SCRUBBED, Recorded, Told
 from .standings import Standing, Standings
 
@@ -70,8 +69,7 @@ class _Reading:
         self.requests = Requests()
         self.fired: _Minutes = None
         self.checked: _Minutes = None
-        self.metrics, self.context = MetricsFold(), ContextFold()
-        self.spent, self.state = self.metrics.start(), self.context.start()
+        self.facts = FoldedFacts()
         self.tails: dict[str, int] = {}
 
     def calls(self, lines: Lines) -> Iterator[Recorded]:
@@ -292,7 +290,8 @@ class _Reading:
         principal = who[1].decode() if who[1] else ""
         call = Recorded(self.told, seq, ts, who[2].decode(), kind, "", principal, standing, None, b"null", b"null")
         if self.wanted:
-            call.facts = {**self.spent.facts(), "context.state": self.state.state if self.state else None}
+            call.facts = call.folded = self.facts.now()
+            call.held = self.facts.held
         return call
 
     def _with_minutes(self, call: Recorded, cause: bytes, payload: bytes) -> Recorded:
@@ -341,9 +340,7 @@ class _Reading:
         """Take an event into the facts, as the folds behind a writer do."""
         name, ts = line[comma + _TYPE : end].decode(), _moment(line, comma)
         payload = decode(line[line.index(_PAYLOAD, end) + len(_PAYLOAD) : -1])
-        event = Event(0, ALIASES.get(name, name), "runtime", None, "", None, ts, payload)
-        self.spent = self.metrics.step(self.spent, event)
-        self.state = self.context.step(self.state, event)
+        self.facts.step(Event(0, ALIASES.get(name, name), "runtime", None, "", None, ts, payload))
 
 
 def _header(line: bytes, end: int) -> re.Match[bytes]:

@@ -36,7 +36,8 @@ class Recorded:
     *code* is empty where the call went on; *by* says who refused it. *fired* and *checked* are the payloads of the
     ``hook.fired`` and the ``policy.check`` before it. *standing* is ``None`` if nobody can tell who asked, *over* says
     that they asked for a call that had its outcome. *approved* is the request that a person has approved before,
-    *deferred*: who has the effect was to ask one. *why* is what keeps the call from being judged again.
+    *deferred*: who has the effect was to ask one. *why* is what keeps the call from being judged again. *folded* are
+    the facts as the ledger has them before the call; *held* says, until the next is taken, whether one was so before.
     """
 
     told: Told
@@ -60,6 +61,8 @@ class Recorded:
     why: str = ""
     approved: Object | None = None
     deferred: bool = False
+    folded: Mapping[str, Any] = attrs.field(factory=dict)
+    held: Callable[[str, Any], bool] | None = None
     open: Callable[[bytes], Any] = decode
 
     @property
@@ -70,6 +73,11 @@ class Recorded:
         if self.deferred:
             return "ask"
         return "ask" if self.approved is not None and self._asked(self.approved) else "allow"
+
+    @property
+    def waited(self) -> bool:
+        """Whether a person was waited for, so that what gates were told and said may be of an earlier time."""
+        return self.approved is not None or self.deferred or bool(self.code and self.code not in JUDGED)
 
     def _asked(self, request: Object) -> bool:
         """Say whether a person was still to be asked when the approved call was judged again."""

@@ -27,7 +27,7 @@ Change: TypeAlias = Literal["same", "allowed", "denied", "missing", "asks", "rew
 
 LATE: Final = "a gate answered late, which depends on the machine"
 MUTATED: Final = "a gate that is not pure changed the arguments"
-_LATE: Final = "answered after its limit of "
+SAID_LATE: Final = "answered after its limit of "
 
 
 @attrs.frozen(eq=False)
@@ -106,13 +106,16 @@ class Rejudge:
         """Judge *call* again."""
         if call.why:
             return Rejudged(call, None, "undetermined", call.why)
+        settled = self.settle(call, lambda gate, seen: recorded_answer(call, gate, seen))
+        return Rejudged(call, None, "undetermined", NOBODY) if settled is None else compared(call, settled)
+
+    def settle(self, call: Recorded, answer: Answer) -> Settled | None:
+        """Decide *call*, which has no *why*, where gates that are not pure *answer*; ``None`` if nobody asked."""
         caller = self._caller(call)
         if caller is None:
-            return Rejudged(call, None, "undetermined", NOBODY)
+            return None
         when = Circumstances(call.ts, call.told.id, call.facts)
-        asked = Asking(self.bindings, caller, call.ability, call.args, call.raw, when)
-        settled = settle(asked, lambda gate, seen: recorded_answer(call, gate, seen))
-        return _compared(call, settled)
+        return settle(Asking(self.bindings, caller, call.ability, call.args, call.raw, when), answer)
 
     def caller(self, call: Recorded) -> Caller | None:
         """Return who asked, as this charter has them; ``None`` if nobody can tell."""
@@ -187,7 +190,7 @@ def rejudge(ledger: Path, bindings: Bindings) -> Iterator[Rejudged]:
 # --- comparing --------------------------------------------------------------------------------------------------------
 
 
-def _compared(call: Recorded, settled: Settled) -> Rejudged:
+def compared(call: Recorded, settled: Settled) -> Rejudged:
     """Compare what is decided now with what was."""
     verdict, open_ = settled.verdict, settled.undetermined if settled.unknown else None
     was, now = call.outcome, verdict.outcome
@@ -209,8 +212,8 @@ def _excuse(call: Recorded, verdict: Verdict) -> str:
     """Say why a refusal that is none now may still be one: it rested on what no record can repeat."""
     asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
     here = {gate.digest for gate, _ in asked}
-    for line in _lines(call):
-        if line["digest"] in here and str(line.get("reason", "")).startswith(_LATE):
+    for line in answers(call):
+        if line["digest"] in here and str(line.get("reason", "")).startswith(SAID_LATE):
             return LATE
     if call.code == "GATE_DENIED" and call.by is None and any(not gate.pure for gate, _ in asked):
         return MUTATED
@@ -219,7 +222,7 @@ def _excuse(call: Recorded, verdict: Verdict) -> str:
 
 def recorded_answer(call: Recorded, gate: BoundGate, asked: Call) -> Decision | None:
     """Return what *gate* answered then, if it is the same gate and was asked about the same arguments."""
-    lines = _lines(call)
+    lines = answers(call)
     at = next((at for at, line in enumerate(lines) if line["digest"] == gate.digest), None)
     if at is None:
         return None
@@ -237,7 +240,7 @@ def recorded_answer(call: Recorded, gate: BoundGate, asked: Call) -> Decision | 
     return Decision(line["decision"], line.get("reason", ""), args, signals)
 
 
-def _lines(call: Recorded) -> list[Object]:
+def answers(call: Recorded) -> list[Object]:
     """Return what hooks and then policies answered, as far as it is recorded and can be read."""
     try:
         return [line for said in call.minutes() for line in said.get("asked", ()) if isinstance(line, dict)]

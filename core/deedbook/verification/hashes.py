@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from deedbook import canonical, events
+from deedbook import events
 
+from .excisions import Excisions
 from .lines import Lines
 from .report import Findings
 
@@ -20,8 +21,7 @@ BEHIND: Final = 76
 
 _ENDING: Final = re.compile(rb'"payload_hash":"([0-9a-f]{64})","prev_envelope_hash":"([0-9a-f]{64})"\Z')
 _CLOSING: Final = re.compile(rb'([0-9a-f]{64})","payload":(?=\{)')
-_EXCISION: Final = b'"event_type":"ledger.excised"'
-_EMPTIED: Final = b'{"$excised":"%b"}'
+_NEWLINE: Final = 10
 
 
 class Link(NamedTuple):
@@ -38,8 +38,7 @@ class Link(NamedTuple):
 class Chain:
     """The hashes of one ledger, line by line.
 
-    *opening* is how the file begins. *excised* holds the lines whose payload was cut out, with its hash, for which no
-    later line has answered yet.
+    *opening* is how the file begins.
     """
 
     def __init__(self, opening: bytes, *, payloads: bool) -> None:
@@ -48,14 +47,8 @@ class Chain:
         self.session_id = found[1].decode() if found else None
         self.workspace = bool(found and WORKSPACE_ID.fullmatch(found[1]))
         self.head: str | None = None
-        self.excised: dict[int, bytes] = {}
-        self.cut_out = 0
+        self.excisions = Excisions()
         self._payloads = payloads
-
-    def check(self, lines: Lines) -> None:
-        """Check every line."""
-        for _ in self.links(lines, quiet=not self._payloads):
-            pass
 
     def links(
         self, lines: Lines, *, quiet: bool = False, number: int = 0, prev: bytes | None = None
@@ -64,28 +57,32 @@ class Chain:
 
         *number* lines come before, the last of which has the hash *prev*.
         """
-        payloads, own = self._payloads, b""
+        payloads, excised, line = self._payloads, self.excisions.open, b"\n"
         expected: bytes | tuple[bytes, ...] = self._first() if prev is None else prev
         for line in lines.whole():
             head, _, rest = line.partition(MARK)
             own = sha256(head).hexdigest().encode()
-            if line[-1] != 10:
-                break
-            number += 1
             if (
                 rest[:64] == own
                 and (head[-65:-1] == expected or _may_name(head, expected))
-                and (not payloads or _payload_fits(head, rest) or self._is_cut_out(number, head, rest))
+                and (not payloads or _payload_fits(head, rest) or self.excisions.take(number + 1, head, rest))
             ):
+                number += 1
                 expected = own
+                if excised:
+                    self.excisions.look(head, rest)
                 if quiet:
                     continue
-                if self.excised and _EXCISION in head:
-                    self._answer(rest[BEHIND:-2])
+            elif line[-1] != _NEWLINE:
+                break
             else:
+                number += 1
                 expected = self._explain(number, line[:-1], expected)
                 head, rest = line[:-1], b""
             yield number, head, rest
+        else:
+            if line[-1] != _NEWLINE:  # torn behind its hashes, which were all that was asked for
+                number, expected = number - 1, line.partition(MARK)[0][-65:-1]
         self.findings.checked = number
         self._finish(expected)
 
@@ -95,9 +92,7 @@ class Chain:
             self.findings.add(0, "empty", "at least one line", "none")
         elif self.session_id is None:
             self.findings.add(1, "header", 'schema_version "1.1" and a session id at its beginning', "something else")
-        for line, payload_hash in self.excised.items():
-            why = "a later ledger.excised that names it and its payload_hash"
-            self.findings.add(line, "excised", why, f"none of {payload_hash.decode()}")
+        self.excisions.report(self.findings)
         head = last[0] if isinstance(last, tuple) else last
         self.head = head.decode() if number and head else None
 
@@ -106,27 +101,6 @@ class Chain:
             return (b"",)
         first = events.first_workspace_hash if self.workspace else events.first_hash
         return first(self.session_id).encode()
-
-    # --- payloads that were cut out -----------------------------------------------------------------------------------
-
-    def _is_cut_out(self, number: int, head: bytes, rest: bytes) -> bool:
-        """Say whether nothing is left of a payload but its hash, and wait for the line that says so."""
-        stated = head[-153:-89]
-        if rest[BEHIND:-2] != _EMPTIED % stated:
-            return False
-        self.excised[number] = stated
-        self.cut_out += 1
-        return True
-
-    def _answer(self, payload: bytes) -> None:
-        """Take in a ``ledger.excised``; whether it is well formed is somebody else's business."""
-        try:
-            told = canonical.decode(payload)
-            line = told["seq"] + 1
-            if self.excised.get(line) == told["payload_hash"].encode():
-                del self.excised[line]
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return
 
     # --- what is wrong ------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO, Final
 
 from .report import Torn
 
-BLOCK: Final = 1 << 16
+BLOCK: Final = 1 << 17
 
 
 class Lines:

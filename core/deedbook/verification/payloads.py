@@ -14,13 +14,14 @@ from deedbook.files import Folder
 from deedbook.schema import Schemas, Validator
 from deedbook.terminal import excerpt
 
+from .excisions import EXCISED
 from .report import Findings
 
 SALT: Final = 32
 UNDECLARED: Final[Mapping[str, Validator]] = MappingProxyType({})
 
 _HEX64: Final = re.compile("[0-9a-f]{64}")
-_EXCISED: Final = b'{"$excised":"'
+_GONE: Final = b'{"$excised":"'
 _SEALED: Final = b'"$sealed"'
 _MAX_VIOLATIONS: Final = 5
 _KEPT: Final = 256
@@ -48,12 +49,15 @@ class Payloads:
         self._proved: dict[tuple[str, bytes], Any] = {}
 
     def read(self, number: int, kind: str, payload: bytes, stated: bytes = b"") -> Any:
-        """Return a line's payload, checked; ``None`` for an unsound one. *stated* is its hash where that was proved."""
+        """Return a line's payload, checked; ``None`` for an unsound one, ``EXCISED`` for one that is gone.
+
+        *stated* is the payload's hash where hashes were proved, so that what only stands for it is known.
+        """
         known = self._proved.get((kind, stated))
         if known is not None:
             return known
-        if payload.startswith(_EXCISED) and stated and payload[len(_EXCISED) :] == stated + b'"}':
-            return None  # cut out: hashes vouch for it, and a later line says so
+        if payload.startswith(_GONE) and stated and payload[len(_GONE) :] == stated + b'"}':
+            return EXCISED
         if len(payload) > events.MAX_PAYLOAD:
             self._stored.add(number, "size", f"a payload of at most {events.MAX_PAYLOAD} bytes", f"{len(payload)}")
             return None
@@ -69,6 +73,8 @@ class Payloads:
         if _SEALED in payload:
             self.sealed.check(number, value)
             stated = b""
+        if kind == "payload.erased":
+            self.sealed.erased(value)
         if not self._fits(number, kind, value):
             return None
         if stated and len(payload) <= _KEPT_BYTES:
@@ -121,11 +127,22 @@ class SealedFiles:
         self._folder = folder
         self._findings = findings
         self.present = self.absent = 0
+        self.to_erase: set[str] = set()
 
     def notes(self) -> Iterator[str]:
-        """Yield how many sealed values are there."""
+        """Yield how many sealed values are there, and which are there that were to be erased."""
+        left = sorted(digest for digest in self.to_erase if self._folder.exists(f"sealed/{digest}"))
+        if left:
+            yield f"erasure not finished: {len(left)} sealed values are still there, such as {left[0]}"
         if self.present or self.absent:
-            yield f"sealed values: {self.present} present, {self.absent} absent (erased, or not copied along)"
+            gone = f"{len(self.to_erase) - len(left)} erased" if self.to_erase else "erased"
+            yield f"sealed values: {self.present} present, {self.absent} absent ({gone}, or not copied along)"
+
+    def erased(self, payload: Any) -> None:
+        """Take in what a ``payload.erased`` says is gone."""
+        digests = payload.get("digests") if isinstance(payload, dict) else None
+        if isinstance(digests, list):
+            self.to_erase.update(each for each in digests if isinstance(each, str) and _HEX64.fullmatch(each))
 
     def check(self, number: int, value: Any) -> None:
         """Check every commitment inside *value*."""

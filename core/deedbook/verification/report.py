@@ -1,6 +1,6 @@
 """What a verification found: failures by line, check, expected and found; said for people and as JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -46,6 +46,33 @@ class Part:
             "checked": self.checked,
             "failed": len(self.failures) + self.more,
             "failures": [attrs.asdict(failure) for failure in self.failures],
+        }
+
+
+@attrs.frozen
+class Decisions:
+    """The third part: how many *calls* are recorded, and of how many everything was judged again to be the *same*.
+
+    *failures* are those decided otherwise. *recorded* counts calls by gates whose recorded answer was taken, with what
+    would have to be installed to ask them again; *unknown* by why they were not judged again at all.
+    """
+
+    calls: int = 0
+    same: int = 0
+    failures: tuple[Failure, ...] = ()
+    more: int = 0
+    recorded: Mapping[str, int] = attrs.field(factory=dict)
+    unknown: Mapping[str, int] = attrs.field(factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the part as JSON."""
+        return {
+            "calls": self.calls,
+            "same": self.same,
+            "failed": len(self.failures) + self.more,
+            "failures": [attrs.asdict(failure) for failure in self.failures],
+            "recorded": [{"who": who, "calls": calls} for who, calls in sorted(self.recorded.items())],
+            "unknown": [{"why": why, "calls": calls} for why, calls in sorted(self.unknown.items())],
         }
 
 
