@@ -139,6 +139,8 @@ FLOORS = (
         "bridging.tools": "the tools of a declared coding agent as abilities",
         "bridging.dialects": "what agents say and hear: a hook's input, and an answer in the agent's form; pure",
         "witnessing.witness": "checks what a log asks, remembers it durably, and only then cosigns",
+        "proving": "making proofs: that an event stands in the log, and that the log goes on from what it was",
+        "verification.evidence": "checking a proof that somebody else made, with the keys that the reader believes",
         "verification.structure": "what events must be to each other: root, parents, outcomes, payloads by schema",
         "programs.isolation": "hooks in processes of their own: scripts, and plugins that the workspace wants there",
         "serving.archive": "sessions as their ledgers hold them, also after their end",
@@ -273,7 +275,17 @@ FLOORS = (
 """Every module of the kernel, from the ground up: the floor's name, and what each module says."""
 
 FLOOR = {module: number for number, (_, modules) in enumerate(FLOORS) for module in modules}
-CLI = {"output": 0, "completing": 0, "process": 0, "progress": 1, "common": 1, "ledgers": 1, "servers": 1, "acting": 2}
+CLI = {
+    "output": 0,
+    "completing": 0,
+    "process": 0,
+    "progress": 1,
+    "common": 1,
+    "ledgers": 1,
+    "servers": 1,
+    "acting": 2,
+    "proof": 2,
+}
 """The command line has floors of its own: commands stand on these, `__init__` on the commands."""
 PURE = (
     "bm25", "changes", "conditions", "detectors", "effort", "fitting", "folds", "judge", "lint", "match",

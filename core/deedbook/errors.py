@@ -122,6 +122,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "WITNESS_UNREACHABLE": Code("ledger", 1, "a witness was not reached, or has not answered yet"),
         "WITNESS_STRANGER": Code("ledger", 1, "a witness does not serve this log, or does not know its key"),
         "WITNESS_INVALID": Code("ledger", 1, "what a witness answered is not what the protocol says"),
+        "PROOF_UNAVAILABLE": Code("ledger", 1, "no checkpoint covers what is to be proved"),
         "WITNESS_REFUSED": Code("ledger", 4, "a witness has seen another history: rolled back, or forked"),
         # serving: the long-lived process and who asks it
         "RUNTIME_RUNNING": Code("serving", 1, "another process serves this workspace already"),

@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "processes": "Show who wrote: processes, their runs and sessions.",
         "verify": "Check ledgers: bytes and structure.",
         "ledger": "Sign how far ledgers have come: `ledger checkpoint`.",
+        "prove": "Print a proof that an event stands in the log, or that the log only grew.",
         "replay": "Tell a session's story, or make a page of it; nothing is called again.",
         "tree": "Show what caused what in a session.",
         "stats": "Count calls, time, tokens, cost, denials; for Prometheus, too.",

@@ -9,6 +9,7 @@ import click
 from . import completing
 from .common import Asked, json_option, shown
 from .output import as_json, complain, say
+from .proof import check_proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,13 +34,24 @@ class _Chosen:
 
 @click.command("verify")
 @click.argument("ledger", required=False, shell_complete=completing.sessions)
+@click.option(
+    "--proof", metavar="FILE", help="Check the proof in FILE, which `deedbook prove` printed; needs no workspace."
+)
+@click.option("--log-key", multiple=True, metavar="KEY", help="Believe this public key of a log, or the one in a file.")
+@click.option("--witness-key", multiple=True, metavar="KEY", help="Believe the witness with this key.")
 @json_option
 @click.pass_obj
-def command(asked: Asked, ledger: str | None) -> int:
+def command(
+    asked: Asked, ledger: str | None, proof: str | None, log_key: tuple[str, ...], witness_key: tuple[str, ...]
+) -> int:
     """Check LEDGER (a session's id, or a file), or every ledger of the workspace: bytes, then structure.
 
     Of sessions of the workspace it is also checked that nothing of what its own ledger recorded of them is missing.
     """
+    if proof:
+        if ledger:
+            raise click.UsageError("--proof checks a proof and no LEDGER")
+        return check_proof(asked, proof, log_key, witness_key)
     from deedbook.schema import Schemas, data_folder
     from deedbook.verify import verify_file
 

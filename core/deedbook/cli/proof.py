@@ -1,0 +1,71 @@
+"""Checking a proof for ``deedbook verify --proof``: what the reader believes, and what is said."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .common import Asked
+from .output import as_json, complain, say
+
+UNSOUND = 4
+
+
+def check_proof(asked: Asked, place: str, log_keys: Sequence[str], witness_keys: Sequence[str]) -> int:
+    """Check the proof in the file at *place*, and say what it comes to: 0, or 4 where nothing is proved."""
+    from deedbook.cosignatures import WitnessKey
+    from deedbook.notes import VerifierKey
+    from deedbook.terminal import plain
+    from deedbook.verification.evidence import Trust, check
+
+    named: dict[VerifierKey, str] = {VerifierKey.parse(read_key(key)): "--log-key" for key in log_keys}
+    witnesses: list[WitnessKey] = [WitnessKey.parse(read_key(key)) for key in witness_keys]
+    verdict = check(_proof(place), Trust(named, witnesses))
+    if asked.json:
+        as_json(verdict.as_json())
+    else:
+        first, *rest = map(plain, verdict.lines())
+        (say if verdict.proved else complain)(first)
+        for line in rest:
+            say(line)
+    return 0 if verdict.proved else UNSOUND
+
+
+def read_key(given: str) -> str:
+    """Return a public key as it was *given*, or the one in the file of that name."""
+    from deedbook.files import Folder
+    from deedbook.notes import MAX_TEXT
+
+    place = Path(given)
+    if "+" in given and not place.exists():
+        return given
+    try:
+        with Folder.at(place.parent) as folder:
+            return folder.read(place.name, limit=MAX_TEXT).decode(errors="replace").strip()
+    except FileNotFoundError:
+        raise click.BadParameter(f"{given!r} is no key, and no file that holds one") from None
+
+
+def _proof(place: str) -> dict[str, Any]:
+    """Read the proof; what has not its form proves nothing."""
+    from deedbook.canonical import MAX_BYTES, parse
+    from deedbook.errors import IntakeError, LedgerError, fault
+    from deedbook.files import Folder
+    from deedbook.schema import Schemas, data_folder
+
+    try:
+        with Folder.at(Path(place).parent) as folder:
+            raw = folder.read(Path(place).name, limit=MAX_BYTES)
+    except FileNotFoundError:
+        raise click.BadParameter(f"there is no file {place!r}", param_hint="--proof") from None
+    try:
+        told: dict[str, Any] = parse(raw)
+        wrong = [
+            str(each) for each in Schemas.load(data_folder("schemas")).validator("output_proof_v1").violations(told)
+        ]
+    except IntakeError as problem:
+        wrong = [problem.error.message]
+    if wrong:
+        raise LedgerError(fault("LEDGER_UNSOUND", f"NOT PROVED: this is no proof: {wrong[0]}", place=place))
+    return told
