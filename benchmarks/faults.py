@@ -1,22 +1,27 @@
 """What ledgers have to stand, in full: ``python -m benchmarks.faults [name …]``; the tests run a little of each.
 
 `kill` and `power` stop writers, `syscalls` lets each of their calls fail, `race` has eight of them at once, `flips`
-changes bits, `soak` loads for ten minutes. Ends with 1 if anything acknowledged was lost, or anything wrong was taken
-for sound.
+changes bits, `tamper` does what whoever may write the files can do, `honest` looks for false alarms, `soak` loads for
+ten minutes. Ends with 1 if anything acknowledged was lost, or anything wrong was taken for sound.
 """
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from faults import flips, killing, racing, soak, syscalls
+from faults import flips, histories, killing, racing, soak, syscalls
+from faults.attacks import ATTACKS
+from faults.judging import Judge
+from faults.states import honest
 from faults.writers import Style
 
 
@@ -68,6 +73,43 @@ def flip(work: Path, share: float) -> Iterator[str]:
         yield f"flipped bits, {level}: {count} seeds of {flips.FLIPS} flips, 0 accepted"
 
 
+def tamper(work: Path, share: float) -> Iterator[str]:
+    """Do to a whole workspace, and to single ledgers, what somebody can do who may write the files."""
+    state, judge = honest(work, log=False), Judge()
+    every = max(1, round(1 / share))
+    for number, (name, attack) in enumerate(list(ATTACKS.items())[::every]):
+        missed = judge.misses(state, attack, work / str(number))
+        assert missed is None, f"{name}: {missed}"
+        shutil.rmtree(work / str(number))
+    yield f"manipulations of workspaces: {len(list(ATTACKS)[::every])}, all found and named"
+    yield f"manipulations of lines: {_lines(work)}, all found and named"
+
+
+def _lines(work: Path) -> int:
+    """Try what is done to single ledgers, as the tests have it; return how many manipulations there are."""
+    import test_tampering as lines
+
+    tries = {
+        lines.test_hashes_find_and_name: lines.HASHED,
+        lines.test_template_and_canonical_form_find_and_name_what_was_hashed_anew: lines.TEMPLATE,
+        lines.test_structure_finds_and_names_what_was_hashed_anew: lines.STRUCTURE,
+    }
+    for attempt, names in tries.items():
+        for name in names:
+            attempt(work, name)
+    return sum(map(len, tries.values()))
+
+
+def honestly(work: Path, share: float) -> Iterator[str]:
+    """Let workspaces have honest histories, until a thousand ledgers are there."""
+    wanted, seeds, found = round(1000 * share), count(), 0
+    while found < wanted:
+        seed = next(seeds)
+        found += sum(histories.ledgers_of(range(seed, seed + 1), work, steps=20))
+        shutil.rmtree(work / f"w{seed}")
+    yield f"honest ledgers: {found} in {next(seeds)} workspaces, no false alarm"
+
+
 def load(work: Path, share: float) -> Iterator[str]:
     """Have four writers at work for ten minutes, one of them killed every three seconds, and a reader that verifies."""
     soaked = soak.soak(work, 600 * share)
@@ -88,6 +130,8 @@ FIGURES: Final[dict[str, Callable[[Path, float], Iterator[str]]]] = {
     "syscalls": calls,
     "race": race,
     "flips": flip,
+    "tamper": tamper,
+    "honest": honestly,
     "soak": load,
 }
 

@@ -1,0 +1,182 @@
+"""Honest histories of workspaces, each another: whatever people and machines do, no verifier may find fault with it.
+
+A history is a row of steps, drawn at random: calls, denials, sealed and large values, tasks, approvals, sessions that
+stay open, processes that are killed, torn tails, several writers at once, and what is done with ledgers themselves.
+"""
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+from commandline import Place
+
+from deedbook.errors import Err
+from deedbook.kernel import open_kernel
+
+from .judging import Judge
+from .states import NAME, SETTINGS, State, keys_in
+
+Step = Callable[["History"], None]
+
+
+@attrs.define
+class History:
+    """A workspace in which things happen; *dice* decides which."""
+
+    place: Place
+    dice: random.Random
+    steps: list[str] = attrs.field(factory=list)
+
+    def text(self) -> str:
+        """Return something to say; now and then what is sealed, or large."""
+        kind = self.dice.random()
+        if kind < 0.1:
+            return f"my PIN-{self.dice.randrange(10**4):04d}"
+        if kind < 0.15:
+            return "x" * self.dice.choice((5_000, 1_200_000))
+        return "".join(self.dice.choices('ab "\\\n\tüß€😀\u2028\u0085\x00\x7f', k=self.dice.randrange(40)))
+
+    def call(self, ability: str = "echo") -> int:
+        """Call an ability in a session of its own; return the exit status."""
+        return self.place.here("call", ability, "--args", json.dumps({"text": self.text()})).status
+
+    def some_session(self) -> str | None:
+        """Return any session's id."""
+        found = self.place.sessions()
+        return self.dice.choice(found) if found else None
+
+
+def _call(history: History) -> None:
+    assert history.call() == 0
+
+
+def _refused(history: History) -> None:
+    assert history.place.here("call", "nothing", "--args", "{}").status
+    assert history.place.here("call", "echo", "--args", '{"number": 1}').status
+
+
+def _task(history: History) -> None:
+    here = history.place.here
+    here("tasks", "create", "echo", "--args", json.dumps({"text": history.text()}), status=0)
+    for step in history.dice.sample(("update", "run", "delete"), k=history.dice.randrange(3)):
+        here("tasks", step, "last", *(["--args", '{"text":"otherwise"}'] if step == "update" else []))
+
+
+def _approval(history: History) -> None:
+    assert history.call("asked") == 3
+    answer = history.dice.choice(("approve", "deny", ""))
+    if answer:
+        history.place.here("approvals", answer, "last", status=0)
+        if history.dice.random() < 0.7:
+            history.place.here("approvals", "run", "last")
+
+
+def _forked(work: Callable[[], None]) -> int:
+    """Do *work* in a process of its own; return its id."""
+    child = os.fork()
+    if not child:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return child
+
+
+def _killed(history: History) -> None:
+    """Have a process die with its session open: at once, after calls, or with half a line written."""
+    calls, torn = (
+        history.dice.randrange(4),
+        history.dice.choice((b"", b"{", b"\0" * 700, b'{"schema_version":"1.1","se')),
+    )
+
+    def work() -> None:
+        with open_kernel(history.place.path) as kernel:
+            begun = kernel.session("open")
+            assert not isinstance(begun, Err)
+            for _ in range(calls):
+                begun.value.call("echo", {"text": history.text()})
+            os.write(begun.value.ledger._journal.fd, torn)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _, status = os.waitpid(_forked(work), 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    history.place.here("sessions", "--json", status=0)
+    history.call()  # whoever comes next cleans up
+    for each in history.place.here("sessions", "--json", status=0).json["sessions"]:
+        if each["state"] == "interrupted":
+            history.place.here("sessions", "close", each["id"], status=0)
+
+
+def _at_once(history: History) -> None:
+    """Have three processes at work at the same time."""
+    texts = [[history.text() for _ in range(3)] for _ in range(3)]
+
+    def work(mine: list[str]) -> None:
+        with open_kernel(history.place.path) as kernel:
+            for text in mine:
+                begun = kernel.session("call")
+                assert not isinstance(begun, Err)
+                with begun.value as session:
+                    session.call("echo", {"text": text})
+                    session.end(ok=True, reason="done")
+        os._exit(0)
+
+    children = [_forked(lambda mine=mine: work(mine)) for mine in texts]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
+
+
+def _torn_home(history: History) -> None:
+    """Leave half a line at the end of the workspace ledger, as a power cut does; the next writer sets it aside."""
+    with (history.place.path / ".deedbook/workspace" / NAME).open("ab") as file:
+        file.write(b'{"schema_version":"1.1","session_id":"ws-')
+    history.call()
+
+
+STEPS: dict[str, tuple[int, Step]] = {
+    "call": (6, _call),
+    "refused": (1, _refused),
+    "task": (2, _task),
+    "approval": (2, _approval),
+    "killed": (2, _killed),
+    "at once": (1, _at_once),
+    "torn home": (1, _torn_home),
+}
+"""What may happen, and how often."""
+
+
+def begin(work: Path, seed: int) -> History:
+    """Begin a history in a workspace of its own."""
+    history = History(Place(work / f"w{seed}"), random.Random(seed))
+    durability = history.dice.choice(("always", "boundary", "os"))
+    settings: dict[str, Any] = SETTINGS | {"profile": "p", "profiles": {"p": {"durability": durability}}}
+    history.place.system("deedbook.yaml", json.dumps(settings))
+    history.place.here("keys", "new", f"ada{seed}", "--out", ".system/ada.pub", status=0)
+    _call(history)
+    return history
+
+
+def live(work: Path, seed: int, steps: int) -> History:
+    """Let a history take its course for so many steps."""
+    history = begin(work, seed)
+    names, weights = list(STEPS), [weight for weight, _ in STEPS.values()]
+    for name in history.dice.choices(names, weights, k=steps):
+        history.steps.append(name)
+        STEPS[name][1](history)
+    return history
+
+
+def ledgers_of(histories: range, work: Path, steps: int) -> Iterator[int]:
+    """Live histories, and yield how many ledgers each has; a verifier finds fault with none."""
+    judge = Judge()
+    with keys_in(work / "config"):
+        for seed in histories:
+            history = live(work, seed, steps)
+            judged = judge(State(history.place.path, {}))
+            assert judged.status == 0, f"history {seed} ({', '.join(history.steps)}): {judged}"
+            assert not judged.found, f"history {seed}: {judged.found}"
+            yield len(history.place.sessions()) + 1

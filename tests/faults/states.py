@@ -1,0 +1,294 @@
+"""Whole workspaces to be tampered with: one made by the real command, and what somebody can do who may write its files.
+
+Nothing here shares code with the kernel's writer or its verifier, but for the command that makes the honest one: lines,
+heads and the log are computed from ``docs/ledger-format.md`` with hashlib and json.
+"""
+
+import json
+import os
+import shutil
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import attrs
+from commandline import Place
+from ledgers import canonical, digest, signed, verifier_key
+
+NAME = ".events.jsonl"
+HOME = "home"
+"""What the workspace ledger is called here; a session is called by what it was made for."""
+LOG = ("ledger.key", "ledger.leaf", "ledger.checkpoint", "ledger.witnessed")
+OURS, THEIRS = bytes(range(32)), bytes(range(1, 33))
+"""Seeds of two private keys: that of the log, and that of an attacker."""
+SETTINGS: dict[str, Any] = {
+    "schema_version": "v1",
+    "principals": {"ada": {"key": "ada.pub", "roles": ["approver"]}},
+    "seal": [{"pattern": "PIN-[0-9]+"}],
+    "abilities": {
+        "echo": {"summary": "Echo.", "handler": {"tool": "echo"}},
+        "asked": {"summary": "Echo, if a person agrees.", "handler": {"tool": "echo"}, "tags": ["approval-gate"]},
+    },
+}
+
+
+@attrs.define
+class Event:
+    """One line, taken apart: its header's fields and the payload."""
+
+    header: dict[str, Any]
+    payload: dict[str, Any]
+
+    @property
+    def type(self) -> str:
+        """The event's type."""
+        return str(self.header["event_type"])
+
+    @classmethod
+    def parse(cls, line: bytes) -> "Event":
+        """Take a line apart."""
+        fields = json.loads(line)
+        return cls(fields, fields.pop("payload"))
+
+    def line(self, seq: int, prev: str) -> tuple[bytes, str]:
+        """Return the line at *seq* behind one with the hash *prev*, and its own hash."""
+        raw = canonical(self.payload)
+        fields = self.header | {"seq": seq, "payload_hash": digest(raw), "prev_envelope_hash": prev}
+        fields.pop("envelope_hash", None)
+        head = json.dumps(fields, separators=(",", ":")).encode()[:-1]
+        own = digest(head)
+        return head + b',"envelope_hash":"' + own.encode() + b'","payload":' + raw + b"}\n", own
+
+
+class State:
+    """A workspace's files. *names* says which session is which."""
+
+    def __init__(self, root: Path, names: dict[str, str]) -> None:
+        self.root, self.names = root, names
+        self.place = Place(root)
+        self.state = root / ".deedbook"
+
+    def copy(self, to: Path) -> "State":
+        """Return a copy, to be tampered with."""
+        shutil.copytree(self.root, to, symlinks=True)
+        return State(to, self.names)
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of a ledger."""
+        return self.state / "workspace" if name == HOME else self.state / "sessions" / self.names.get(name, name)
+
+    def file(self, name: str) -> Path:
+        """Return a ledger's file."""
+        return self.folder(name) / NAME
+
+    def lines(self, name: str) -> list[bytes]:
+        """Return the lines of a ledger."""
+        return self.file(name).read_bytes().splitlines(keepends=True)
+
+    def put(self, name: str, lines: list[bytes]) -> None:
+        """Write the lines of a ledger."""
+        self.file(name).write_bytes(b"".join(lines))
+
+    def sealed(self, name: str) -> list[Path]:
+        """Return the files of a ledger's sealed values."""
+        return sorted((self.folder(name) / "sealed").iterdir())
+
+    @property
+    def identity(self) -> str:
+        """The workspace ledger's id."""
+        return str(json.loads(self.lines(HOME)[0])["session_id"])
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file with the newest checkpoint."""
+        return self.state / "checkpoint"
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def events(self, name: str) -> list[Event]:
+        """Return the events of a ledger."""
+        return list(map(Event.parse, self.lines(name)))
+
+    def rewrite(self, name: str, events: list[Event]) -> None:
+        """Write a ledger whose hashes and chain are right for these *events*, renumbered."""
+        kind = "workspace" if name == HOME else "session"
+        prev, lines = digest(f"deedbook-{kind}-1.1\n{events[0].header['session_id']}".encode()), []
+        for seq, event in enumerate(events):
+            line, prev = event.line(seq, prev)
+            lines.append(line)
+        self.put(name, lines)
+
+    def edit(self, name: str, change: Callable[[list[Event]], list[Event] | None]) -> None:
+        """Change events, and make hashes and chain right again."""
+        events = self.events(name)
+        self.rewrite(name, change(events) or events)
+
+    def number(self, name: str, event_type: str, nth: int = 0) -> int:
+        """Return the seq of the *nth* event of a type (from the end, if it is negative)."""
+        return [seq for seq, event in enumerate(self.events(name)) if event.type == event_type][nth]
+
+    def heads(self) -> None:
+        """Let the workspace ledger say of sessions what their files now hold."""
+
+        def change(events: list[Event]) -> None:
+            for event in events:
+                if event.type == "ledger.session" and self.file(event.payload["session_id"]).exists():
+                    lines = self.lines(event.payload["session_id"])
+                    event.payload["events"] = count = min(event.payload["events"], len(lines))
+                    event.payload["head"] = json.loads(lines[count - 1])["envelope_hash"]
+
+        self.edit(HOME, change)
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    def log(self, seed: bytes = OURS, *, key: bool = True) -> None:
+        """Write the log anew, with this key, from what all ledgers now hold; and the file with the newest checkpoint.
+
+        A checkpoint is where a session has ended. With *key* the events of keys are made anew, too.
+        """
+        kept = [event for event in self.events(HOME) if event.type not in LOG or (event.type == LOG[0] and not key)]
+        made, log = _Made(self, kept[0]), _Log(f"deedbook/{self.identity}", seed)
+        for event in kept:
+            made.add(event)
+            if key and made.size == 1:
+                made.note("ledger.key", log.key())
+            if event.type == "ledger.session" and event.payload["state"] == "ended":
+                made.leaf(log, self.identity, made.size, made.hashes)
+                session = event.payload["session_id"]
+                if self.file(session).exists():
+                    hashes = [json.loads(line)["envelope_hash"] for line in self.lines(session)]
+                    made.leaf(log, session, event.payload["events"], hashes)
+                made.note("ledger.checkpoint", log.checkpoint())
+        self.put(HOME, made.lines)
+        self.checkpoint.write_text(log.newest, encoding="utf-8")
+
+    def trusted(self) -> str:
+        """Return the verifier key of the honest log."""
+        return verifier_key(f"deedbook/{self.identity}", OURS)
+
+
+class _Made:
+    """The workspace ledger, line by line."""
+
+    def __init__(self, state: State, first: Event) -> None:
+        self.lines: list[bytes] = []
+        self.hashes: list[str] = []
+        self._first = first
+        self._prev = digest(f"deedbook-workspace-1.1\n{state.identity}".encode())
+
+    @property
+    def size(self) -> int:
+        return len(self.lines)
+
+    def add(self, event: Event) -> None:
+        line, self._prev = event.line(self.size, self._prev)
+        self.lines.append(line)
+        self.hashes.append(self._prev)
+
+    def note(self, event_type: str, payload: dict[str, Any]) -> None:
+        ts = json.loads(self.lines[-1])["ts"]
+        span = digest(f"{event_type} {self.size}".encode())[:15] + "a"
+        header = self._first.header | {"event_type": event_type, "span_id": span, "ts": ts}
+        self.add(Event(header | {"parent_span_id": self._first.header["span_id"]}, payload))
+
+    def leaf(self, log: "_Log", session: str, size: int, hashes: list[str]) -> None:
+        leaves = [leaf_hash(bytes.fromhex(each)) for each in hashes[:size]]
+        told = {"session_id": session, "size": size, "head": hashes[size - 1], "root": root(leaves).hex()}
+        index = len(log.leaves)
+        log.leaves.append(leaf_hash(canonical(told)))
+        self.note("ledger.leaf", {**told, "index": index, "peaks": [peak.hex() for peak in peaks(leaves)]})
+
+
+@attrs.define
+class _Log:
+    """A log with one key."""
+
+    origin: str
+    seed: bytes
+    leaves: list[bytes] = attrs.field(factory=list)
+    newest: str = ""
+
+    def key(self) -> dict[str, Any]:
+        key = verifier_key(self.origin, self.seed)
+        text = f"deedbook log key v1\n{self.origin}\n{key}\n-\n"
+        return {"key": key, "previous": None, "signed": signed(text, self.origin, self.seed)}
+
+    def checkpoint(self, why: str = "session_end") -> dict[str, Any]:
+        top = root(self.leaves)
+        text = f"{self.origin}\n{len(self.leaves)}\n{b64encode(top).decode()}\n"
+        self.newest = signed(text, self.origin, self.seed)
+        told = {"origin": self.origin, "size": len(self.leaves), "root": top.hex()}
+        return {**told, "peaks": [peak.hex() for peak in peaks(self.leaves)], "note": self.newest, "why": why}
+
+
+# --- trees, as RFC 6962 defines them ----------------------------------------------------------------------------------
+
+
+def leaf_hash(data: bytes) -> bytes:
+    """Return the hash of a leaf."""
+    return sha256(b"\0" + data).digest()
+
+
+def root(leaves: list[bytes]) -> bytes:
+    """Return the root over these hashes of leaves."""
+    if len(leaves) < 2:
+        return leaves[0] if leaves else sha256(b"").digest()
+    split = 1 << (len(leaves) - 1).bit_length() - 1
+    return sha256(b"\1" + root(leaves[:split]) + root(leaves[split:])).digest()
+
+
+def peaks(leaves: list[bytes]) -> Iterator[bytes]:
+    """Yield the roots of the complete subtrees, the largest first."""
+    if leaves:
+        split = 1 << len(leaves).bit_length() - 1
+        yield root(leaves[:split])
+        yield from peaks(leaves[split:])
+
+
+# --- an honest one ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def keys_in(folder: Path) -> Iterator[None]:
+    """Let the key ring be in *folder*."""
+    before = os.environ.get("XDG_CONFIG_HOME")
+    os.environ["XDG_CONFIG_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop("XDG_CONFIG_HOME")
+        if before is not None:
+            os.environ["XDG_CONFIG_HOME"] = before
+
+
+def honest(work: Path, *, log: bool = True) -> State:
+    """Make a workspace by the real command: a run, calls, a sealed value, a task, an approval; and a log over it."""
+    place, names = Place(work / "honest"), dict[str, str]()
+    place.system("deedbook.yaml", json.dumps(SETTINGS))
+    (work / "config").mkdir(exist_ok=True)
+    with keys_in(work / "config"):
+        place.here("keys", "new", "ada", "--out", ".system/ada.pub", status=0)
+        for name, arguments in {
+            "call": ("call", "echo", "--args", '{"text":"hi"}'),
+            "other": ("call", "echo", "--args", '{"text":"ho"}'),
+            "sealed": ("call", "echo", "--args", '{"text":"my PIN-4711"}'),
+            "two": ("call", "echo", "--args", '{"text":"his PIN-0815"}'),
+            "created": ("tasks", "create", "echo", "--args", '{"text":"later"}'),
+            "task": ("tasks", "run", "last"),
+            "parked": ("call", "asked", "--args", '{"text":"may I"}'),
+            "answer": ("approvals", "approve", "last"),
+            "approved": ("approvals", "run", "last"),
+        }.items():
+            before = set(place.sessions())
+            place.here(*arguments, status=3 if name == "parked" else 0)
+            new = set(place.sessions()) - before
+            names |= dict.fromkeys([name] if new else [], new.pop() if new else "")
+    state = State(place.path, names)
+    if log:
+        state.log()
+    return state
