@@ -1,16 +1,18 @@
 """The log of a workspace as docs/ledger-format.md describes it, written with hashlib and json alone: an oracle.
 
 Nothing here imports the kernel, nor shares code with it. `Log` adds leaves and checkpoints to a `ledgers.Book`;
-`workspace` is a whole honest workspace ledger with a log.
+`workspace` is a whole honest workspace ledger with a log. `audit` checks the log of a state folder by the page's rules.
 """
 
 import json
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from ledgers import HASH, OWN, SEED, Book, canonical, signed, verifier_key
 
 ORIGIN = f"deedbook/{OWN}"
@@ -138,3 +140,72 @@ def workspace(*books: Book) -> Book:
     log.key(SEED, NEXT_SEED, lost=True)
     log.checkpoint("asked")
     return book
+
+
+# --- checking ---------------------------------------------------------------------------------------------------------
+
+
+def is_signed(note: str, key: str) -> bool:
+    """Say whether a verifier key signed a note."""
+    name, identity, public = key.split("+", 2)
+    text, _, below = note.rpartition("\n\n")
+    for line in below.splitlines():
+        _, who, value = line.split(" ")
+        raw = b64decode(value)
+        if who == name and raw[:4].hex() == identity:
+            try:
+                Ed25519PublicKey.from_public_bytes(b64decode(public)[1:]).verify(raw[4:], f"{text}\n".encode())
+            except InvalidSignature:
+                return False
+            return True
+    return False
+
+
+def audit(state: Path) -> list[dict[str, Any]]:
+    """Check the log of a *state* folder as the page says, sessions and all; return its checkpoints."""
+    stored = (state / "workspace" / ".events.jsonl").read_bytes().splitlines(keepends=True)
+    lines = [json.loads(line) for line in stored]
+    own = lines[0]["session_id"]
+    key, sizes, leaves, found = None, dict[str, int](), list[bytes](), list[dict[str, Any]]()
+    books = {own: stored}
+    for path in state.glob("sessions/*/.events.jsonl"):
+        books[path.parent.name] = path.read_bytes().splitlines(keepends=True)
+    trees = {name: tree_of(book) for name, book in books.items() if book}
+    for line in lines:
+        said = line["payload"]
+        if line["event_type"] == "ledger.key":
+            assert said["previous"] == key
+            text = f"deedbook log key v1\ndeedbook/{own}\n{said['key']}\n{key or '-'}\n"
+            assert said["signed"].startswith(f"{text}\n\u2014 ")
+            assert is_signed(said["signed"], said["key"])
+            assert said.get("lost", False) or key is None or is_signed(said["signed"], key)
+            key = said["key"]
+        elif line["event_type"] == "ledger.leaf":
+            name, size = said["session_id"], said["size"]
+            assert said["index"] == len(leaves)
+            assert sizes.get(name, 1) <= size <= len(books[name])
+            assert name != own or size <= line["seq"]
+            assert json.loads(books[name][size - 1])["envelope_hash"] == said["head"]
+            assert (root(trees[name][:size]).hex(), peaks(trees[name][:size])) == (said["root"], said["peaks"])
+            sizes[name] = size
+            leaves.append(sha256(b"\0" + data_of(said)).digest())
+        elif line["event_type"] == "ledger.checkpoint":
+            assert (said["size"], said["root"], said["peaks"]) == (len(leaves), root(leaves).hex(), peaks(leaves))
+            assert not found or found[-1]["size"] < said["size"]
+            text = f"deedbook/{own}\n{len(leaves)}\n{b64encode(root(leaves)).decode()}\n"
+            assert said["note"].startswith(f"{text}\n\u2014 ")
+            assert is_signed(said["note"], str(key))
+            found.append(said)
+    if found:
+        kept = (state / "checkpoint").read_text(encoding="utf-8")
+        _, size, told = kept.split("\n")[:3]
+        assert b64encode(root(leaves[: int(size)])).decode() == told
+    return found
+
+
+def covered(state: Path) -> dict[str, int]:
+    """Return how many lines of each session the newest checkpoint covers."""
+    lines = [json.loads(line) for line in (state / "workspace" / ".events.jsonl").read_bytes().splitlines()]
+    last = max((line["seq"] for line in lines if line["event_type"] == "ledger.checkpoint"), default=-1)
+    leaves = [line["payload"] for line in lines[:last] if line["event_type"] == "ledger.leaf"]
+    return {leaf["session_id"]: leaf["size"] for leaf in leaves}

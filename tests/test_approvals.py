@@ -400,7 +400,8 @@ def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):
 
 
 def test_session_that_died_while_it_waited_is_closed_as_one_that_needs_a_person(office):
-    from deedbook.kernel import close_session, read_workspace
+    from deedbook.kernel import read_workspace
+    from deedbook.upkeep import close_session
 
     with office.kernel() as kernel:
         begun = kernel.session(wait=0)

@@ -19,6 +19,7 @@ KIT = ROOT / "plugins" / "deedbook-testing"
 
 FLOORS = (
     ("words", {
+        "release": "which kernel this is",
         "bridging.client": "what a coding agent's hook starts: asks the runtime, and passes its answer on",
         "contracts": "the plugin contract: what plugins declare, are given and answer",
         "errors": "what can go wrong: failures as values, every code, the tree of exceptions",
@@ -38,6 +39,7 @@ FLOORS = (
     ("bytes", {
         "verification.spans": "the spans of a ledger: each once, parents before; eight bytes for each that is old",
         "replaying.markup": "HTML of which nothing that somebody else wrote can be a part",
+        "checkpoints.settings": "what a workspace says of its log: when, with which key, who else signs",
         "bridging.elsewhere": "the handler of what is done by somebody else",
         "canonical": "values to canonical bytes and back: the intake gate, canonical JSON, SHA-256",
         "client": "a client of the runtime: a connection, and what may be asked over it",
@@ -69,6 +71,7 @@ FLOORS = (
         "witnessing.requests": "what a log asks of a witness and is answered, in C2SP's form; pure",
         "witnessing.rotation": "a log's change of keys: the statement that both keys sign; pure",
         "replaying.payloads": "JSON for people, as HTML: sealed values are marked, long ones are cut",
+        "checkpoints.leaves": "what the events of a log say: leaves and checkpoints; pure",
         "bridging.ways": "paths between an agent and the door: absolute there, from the workspace's root here",
         "approvals.requests": "what an approval binds: the request that is shown, the statement that is signed; pure",
         "context": "RunContext: a run's typed state, a fold of its `context.*` events",
@@ -99,6 +102,8 @@ FLOORS = (
     ("parts", {
         "verification.payloads": "payloads of a ledger: canonical, sealed values, schemas; what repeats is proved once",
         "verification.hashes": "the hashes of a ledger, line by line: own, before, payload",
+        "checkpoints.newest": "the newest signed checkpoint in a file of its own, and ledgers that lack what it signed",
+        "checkpoints.trees": "the tree of a ledger, grown from the lines of its file, each read once",
         "bridging.agents": "the coding agents whose hooks are known: events, fields, tools",
         "tasks.lives": "what a verifier checks about tasks: each is made once, and runs one run at a time",
         "approvals.consents": "what a verifier checks about approvals: who signed what, and what was called under it",
@@ -169,6 +174,8 @@ FLOORS = (
         "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
         "replaying.bars": "calls over time, as a drawing",
         "replaying.uses": "calls on a page: who decided, where the rule stands, what went in and came back",
+        "checkpoints.log": "the log as the workspace ledger has it: a fold from its newest checkpoint on",
+        "workspaces.logs": "what settings say of the log, with the public keys that their files hold",
         "bridging.frames": "the bridge's own wire; pure",
         "witnessing.inbox": "the witness over a folder: requests as files, answers as files",
         "witnessing.listener": "the witness over HTTP, with limits for whoever asks",
@@ -195,11 +202,13 @@ FLOORS = (
     }),
     ("charter", {
         "replaying.page": "a session as one page that a person can open, and nothing was called to make it",
+        "checkpoints.keys": "the private key of a log: where it lies, which is in force, how one follows another",
         "closing": "ending sessions from outside: one that a person names, or all whose processes died",
         "compiling.compiler": "sources x plugins to a charter, every fault collected",
         "workspaces.workspace": "a workspace's files read whole, and its packs: every fault of every file at once",
     }),
     ("bindings", {
+        "checkpoints.writer": "leaves of what has grown and the signed log, one append made under the lock",
         "bindings": "a charter, bound: everything it names constructed, every ability a `Bound`",
         "store": "charters and their sources, kept once per digest; what the last start found",
         "compiling.registry":
@@ -207,6 +216,8 @@ FLOORS = (
     }),
     ("judge", {
         "rejudging.judging": "a charter bound to judge and not to act: what must not be asked is not even constructed",
+        "checkpoints.coverage": "covering every session of a workspace, those of other processes too",
+        "checkpoints.followers": "who is told of every checkpoint",
         "surveys": "looking at what MCP servers offer: asked, compared, kept for review",
         "callers": "who asks, and what they may use, at each place of a run",
         "handlers": "calling a handler within its limit; whatever it does, there is an outcome",
@@ -216,6 +227,7 @@ FLOORS = (
         "locks": "which charter is in force: kept, compiled anew, or pinned by `deedbook.lock`",
     }),
     ("minutes", {
+        "checkpoints.announcing": "telling followers in the background, the newest checkpoint only",
         "bridging.tickets": "the open calls of one agent's session, by the names that the agent has for them",
         "policies.cases": "tests of policies: cases in YAML, judged without I/O, and the rules that they reach",
         "approvals.parking":
@@ -229,14 +241,18 @@ FLOORS = (
     }),
     ("hearings", {
         "rejudging.recheck": "the third part of verification: facts, rules and decisions, made again",
+        "checkpoints.keeper": "when a checkpoint is due: before effects, at ends of sessions, every so often",
+        "checkpoints.asked": "what a person asks of the log: a checkpoint now, another key",
         "approvals.hearing": "a parked call, heard: waiting for the answer, taking it over, going on or giving up",
     }),
     ("door", {
+        "checkpoints.service": "whether there is a log at all, and who keeps it in this process",
         "door": "the one door, in nine steps: start reading here",
         "rejudging.explanation": "why a call is decided as it is: every step, who said what and where that is written",
         "rejudging.whatif": "what would change under another charter: counted, the weightiest changes kept",
     }),
     ("runs", {
+        "upkeep": "one thing done to a workspace's ledgers without opening the workspace",
         "runs": "what handlers are given: a call's context, and for a flow the run with its roles",
     }),
     ("sessions", {

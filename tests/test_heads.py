@@ -11,8 +11,9 @@ from ledgers import forge
 
 from deedbook.errors import LedgerError
 from deedbook.files import Folder
-from deedbook.kernel import close_session, discard_session, open_kernel, read_workspace, write
+from deedbook.kernel import open_kernel, read_workspace, write
 from deedbook.ledger import Ledger
+from deedbook.upkeep import close_session, discard_session
 from deedbook.verification.heads import Head, gaps, recorded, unrecorded
 
 NEVER = "0e" * 16

@@ -10,8 +10,8 @@ import pytest
 
 from deedbook import DeedbookError, Err, HandlerSpec, deny, open_kernel
 from deedbook.errors import LedgerError
-from deedbook.kernel import VERSION
 from deedbook.reader import read, sessions
+from deedbook.release import VERSION
 from deedbook_testing import Lab
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from deedbook.errors import LedgerError
 from deedbook.files import Folder
-from deedbook.kernel import close_session, read_workspace
+from deedbook.kernel import read_workspace
 from deedbook.reader import read, sessions
 from deedbook.recovery import REASON
+from deedbook.upkeep import close_session
 
 # What is killed: a session that has made calls, one of which never comes back, and says on its output what it was told.
 VICTIM = """

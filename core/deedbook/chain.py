@@ -90,6 +90,15 @@ class Chain:
         """How many bytes of the file this writer knows; a line ends there."""
         return self._chain[2]
 
+    @property
+    def stands(self) -> tuple[int, str, int]:
+        """Its `size`, `head` and `end`, all of one moment."""
+        return self._chain
+
+    def is_durable(self, end: int) -> bool:
+        """Say whether an fdatasync covers the file up to the byte *end*."""
+        return self._journal.synced >= end
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def scrubbed(self, payload: bytes) -> bytes:

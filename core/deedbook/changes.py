@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from . import canonical
+from .checkpoints.settings import BEFORE, EVENTS, SECONDS
 from .match import EFFECTS
 
 Way: TypeAlias = Literal["looser", "tighter", "other"]
@@ -69,6 +70,7 @@ def _changes(old: Entry, new: Entry) -> Iterator[Change]:
     was, now = (document.get("approvals", {}).get("expires_s", 3600) for document in (old, new))
     if was != now:
         yield "looser" if now > was else "tighter", f"approvals: expires_s: {now}, was {was}"
+    yield from _log(*(document.get("checkpoints", {}) for document in (old, new)))
     pages = [document.get("workdocs", False) for document in (old, new)]
     if pages[0] != pages[1]:
         yield "other", f"workdocs: {_said(pages[1])}, was {_said(pages[0])}"
@@ -159,6 +161,21 @@ def _plugin(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     if old != new:
         was, now = (f"{entry['distribution']} {entry['version']}" for entry in (old, new))
         yield "looser", f"{what}: {now}, other code" + (f" than {was}" if was != now else " than before")
+
+
+def _log(old: Entry, new: Entry) -> Iterator[Change]:
+    """Compare when checkpoints are written, and who is trusted and asked to sign them."""
+    for part, usual in (("every_events", EVENTS), ("every_seconds", SECONDS)):
+        was, now = (document.get(part, usual) for document in (old, new))
+        if was != now:
+            yield "looser" if now > was else "tighter", f"checkpoints: {part}: {_said(now)}, was {_said(was)}"
+    was, now = (document.get("before", BEFORE) for document in (old, new))
+    yield from _sets("checkpoints: before", was, now, "tighter", "looser")
+    yield from _sets("checkpoints: trusted key", old.get("keys", ()), new.get("keys", ()), "looser", "tighter")
+    was, now = (_texts(document.get("witnesses", ())) for document in (old, new))
+    yield from _sets("checkpoints: witness", was, now, "tighter", "looser")
+    if old.get("key") != new.get("key"):
+        yield "other", f"checkpoints: key: {_said(new.get('key'))}, was {_said(old.get('key'))}"
 
 
 def _text(what: str, old: Any, new: Any) -> Iterator[Change]:

@@ -6,7 +6,7 @@ through `Door.before` and `Door.after`. The nine steps:
 1. find the ability, 2. check the caller's scope, 3. validate the arguments, 4. ask rewriters, hooks and policies
    (these four are `judge.judge`; a refusal is recorded as ``tool.denied`` and ends here; what a person is to decide is
    parked, which is `approvals.hearing`),
-5. append the intent, durable first when there are effects,
+5. append the intent, durable first when there are effects, and covered by a checkpoint where that is wanted,
 6. invoke the handler, within its limit,
 7. append the outcome,
 8. let ``PostToolUse`` hooks observe, or narrow what the caller sees,
@@ -55,8 +55,9 @@ class Door:
     """The door of one session: decides under *bindings*, records in *ledger*.
 
     *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts the seconds.
-    *open* holds the tickets that have no outcome yet, by span. After an interrupt in the midst of recording there is
-    *doubt* whether they are all: then only the ledger knows. What a person is to decide is left with *parking*.
+    *covers* is asked before effects of its kinds begin, and raises when they must not. *open* holds the tickets that
+    have no outcome yet, by span. After an interrupt in the midst of recording there is *doubt* whether they are all:
+    then only the ledger knows. What a person is to decide is left with *parking*.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Door:
         self.closed = False
         self.doubt = False
         self.scribe = Scribe(ledger, bindings.enforcement)
+        self.covers: Mapping[str, Callable[[Ticket], None]] = {}
         self._opening: set[str] = set()
         self._turn = RLock()
         self._decide = self._in_turn if bindings.reads else self._before
@@ -240,6 +242,8 @@ class Door:
             self.ledger.append(entries, ts=now, durable=bound.durable or verdict.outcome == "ask")
             ticket.deadline = self.clock() + bound.timeout  # the disk's time is not the handler's
             self.open[span] = ticket
+            if bound.effects in self.covers:
+                self.covers[bound.effects](ticket)
         except DeedbookError:
             raise
         except BaseException:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
@@ -16,6 +16,8 @@ from .approvals.parking import Parking
 from .bindings import Bindings, freeze
 from .callers import LOCAL, Client, declared_client, declared_principal, exposed
 from .charter import Charter
+from .checkpoints.service import Checkpoints, covering
+from .checkpoints.settings import Settings
 from .contracts import Json, Object, Principal
 from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
 from .events import Entry, label, new_id
@@ -28,6 +30,7 @@ from .lifelines import beginning
 from .locks import Opened, enforce, kept_charter, open_charter
 from .plugins import Catalogue, discover
 from .programs.workers import Workers
+from .release import VERSION
 from .schema import Schemas, data_folder, suggest
 from .sealed import Sealer
 from .session import Session
@@ -39,8 +42,6 @@ from .workspaces.sources import SYSTEM, find_workspace
 if TYPE_CHECKING:
     from .closing import Recovered
     from .workspaces.declarations import Workspace
-
-VERSION: Final = "0.1.0"
 
 
 @attrs.frozen(eq=False)
@@ -55,6 +56,7 @@ class Kernel:
     ledger: WorkspaceLedger
     sealer: Sealer
     identity: Identity
+    checkpoints: Checkpoints
     host: WorkspaceHost
     workers: Workers
     held: ExitStack
@@ -93,9 +95,17 @@ class Kernel:
             begun = session.start(purpose, resumes=resumes)
             if isinstance(begun, Err):
                 return begun
+            self._cover(session, undo)
             self._head(session, run)
             undo.pop_all()
         return Ok(session)
+
+    def _cover(self, session: Session, undo: ExitStack) -> None:
+        """Let checkpoints cover *session*, if the workspace has a log."""
+        keeper = self.checkpoints.begin(session.ledger)
+        if keeper:
+            undo.callback(keeper.forget, session.id)
+            session.door.covers = dict.fromkeys(keeper.settings.before, covering(keeper, session.door.after))
 
     def parking(self, wait: float | None = 0.0) -> Parking:
         """Return where calls are left that a person has to decide; see `session`."""
@@ -121,6 +131,7 @@ class Kernel:
 
         found = recover(self.state, self.ledger, self.sealer)
         self.identity.boot(found.as_json() if found else None)
+        self.checkpoints.cover(found.closed)
         return found
 
     def close(self, reason: str = CLOSED) -> None:
@@ -129,6 +140,7 @@ class Kernel:
         A kernel that began sessions writes ``system.shutdown`` with *reason*.
         """
         try:
+            self.checkpoints.close()
             self.identity.shut_down(reason)
         finally:
             self.held.close()
@@ -155,6 +167,7 @@ class Kernel:
     def _ended(self, session: Session, run: str) -> None:
         try:
             self._head(session, run)
+            self.checkpoints.end(session.ledger)
         finally:
             self._pages(session)
 
@@ -245,6 +258,7 @@ def _made(
     opened = choose(Store(state), root, lambda opened: _record(ledger, opened))
     charter = opened.charter.digest
     identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
+    checkpoints = Checkpoints(state, ledger, Settings.read(opened.charter.document.get("checkpoints", {}), site.root))
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
     workers = held.enter_context(Workers(private=any(secrets.values())))
@@ -253,7 +267,9 @@ def _made(
     host.routes = partial(_routes, opened.charter)
     persona = partial(_persona, root, catalogue)
     bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily)
-    return Kernel(site, opened, bindings, schemas, state, ledger, sealer, identity, host, workers, held)
+    return Kernel(
+        site, opened, bindings, schemas, state, ledger, sealer, identity, checkpoints, host, workers, held
+    )  # fmt: skip
 
 
 def _routes(charter: Charter) -> Mapping[str, Any]:
@@ -311,46 +327,6 @@ def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None)
         host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
         host.routes = partial(_routes, charter)
         yield freeze(charter, found, host, schemas, lazily=True)
-
-
-def close_session(workspace: "Workspace", identity: str) -> int:
-    """End a session whose process died; return how many of its calls have an unknown outcome.
-
-    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody writes it, ``SESSION_ENDED`` if it has ended,
-    ``SESSION_NOT_FOUND``, and ``LEDGER_UNSOUND``, having written nothing, if lines are gone that the workspace ledger
-    recorded.
-    """
-    from .closing import close, write_head
-
-    with Folder.at(workspace.state) as state:
-        unknown, ledger = close(state, identity, Site.of(workspace).sealer())
-    with own_ledger(workspace) as own:
-        write_head(own, identity, ledger.size, ledger.head, "interrupted")
-    return unknown
-
-
-@contextmanager
-def own_ledger(workspace: "Workspace") -> Iterator[WorkspaceLedger]:
-    """Open the workspace's own ledger for writing, and nothing else; raises `DeedbookError`."""
-    site = Site.of(workspace)
-    with Folder.at(workspace.state, create=True) as state:
-        own = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=site.sealer())
-        try:
-            yield own
-        finally:
-            own.close()
-
-
-def discard_session(workspace: "Workspace", identity: str) -> bool:
-    """Remove the folder of a session that never began; return whether it is one, and change nothing if it is not.
-
-    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if the workspace ledger
-    recorded events of it or more than an empty ledger is in the folder, ``SESSION_NOT_FOUND``.
-    """
-    from .closing import remove
-
-    with Folder.at(workspace.state) as state:
-        return remove(state, identity)
 
 
 def _refuse_removed(folder: Folder) -> None:

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from .canonical import decode, encode
 from .chain import Chain, Place, explained, first_line, place_of, survey
+from .checkpoints.newest import refuse_below
 from .contracts import Object
 from .errors import LedgerError, SourceError, fault
 from .events import (
@@ -26,13 +27,26 @@ from .events import (
     timestamp,
 )
 from .files import Folder
-from .journal import DATASYNC, NAME, Durability, Journal, Torn, acquire, find_tail, release, set_aside
+from .journal import (
+    DATASYNC,
+    NAME,
+    Durability,
+    Journal,
+    Torn,
+    acquire,
+    find_tail,
+    lines_from_end,
+    release,
+    set_aside,
+)
 from .sealed import Sealer, opened
 
 LOCK_SECONDS: Final = 0.25
 """How long a session waits for its lock; what only looks whether it is free holds it for less."""
 TURN_SECONDS: Final = 10.0
 """How long a writer of the workspace ledger waits for its turn."""
+
+_BLOCK: Final = 256 * 1024
 
 
 class Ledger(Chain):
@@ -138,6 +152,7 @@ class WorkspaceLedger(Chain):
         try:
             with explained(place), _turn(fd, place):
                 stands, torn = _stand(folder, fd, workspace)
+                refuse_below(state, fd, stands.end, stands.session_id if stands.seq else "")
                 journal = Journal(fd, stands.end, place=place, durability=durability, fdatasync=fdatasync)
                 ledger = cls(folder, journal, stands, sealer, clock)
                 ledger._begin(torn, state, {"format": FORMAT, "kernel": kernel, "workspace": workspace})
@@ -148,7 +163,7 @@ class WorkspaceLedger(Chain):
 
     def append(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[Entry] | Callable[[], Sequence[Entry]],
         *,
         ts: str | None = None,
         durable: bool = False,
@@ -156,20 +171,37 @@ class WorkspaceLedger(Chain):
     ) -> int:
         """Do what `Chain.append` does, after taking over what other processes have added; listeners hear of that, too.
 
-        *check* is called when nobody else can write any more, and may raise: then nothing is recorded. Raises
-        `LedgerError`: also ``LEDGER_LOCKED`` when it is not this writer's turn for `TURN_SECONDS`.
+        *check* is called when nobody else can write any more, and may raise: then nothing is recorded; *entries* that
+        depend on what the ledger holds are made then, by a function. Raises `LedgerError`: also ``LEDGER_LOCKED`` when
+        it is not this writer's turn for `TURN_SECONDS`.
         """
         stamp = ts or self.now()
+        with self.alone():
+            if check:
+                check()
+            last = self._extend(entries() if callable(entries) else entries, stamp)
+            end = self._journal.end
+        self._journal.settle(end, durable)
+        return last
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let nobody else write meanwhile, after taking over what they have written; raises as `append` does."""
         journal = self._journal
         journal.check()
         with journal.lock, explained(journal.place), _turn(journal.fd, journal.place):
             self._catch_up()
-            if check:
-                check()
-            last = self._extend(entries, stamp)
-            end = journal.end
-        journal.settle(end, durable)
-        return last
+            yield
+
+    def since(self, start: int) -> Iterator[bytes]:
+        """Yield the lines from the byte *start* on, where one begins, up to the last that this writer knows."""
+        self._journal.check()
+        return _lines(self._journal.fd, start, self._journal.end, self.place)
+
+    def backwards(self) -> Iterator[tuple[int, bytes]]:
+        """Yield offset and bytes of the lines that this writer knows, the last one first."""
+        self._journal.check()
+        return lines_from_end(self._journal.fd, self._journal.end, place=self.place)
 
     def _begin(self, torn: Sequence[Torn], state: Folder, root: Object) -> None:
         if not self.size:
@@ -188,7 +220,7 @@ class WorkspaceLedger(Chain):
         tail = find_tail(journal.fd, place=journal.place)
         if tail.end < journal.end:
             raise LedgerError(fault("LEDGER_UNSOUND", "it was cut since it was read; verify it", place=journal.place))
-        for line in _lines(journal.fd, journal.end, tail.end):
+        for line in _lines(journal.fd, journal.end, tail.end, journal.place):
             self._take_over(line)
         if tail.torn:
             self.recover([set_aside(self._folder, journal.fd, tail)])
@@ -233,10 +265,14 @@ def _stand(folder: Folder, fd: int, workspace: str) -> tuple[Place, Sequence[Tor
     return survey(folder, fd)
 
 
-def _lines(fd: int, start: int, end: int) -> Iterator[bytes]:
-    with os.fdopen(os.dup(fd), "rb") as file:
-        file.seek(start)
-        while start < end:
-            line = file.readline()
-            start += len(line)
-            yield line
+def _lines(fd: int, start: int, end: int, place: str) -> Iterator[bytes]:
+    """Yield the lines between two bytes of a file, whose own place is left where it is: threads may read at once."""
+    held = b""
+    while start < end:
+        block = os.pread(fd, min(end - start, _BLOCK), start)
+        if not block:
+            raise LedgerError(fault("LEDGER_UNSOUND", "it was cut since it was read; verify it", place=place))
+        *lines, held = (held + block).split(b"\n")
+        start += len(block)
+        for line in lines:
+            yield line + b"\n"

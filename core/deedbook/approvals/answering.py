@@ -17,12 +17,14 @@ from deedbook.contracts import Json, Object
 from deedbook.errors import ApprovalError, Err, Result, fault, recordable
 from deedbook.events import Entry, label, new_id, timestamp
 from deedbook.files import Folder
-from deedbook.kernel import VERSION, Kernel, own_ledger, read_workspace
+from deedbook.kernel import Kernel, read_workspace
 from deedbook.ledger import WorkspaceLedger
 from deedbook.locks import Store, in_force
 from deedbook.notes import VerifierKey
 from deedbook.plugins import Catalogue, discover
+from deedbook.release import VERSION
 from deedbook.session import Session
+from deedbook.upkeep import own_ledger
 
 from .keys import KeyRing
 from .parking import Grant, charter_changed, principal_of, refuse_approver

@@ -1,4 +1,7 @@
-"""Private keys of people: one file each, beneath ``$XDG_CONFIG_HOME/deedbook/keys``, readable by its owner alone."""
+"""Private keys of people: one file each, beneath ``$XDG_CONFIG_HOME/deedbook/keys``, readable by its owner alone.
+
+The keys of workspaces' logs lie there, too, each named after its workspace ledger and its id.
+"""
 
 import os
 import re
@@ -13,8 +16,15 @@ from deedbook.files import Folder
 from deedbook.notes import SigningKey
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_OF_LOG: Final = re.compile(r"(ws-[0-9a-f]{32})\.[0-9a-f]{8}")
 _MAX_BYTES: Final = 4096
 _OTHERS: Final = 0o077
+
+
+def own_name(name: str) -> str:
+    """Return what the key in the file *name* calls itself: a log's key is called ``deedbook/`` and its ledger's id."""
+    found = _OF_LOG.fullmatch(name)
+    return f"deedbook/{found[1]}" if found else name
 
 
 class KeyRing:
@@ -40,7 +50,11 @@ class KeyRing:
     def create(self, name: str, *, force: bool = False) -> SigningKey:
         """Make a key and keep it; one that is there is replaced with *force* alone. Raises `SignatureError`."""
         self._refuse_name(name)
-        made = SigningKey.generate(name)
+        return self.keep(SigningKey.generate(name), name, force=force)
+
+    def keep(self, made: SigningKey, name: str, *, force: bool = False) -> SigningKey:
+        """Keep a key under *name*, and return it; one that is there is replaced with *force* alone."""
+        self._refuse_name(name)
         with self._explained(name), Folder.at(self.place, create=True) as folder:
             self._refuse_loose_folder()
             if force:
@@ -53,8 +67,18 @@ class KeyRing:
             folder.sync()
         return made
 
-    def load(self, name: str) -> SigningKey:
-        """Return the key of that name; raises `SignatureError` if it is missing, malformed, or not kept safely."""
+    def remove(self, name: str) -> None:
+        """Remove the key of that name, if it is there; raises `SignatureError`."""
+        self._refuse_name(name)
+        with suppress(FileNotFoundError), self._explained(name), Folder.at(self.place) as folder:
+            if folder.exists(name):
+                folder.remove(name)
+
+    def load(self, name: str, own: str | None = None) -> SigningKey:
+        """Return the key of that name; raises `SignatureError` if it is missing, malformed, or not kept safely.
+
+        *own* is what the key calls itself, if it is not called as its file is.
+        """
         self._refuse_name(name)
         if not self.place.is_dir():
             self._refuse(name, "is not there; make one with: deedbook keys new")
@@ -74,7 +98,7 @@ class KeyRing:
             key = SigningKey.parse(raw.decode().removesuffix("\n"))
         except (UnicodeDecodeError, SignatureError):
             self._refuse(name, "holds no private key in the form PRIVATE+KEY+name+hash+key")
-        if key.public.name != name:
+        if key.public.name != (own or own_name(name)):
             self._refuse(name, "holds a key of another name")
         return key
 

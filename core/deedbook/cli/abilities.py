@@ -73,7 +73,7 @@ def _compiled(source: "Workspace") -> Mapping[str, Any]:
     """Return the abilities of the charter that was last in force, if it was made of what the workspace says now."""
     from deedbook.errors import DeedbookError
     from deedbook.files import Folder
-    from deedbook.kernel import VERSION
+    from deedbook.release import VERSION
     from deedbook.store import Store
 
     try:

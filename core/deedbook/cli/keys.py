@@ -1,4 +1,4 @@
-"""``deedbook keys``: the keys that approvers sign with."""
+"""``deedbook keys``: the keys that approvers sign with, and the key of the workspace's log."""
 
 import os
 from pathlib import Path
@@ -8,17 +8,19 @@ import click
 
 from . import completing
 from .common import Asked, Suggesting, json_option, shown
-from .output import as_json, message, say
+from .output import as_json, complain, message, say, worded
 
 if TYPE_CHECKING:
     from deedbook.notes import VerifierKey
+
+UNSOUND = 4
 
 out_option = click.option("--out", metavar="FILE", help="Write the public key into FILE, such as .system/ada.pub.")
 
 
 @click.group("keys", cls=Suggesting)
 def command() -> None:
-    """Make and show the keys that approvers sign with."""
+    """Make and show the keys that approvers sign with; `rotate` makes the one that signs the workspace's log."""
 
 
 @command.command("new")
@@ -59,6 +61,41 @@ def show(asked: Asked, name: str | None, out: str | None) -> int:
         message(f"no keys in {shown(ring.place)}; make one with: deedbook keys new NAME")
     _tell(asked, found, out)
     return 0
+
+
+@command.command("rotate")
+@click.option("--lost", is_flag=True, help="The key that is in force is gone: let the new one come without its word.")
+@out_option
+@json_option
+@click.pass_obj
+def rotate(asked: Asked, out: str | None, *, lost: bool) -> int:
+    """Make the key that signs this workspace's log, or another in its place, and print its public half.
+
+    From then on checkpoints are written, and the ledgers that are here are covered at once.
+    """
+    from deedbook.checkpoints.asked import Office
+    from deedbook.checkpoints.settings import Settings
+    from deedbook.files import Folder
+    from deedbook.kernel import read_workspace
+    from deedbook.upkeep import own_ledger
+
+    _refuse_place(out)
+    workspace = read_workspace(asked.workspace)
+    settings = Settings.read(workspace.checkpoints, workspace.root)
+    with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
+        done = Office(state, ledger, settings).rotate(lost=lost)
+    _tell(asked, [done.key], out)
+    was = f"the key before, {done.before.id}, " if done.before else ""
+    if was:
+        message(f"{was}{'is lost and has not signed this' if done.lost else 'has signed this and is removed'}")
+    message(f"the private key is in {shown(done.where)}; whoever can read it can sign checkpoints of this workspace")
+    if not asked.json:
+        file = Path(out).name if out else "log.pub"
+        message(f"readers trust it by .system/deedbook.yaml: checkpoints: {{keys: [{file}]}}")
+    left_out = done.asked.covered.left_out
+    for name, why in left_out.items():
+        complain(f"session {name} is not covered: {worded(why)}")
+    return UNSOUND if left_out else 0
 
 
 def _refuse_place(out: str | None) -> None:

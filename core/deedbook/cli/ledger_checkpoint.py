@@ -1,15 +1,65 @@
 """``deedbook ledger checkpoint``: a signed statement of how far all ledgers of the workspace have come."""
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from .common import Asked, json_option
+from .output import as_json, complain, message, say, worded
+
+if TYPE_CHECKING:
+    from deedbook.checkpoints.asked import Asked as Found
+
+UNSOUND = 4
 
 
 @click.command("checkpoint")
 @json_option
 @click.pass_obj
 def command(asked: Asked) -> int:
-    """Sign how far all ledgers have come, those of other processes too."""
-    from deedbook.errors import LedgerError, fault
+    """Sign how far all ledgers have come, also those that other processes write or left behind.
 
-    raise LedgerError(fault("NOT_AVAILABLE", "checkpoints are read and not yet written"))
+    Prints the signed checkpoint, which is good to keep elsewhere.
+    """
+    from deedbook.checkpoints.asked import Office
+    from deedbook.checkpoints.settings import Settings
+    from deedbook.files import Folder
+    from deedbook.kernel import read_workspace
+    from deedbook.upkeep import own_ledger
+
+    workspace = read_workspace(asked.workspace)
+    settings = Settings.read(workspace.checkpoints, workspace.root)
+    with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
+        found = Office(state, ledger, settings).checkpoint()
+    if asked.json:
+        as_json(_document(found))
+    else:
+        _tell(found)
+    for name, why in found.covered.left_out.items():
+        complain(f"session {name} is not covered: {worded(why)}")
+    return UNSOUND if found.covered.left_out else 0
+
+
+def _tell(found: "Found") -> None:
+    last = found.covered.made[-1]
+    sessions = sum(made.sessions for made in found.covered.made)
+    grown = "no session has" if not sessions else "1 session has" if sessions == 1 else f"{sessions} sessions have"
+    message(f"checkpoint {last.size} is written; {grown} grown since the last")
+    for line in last.note.splitlines():
+        say(line)
+    for why in found.unheard:
+        message(worded(why))
+
+
+def _document(found: "Found") -> dict[str, Any]:
+    last = found.covered.made[-1]
+    return {
+        "schema_version": "v1",
+        "size": last.size,
+        "note": last.note,
+        "sessions": sum(made.sessions for made in found.covered.made),
+        "left_out": [
+            {"session_id": name, "code": why.code, "message": str(why)} for name, why in found.covered.left_out.items()
+        ],
+        "unheard": [{"code": why.code, "message": str(why)} for why in found.unheard],
+    }

@@ -25,10 +25,11 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
     """
     from deedbook.files import Folder
     from deedbook.fitting import unasked, unguarded
-    from deedbook.kernel import VERSION, read_workspace
+    from deedbook.kernel import read_workspace
     from deedbook.locks import LOCK, lock
     from deedbook.plugins import discover
     from deedbook.policies.rulebook import idle, misspelt
+    from deedbook.release import VERSION
     from deedbook.store import Store
     from deedbook.terminal import plain
 

@@ -26,8 +26,8 @@ def lint(asked: Asked, files: tuple[Path, ...]) -> int:
     import attrs
 
     from deedbook.compiling.registry import survey
-    from deedbook.kernel import VERSION
     from deedbook.plugins import discover
+    from deedbook.release import VERSION
     from deedbook.terminal import plain
     from deedbook.verification.report import counted
     from deedbook.workspaces.sources import find_workspace

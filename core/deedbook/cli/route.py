@@ -29,8 +29,9 @@ def command(asked: Asked, prompt: str, limit: int, client: str | None, profile: 
     """
     from deedbook.callers import LOCAL, declared_client, exposed
     from deedbook.compiling.compiler import compile_charter
-    from deedbook.kernel import VERSION, read_workspace
+    from deedbook.kernel import read_workspace
     from deedbook.plugins import discover
+    from deedbook.release import VERSION
     from deedbook.routes import CharterRoutes, told
 
     catalogue = discover()

@@ -11,6 +11,7 @@ from .output import as_json, message, say, table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from deedbook.errors import DomainError
     from deedbook.files import Folder
 
 
@@ -23,6 +24,7 @@ def command(ctx: click.Context) -> int:
         return 0
     import attrs
 
+    from deedbook.errors import DomainError
     from deedbook.files import Folder
     from deedbook.kernel import read_workspace
     from deedbook.reader import sessions
@@ -63,6 +65,10 @@ def _count(events: int) -> str:
     return "1 event" if events == 1 else f"{events} events"
 
 
+def _uncovered(error: "DomainError") -> None:
+    message(f"checkpoint: {error} [{error.code}]")
+
+
 @command.command("close")
 @click.argument("session", shell_complete=completing.sessions)
 @click.pass_obj
@@ -72,7 +78,8 @@ def close(asked: Asked, session: str) -> int:
     Of a session that is empty, because it never began, the folder is removed.
     """
     from deedbook.closing import told
-    from deedbook.kernel import close_session, discard_session, read_workspace
+    from deedbook.kernel import read_workspace
+    from deedbook.upkeep import close_session, discard_session
 
     from .ledgers import session_id
 
@@ -81,5 +88,5 @@ def close(asked: Asked, session: str) -> int:
     if discard_session(source, identity):
         message(f"session {identity} never began; its empty folder is removed")
         return 0
-    message(f"session {identity} is closed; {told(close_session(source, identity))}")
+    message(f"session {identity} is closed; {told(close_session(source, identity, _uncovered))}")
     return 0

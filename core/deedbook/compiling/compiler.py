@@ -102,6 +102,7 @@ class _Compiler:
             "seal": list(workspace.seal),
             "file_roots": list(workspace.file_roots),
             **self._workdocs(),
+            **({"checkpoints": dict(workspace.checkpoints)} if workspace.checkpoints else {}),
             "skills": Skills(workspace, self.linker).entries(self._providers()),
             "instructions": {name: role.body for name, role in workspace.roles.items()},
             "agents": self._agents(),

@@ -9,7 +9,8 @@ from deedbook import canonical
 from deedbook.contracts import Object, Principal
 from deedbook.errors import DeedbookError, DomainError, Err, LedgerError, Result, fault
 from deedbook.events import new_id
-from deedbook.kernel import VERSION, Kernel
+from deedbook.kernel import Kernel
+from deedbook.release import VERSION
 
 from .actions import Doing, again, ended, new_request, refuse, unbegun
 from .acts import acts

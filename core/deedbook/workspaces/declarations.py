@@ -295,7 +295,8 @@ class Workspace:
     *packs* the activated ones by id, *loaders* read the skills. *expires_s* is how long a request to a person stands,
     in seconds. *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold
     sources, with what is below them. *digests* has the SHA-256 of every file that was read, by its path relative to
-    *root*. *workdocs* says whether sessions leave pages, or in which folder below *root*.
+    *root*. *workdocs* says whether sessions leave pages, or in which folder below *root*. *checkpoints* is what is said
+    of the log, with the keys that its files hold in their place.
     """
 
     root: Path
@@ -306,6 +307,7 @@ class Workspace:
     enforcement: Literal["observe", "enforce"] = "enforce"
     lock: Literal["auto", "required"] = "auto"
     workdocs: bool | str = False
+    checkpoints: Object = attrs.field(factory=_object)
     principals: Mapping[str, PrincipalSource] = attrs.field(factory=_object)
     clients: Mapping[str, ClientSource] = attrs.field(factory=_object)
     secrets: Mapping[str, str] = attrs.field(factory=_object)

@@ -41,6 +41,7 @@ from .declarations import (
 )
 from .documents import MAX_BYTES, Document, pointer
 from .guides import ABILITY, ROUTING, Guides
+from .logs import trusted
 from .personas import CARD, Personas
 from .servers import Servers
 from .site import SETTINGS, STATE, state_at
@@ -169,6 +170,7 @@ class _Loader:
             folders=(SYSTEM, *skill_roots, *agent_roots, *routing_roots),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
             seal=tuple(said.get("seal", ())),
+            checkpoints=trusted(said.get("checkpoints", {}), self.reading, self.own, self._settings),
             **said.get("approvals", {}),
             **plain,
         )

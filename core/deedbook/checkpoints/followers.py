@@ -1,0 +1,19 @@
+"""Who is told of every checkpoint after it is durable: the witnesses that the workspace names."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from deedbook.files import Folder
+from deedbook.ledger import WorkspaceLedger
+
+from .settings import Settings
+from .writer import Made
+
+Follower: TypeAlias = Callable[[Made], None]
+"""Is called on a thread of its own with the newest checkpoint; those in between may be passed over. What it raises
+(`DeedbookError`, `OSError`) is said and harms nothing."""
+
+
+def followers(settings: Settings, state: Folder, ledger: WorkspaceLedger) -> tuple[Follower, ...]:  # noqa: ARG001
+    """Return who is to be told, for a process that writes the workspace's *ledger* in *state*."""
+    return ()

@@ -1,0 +1,6 @@
+"""Which kernel this is."""
+
+from typing import Final
+
+VERSION: Final = "0.1.0"
+"""The version that charters and ledgers name."""

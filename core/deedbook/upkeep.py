@@ -1,0 +1,60 @@
+"""Doing one thing to a workspace's ledgers without opening the workspace: its own ledger, a session to be ended."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .checkpoints.service import Checkpoints
+from .checkpoints.settings import Settings
+from .closing import close, remove, write_head
+from .errors import DomainError
+from .files import Folder
+from .ledger import WorkspaceLedger
+from .release import VERSION
+from .workspaces.site import Site
+
+if TYPE_CHECKING:
+    from .workspaces.declarations import Workspace
+
+
+def close_session(workspace: "Workspace", identity: str, failed: Callable[[DomainError], None] | None = None) -> int:
+    """End a session whose process died; return how many of its calls have an unknown outcome.
+
+    Where the workspace has a log, a checkpoint covers the session then; *failed* is called with why there is none.
+
+    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody writes it, ``SESSION_ENDED`` if it has ended,
+    ``SESSION_NOT_FOUND``, and ``LEDGER_UNSOUND``, having written nothing, if lines are gone that the workspace ledger
+    recorded.
+    """
+    with Folder.at(workspace.state) as state:
+        unknown, ledger = close(state, identity, Site.of(workspace).sealer())
+    with own_ledger(workspace) as own:
+        write_head(own, identity, ledger.size, ledger.head, "interrupted")
+        with Folder.at(workspace.state) as state:
+            checkpoints = Checkpoints(state, own, Settings.read(workspace.checkpoints, workspace.root))
+            checkpoints.failed = failed or checkpoints.failed
+            checkpoints.cover([identity])
+            checkpoints.close()
+    return unknown
+
+
+@contextmanager
+def own_ledger(workspace: "Workspace") -> Iterator[WorkspaceLedger]:
+    """Open the workspace's own ledger for writing, and nothing else; raises `DeedbookError`."""
+    site = Site.of(workspace)
+    with Folder.at(workspace.state, create=True) as state:
+        own = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=site.sealer())
+        try:
+            yield own
+        finally:
+            own.close()
+
+
+def discard_session(workspace: "Workspace", identity: str) -> bool:
+    """Remove the folder of a session that never began; return whether it is one, and change nothing if it is not.
+
+    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if the workspace ledger
+    recorded events of it or more than an empty ledger is in the folder, ``SESSION_NOT_FOUND``.
+    """
+    with Folder.at(workspace.state) as state:
+        return remove(state, identity)

@@ -1,0 +1,58 @@
+"""What `checkpoints:` says of the workspace's log; public keys that stand in files take the place of their names."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from deedbook.errors import SourceError
+
+from .documents import Document, pointer
+from .sources import SYSTEM, public_key, read
+from .trees import Reading, Tree
+
+SECTION = "checkpoints"
+
+
+def trusted(said: Mapping[str, Any], reading: Reading, own: Tree, settings: Document | None) -> dict[str, Any]:
+    """Return the section with every key that a file of ``.system`` holds; what cannot be read is a fault of *reading*.
+
+    A witness's key may stand there itself; it has a plus sign, which no such file's name has.
+    """
+    if settings is None or not said:
+        return {}
+    made = dict(said)
+    if "keys" in said:
+        made["keys"] = [
+            key
+            for index, name in enumerate(said["keys"])
+            if (key := _key(name, reading, own, settings.place(pointer(SECTION, "keys", index))))
+        ]
+    if "witnesses" in said:
+        made["witnesses"] = [
+            {
+                **each,
+                "key": _witness(each["key"], reading, own, settings.place(pointer(SECTION, "witnesses", index, "key"))),
+            }
+            for index, each in enumerate(said["witnesses"])
+        ]
+    return made
+
+
+def _key(name: str, reading: Reading, own: Tree, place: str) -> str | None:
+    path = f"{SYSTEM}/{name}"
+    try:
+        key, reading.digests[path] = public_key(own.folder, path)
+    except SourceError as problem:
+        reading.refuse("KEY_INVALID", problem.error.message, place)
+        return None
+    return key
+
+
+def _witness(said: str, reading: Reading, own: Tree, place: str) -> str:
+    if "+" in said:
+        return said
+    try:
+        reading.digest(own, f"{SYSTEM}/{said}")
+        return read(own.folder, f"{SYSTEM}/{said}").decode().strip()
+    except (SourceError, UnicodeDecodeError) as problem:
+        reading.refuse("KEY_INVALID", f"the witness's public key cannot be read: {problem}", place)
+        return said
