@@ -24,7 +24,6 @@ def command(ctx: click.Context) -> int:
         return 0
     import attrs
 
-    from deedbook.errors import DomainError
     from deedbook.files import Folder
     from deedbook.kernel import read_workspace
     from deedbook.reader import sessions
