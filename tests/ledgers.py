@@ -407,6 +407,25 @@ def bridged() -> Book:
     return book
 
 
+def forked() -> Book:
+    """Write a session that goes on from another one, is served one outcome, and then leaves the past."""
+    book = Book("af" * 16)
+    root = start(book, "call")
+    above = {"session": "5e" * 16, "seq": 7, "hash": HASH}
+    book.add("session.forked", {**above, "goes_on": True}, parent=root)
+    span = book.add("tool.call", {"args": {}, "tool_name": "echo"}, parent=root, actor="user", principal="local")
+    span = book.add("tool.result", {"result": {}, "tool_name": "echo"}, parent=span, actor="tool", principal="local")
+    book.add("call.served", {**above, "seq": 3}, parent=span, principal="local")
+    span = book.add("tool.call", {"args": {"a": 2}, "tool_name": "echo"}, parent=root, actor="user", principal="local")
+    failed = {"tool_name": "echo", "code": "FORK_DIVERGED", "message": "other", "outcome": "failed", "retryable": False}
+    span = book.add("tool.error", failed, parent=span, actor="tool", principal="local")
+    found = [{"path": "/a", "recorded": "1", "now": "2"}, {"path": "/b", "now": "[sealed]"}]
+    told = {**above, "seq": 5, "code": "FORK_DIVERGED", "why": "other", "differences": found}
+    book.add("call.diverged", told, parent=span, principal="local")
+    book.add("session.end", {"ok": False, "reason": "FORK_DIVERGED"}, parent=root)
+    return book
+
+
 def queue() -> Book:
     """Write a workspace ledger with a request, its answer, and its use."""
     book = Book(OWN, genesis="workspace")

@@ -67,6 +67,7 @@ FLOORS = (
     }),
     ("forms", {
         "verification.audit": "what an audit wants beside the tree: that nothing which happened is left out",
+        "forking.differences": "what differs between two JSON values, JSON pointer by JSON pointer; pure",
         "cosignatures": "cosignatures of checkpoints and the keys of witnesses in C2SP's form; pure",
         "witnessing.requests": "what a log asks of a witness and is answered, in C2SP's form; pure",
         "witnessing.rotation": "a log's change of keys: the statement that both keys sign; pure",
@@ -104,6 +105,7 @@ FLOORS = (
         "verification.hashes": "the hashes of a ledger, line by line: own, before, payload",
         "checkpoints.newest": "the newest signed checkpoint in a file of its own, and ledgers that lack what it signed",
         "checkpoints.trees": "the tree of a ledger, grown from the lines of its file, each read once",
+        "forking.parent": "the session that another one goes on from, read with every hash checked",
         "bridging.agents": "the coding agents whose hooks are known: events, fields, tools",
         "tasks.lives": "what a verifier checks about tasks: each is made once, and runs one run at a time",
         "approvals.consents": "what a verifier checks about approvals: who signed what, and what was called under it",
@@ -139,6 +141,7 @@ FLOORS = (
     ("books", {
         "rejudging.facts": "facts folded from a ledger, and what they were a little before",
         "verification.headers": "headers of a ledger's lines, proved to be spelled as the format has them",
+        "forking.past": "the calls of a session up to an event, each with its outcome: what may be served again",
         "replaying.account": "what a ledger tells of a session, in the order in which people ask: a fold",
         "bridging.settings": "a coding agent's settings file, with the bridge in it or without; pure",
         "bridging.tools": "the tools of a declared coding agent as abilities",
@@ -172,6 +175,8 @@ FLOORS = (
     }),
     ("entries", {
         "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
+        "forking.work": "what a session was asked to do, from its ledger",
+        "verification.forks": "what a forked ledger says of its parent, held against the parent's file",
         "replaying.bars": "calls over time, as a drawing",
         "replaying.uses": "calls on a page: who decided, where the rule stands, what went in and came back",
         "checkpoints.log": "the log as the workspace ledger has it: a fold from its newest checkpoint on",
@@ -228,6 +233,8 @@ FLOORS = (
     }),
     ("minutes", {
         "checkpoints.announcing": "telling followers in the background, the newest checkpoint only",
+        "origins": "what a session goes on from: a parked call, or another session's past",
+        "forking.recall": "recorded outcomes in the place of handlers: what a forked session is served",
         "bridging.tickets": "the open calls of one agent's session, by the names that the agent has for them",
         "policies.cases": "tests of policies: cases in YAML, judged without I/O, and the rules that they reach",
         "approvals.parking":
@@ -268,6 +275,7 @@ FLOORS = (
         "kernel": "a workspace, opened: charter, bindings, state; nothing is global",
     }),
     ("persons", {
+        "forking.fork": "a session that goes on from a point in another one's past, at the same door",
         "bridging.desk": "the bridge's side in the runtime: a session here for every agent's session",
         "approvals.answering": "the approver's side: answering a request, and performing what was approved",
         "serving.actions": "the actions of a request, each recorded before it is begun and before its client is told",

@@ -38,6 +38,7 @@ def payloads():
         ledgers.workspace,
         ledgers.approved,
         ledgers.bridged,
+        ledgers.forked,
         ledgers.served,
         ledgers.queue,
         ledgers.tasked,

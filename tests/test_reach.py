@@ -94,7 +94,8 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert called_of("self._attempts", "perform") == {"tasks.runner"}
     users = {module for module in MODULES if "handlers" in _sources(module)}
     holding = {"bridging.conversation", "bridging.tickets", "tasks.attempts", "tasks.settlements"}
-    assert users == {"door", "approvals.hearing", "checkpoints.service", "records", "runs", "session"} | holding
+    own = {"door", "approvals.hearing", "checkpoints.service", "origins", "records", "runs", "session"}
+    assert users == own | {"forking.recall"} | holding
     assert _taken("door", "handlers") >= {"perform", "aperform"}
     # whether a lost effect happened is asked of a handler by its own method, which causes none
     assert _taken("tasks.settlements", "handlers") == {"reconcile"}

@@ -44,6 +44,7 @@ from .gates import Asked, BoundGate, Clock, answer, merge, refusal
 from .handlers import Interrupted, Outcome, Ticket, aperform, perform
 from .judge import Circumstances, Verdict, admitted, judge, make_call
 from .ledger import Ledger
+from .origins import unserved
 from .reader import read
 from .records import Scribe
 
@@ -56,8 +57,9 @@ class Door:
 
     *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts the seconds.
     *covers* is asked before effects of its kinds begin, and raises when they must not. *open* holds the tickets that
-    have no outcome yet, by span. After an interrupt in the midst of recording there is *doubt* whether they are all:
-    then only the ledger knows. What a person is to decide is left with *parking*.
+    have no outcome yet, by span; *served* is asked in the place of handlers (`origins`). After an interrupt in the midst
+    of recording there is *doubt* whether they are all: then only the ledger knows. What a person is to decide is left
+    with *parking*.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Door:
         self.ledger = ledger
         self.clock = clock
         self.open: dict[str, Ticket] = {}
+        self.served: Callable[[Ticket], Outcome | None] = unserved
         self.closed = False
         self.doubt = False
         self.scribe = Scribe(ledger, bindings.enforcement)
@@ -276,7 +279,7 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            outcome = perform(ticket, self._contexts[ticket.bound.kind], self.clock)
+            outcome = self.served(ticket) or perform(ticket, self._contexts[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self.after(ticket, stop.outcome)
             raise stop.cause from None
@@ -287,7 +290,8 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            outcome = await aperform(ticket, self._contexts[ticket.bound.kind], self.clock)
+            served = self.served(ticket)
+            outcome = served or await aperform(ticket, self._contexts[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self.after(ticket, stop.outcome)
             raise stop.cause from None
@@ -318,7 +322,7 @@ class Door:
         try:
             raw = canonical.admit(outcome.value)
             entry = self.scribe.result(ticket, raw, late=outcome.late)
-            self.ledger.append([entry])
+            self.ledger.append([entry, *self.scribe.told(ticket, entry, outcome)] if outcome.told else [entry])
         except IntakeError as problem:
             why = fault(problem.error.code, f"{ticket.bound.id} returned what cannot be recorded: {problem}")
             return self._fail(ticket, Outcome("failed", error=why))
@@ -329,7 +333,7 @@ class Door:
     def _fail(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         error = outcome.error or fault("TOOL_ERROR", f"{ticket.bound.id} failed without a reason")
         entry = self.scribe.error(ticket, outcome, error)
-        self.ledger.append([entry])
+        self.ledger.append([entry, *self.scribe.told(ticket, entry, outcome)])
         ticket.outcome, ticket.end = entry.span, outcome.end
         return Err(error)
 

@@ -99,6 +99,11 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "AMEND_REFUSED": Code("ledger", 2, "a recorded event cannot be corrected so"),
         "ERASE_REFUSED": Code("ledger", 2, "there is nothing sealed there that could be erased"),
         "EXCISE_REFUSED": Code("ledger", 2, "a payload that the ledger stands on is not taken out of it"),
+        # forks: sessions that go on from another's past
+        "FORK_REFUSED": Code("ledger", 1, "a session cannot be gone on from there: no such event, or an older form"),
+        "FORK_DIVERGED": Code("ledger", 1, "a call differs from the past that is served; nothing more was done"),
+        "FORK_INCOMPLETE": Code("ledger", 1, "what was recorded is gone: a sealed value, or a payload taken out"),
+        "FORK_ENDED": Code("ledger", 1, "the past that is served is over, and nothing more was to be done"),
         # approvals: what waits for a person, and the keys that people sign with
         "KEY_INVALID": Code("approval", 1, "a key is not in the form that keys have"),
         "KEY_REFUSED": Code("approval", 1, "a private key's file is missing, is there already, or is not kept safely"),

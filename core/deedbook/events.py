@@ -79,6 +79,7 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "approval.requested", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn",
             "approval.resumed", "approval.answered", "approval.used",
             "task.created", "task.updated", "task.denied", "task.started", "task.ended", "task.decided", "task.deleted",
+            "session.forked", "call.served", "call.diverged",
             "approval.deferred", "bridge.session", "bridge.told", "bridge.refused", "tool.unasked",
             "action.received", "action.done", "action.refused",
             "ledger.key", "ledger.leaf", "ledger.checkpoint", "ledger.witnessed",

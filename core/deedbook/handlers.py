@@ -8,7 +8,7 @@ import attrs
 
 from .bindings import Bound, Caller
 from .canonical import admit, decode
-from .contracts import Failed, Json
+from .contracts import Failed, Json, Object
 from .errors import DomainError, Ok, describe, fault
 from .gates import Clock
 
@@ -47,12 +47,16 @@ class Ticket:
 
 
 class Outcome(NamedTuple):
-    """What became of a call: a *value*, or an error with the kind of end it met."""
+    """What became of a call: a *value*, or an error with the kind of end it met.
+
+    *told* are events (type and payload) that stand under it in the ledger.
+    """
 
     end: Literal["result", "failed", "cancelled", "timed_out", "unknown"]
     value: Json = None
     error: DomainError | None = None
     late: bool = False
+    told: tuple[tuple[str, Object], ...] = ()
 
 
 class Interrupted(Exception):  # noqa: N818 - it carries an outcome; the error is its cause

@@ -28,6 +28,7 @@ from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
 from .lifelines import beginning
 from .locks import Opened, enforce, kept_charter, open_charter
+from .origins import Origin
 from .plugins import Catalogue, discover
 from .programs.workers import Workers
 from .release import VERSION
@@ -68,7 +69,7 @@ class Kernel:
         principal: Principal | Client = LOCAL,
         show: Callable[[Json], None] | None = None,
         wait: float | None = 0.0,
-        resumes: Object | None = None,
+        origin: Origin | None = None,
         run: str | None = None,
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
@@ -76,8 +77,8 @@ class Kernel:
         """Begin a session of a person or a client with a ledger of its own; an `Err` if a hook refuses it.
 
         *show* is called with what handlers want their caller to see meanwhile. A call that a person has to decide waits
-        for the answer for *wait* seconds; with ``None`` the caller asks a person, since the effect is theirs. *resumes*
-        is for one that another session parked. *run* is the id of the command or the connection that it is part of, the
+        for the answer for *wait* seconds; with ``None`` the caller asks a person, since the effect is theirs. *origin*
+        is what the session goes on from. *run* is the id of the command or the connection that it is part of, the
         kernel's own where none is given. *clock* gives the time that is recorded, in seconds since the epoch, and
         *fdatasync* makes it durable. Raises `LedgerError`.
         """
@@ -92,7 +93,7 @@ class Kernel:
                 show=show or _unseen, closed=partial(self._ended, run=run), parking=self.parking(wait),
             )  # fmt: skip
             session.prompted = self._pages
-            begun = session.start(purpose, resumes=resumes)
+            begun = session.start(purpose, origin=origin)
             if isinstance(begun, Err):
                 return begun
             self._cover(session, undo)

@@ -74,6 +74,10 @@ class Scribe:
         kind = label(words.result, words.result_actor, ticket.caller.principal.id)
         return Entry(kind, self._ledger.span(), ticket.span, payload)
 
+    def told(self, ticket: Ticket, above: Entry, outcome: Outcome) -> list[Entry]:
+        """Return what stands under the outcome *above*."""
+        return [self.noted(event, "runtime", ticket.caller, above.span, payload) for event, payload in outcome.told]
+
     def error(self, ticket: Ticket, outcome: Outcome, error: DomainError) -> Entry:
         """Return the outcome of a call that gave none."""
         words = ticket.bound.words

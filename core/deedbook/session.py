@@ -24,6 +24,7 @@ from .folds import MetricsFold
 from .handlers import Outcome, Ticket
 from .hooks import Fired, HookRunner
 from .ledger import Ledger
+from .origins import Origin
 from .reader import read
 from .recovery import close_lost
 from .routing import Choice, choose
@@ -135,10 +136,10 @@ class Session:
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
-    def start(self, purpose: str, *, resumes: Object | None = None) -> Result[None]:
+    def start(self, purpose: str, *, origin: Origin | None = None) -> Result[None]:
         """Write ``session.start`` and ask the hooks; a refusal ends the session.
 
-        *resumes* is the payload of ``approval.resumed``, where the session performs a call that another one parked.
+        *origin* is where it goes on from.
         """
         document = self.bindings.charter.document
         who = self.principal
@@ -152,8 +153,9 @@ class Session:
             "purpose": purpose,
         }
         self._root = self._cause = self._write("session.start", "runtime", payload, None, principal=None)
-        if resumes is not None:
-            self._resumed = self._write("approval.resumed", "runtime", resumes, self._root)
+        if origin is not None:
+            self._resumed = self._write(origin.event, "runtime", origin.payload, self._root)
+            self.door.served = origin.served
         fired = self.hooks.session_start(who, self._root)
         if fired.refusal is None:
             return Ok(None)

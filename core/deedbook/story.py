@@ -157,6 +157,10 @@ def _heard(payload: Object) -> str:
     return f"{show(payload.get('agent'))}: {_intent('event', 'said')(payload)}{denied}"
 
 
+def _elsewhere(word: str) -> Callable[[Object], str]:
+    return lambda payload: f"{word} event {show(payload.get('seq'))} of session {show(payload.get('session'))}"
+
+
 def _task(*members: str, word: str = "") -> Callable[[Object], str]:
     def say(payload: Object) -> str:
         told = [show(payload[name]) for name in members if payload.get(name, "") != ""]
@@ -239,6 +243,9 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "bridge.told": _heard,
         "bridge.refused": lambda payload: f"{_intent('agent', 'event')(payload)}: {show(payload.get('reason'))}",
         "tool.unasked": lambda payload: f"{_intent('tool_name', 'args')(payload)}: {show(payload.get('why'))}",
+        "session.forked": _elsewhere("from"),
+        "call.served": _elsewhere("by"),
+        "call.diverged": lambda payload: f"{show(payload.get('code'))}: {show(payload.get('why'))}",
         "task.created": _task("ability", "args"),
         "task.updated": _task("args"),
         "task.denied": _refused_task,

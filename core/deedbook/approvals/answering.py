@@ -21,6 +21,7 @@ from deedbook.kernel import Kernel, read_workspace
 from deedbook.ledger import WorkspaceLedger
 from deedbook.locks import Store, in_force
 from deedbook.notes import VerifierKey
+from deedbook.origins import Origin
 from deedbook.plugins import Catalogue, discover
 from deedbook.release import VERSION
 from deedbook.session import Session
@@ -108,7 +109,8 @@ def begin(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -> tuple[
         why = f"the arguments of request {pending.id} held a secret, which no record keeps; let it be asked for again"
         raise ApprovalError(fault("APPROVAL_INCOMPLETE", why))
     resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
-    begun = kernel.session("call", principal=principal_of(request["principal"]), resumes=resumes)
+    origin = Origin("approval.resumed", resumes)
+    begun = kernel.session("call", principal=principal_of(request["principal"]), origin=origin)
     if isinstance(begun, Err):
         raise ApprovalError(begun.error)
     return begun.value, grant, request

@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "ledger": "Sign how far ledgers have come: `ledger checkpoint`.",
         "prove": "Print a proof that an event stands in the log, or that the log only grew.",
         "replay": "Tell a session's story, or make a page of it; nothing is called again.",
+        "fork": "Go on from a point in a session's past; what it did is not done again.",
         "tree": "Show what caused what in a session.",
         "stats": "Count calls, time, tokens, cost, denials; for Prometheus, too.",
         "export": "Write a session in another form.",

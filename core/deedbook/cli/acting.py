@@ -20,7 +20,7 @@ from .output import answer, as_json, complain, message, spelled, worded
 from .progress import Parked, moving, tell
 
 FINE: Final = "COMPLETED"
-_STATUS: Final[Mapping[str, int]] = {FINE: 0, "NEEDS_HUMAN": 3}
+_STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
 _MAKERS: Final = ("hook", "policy", "skill", "scope")
 _REFUSING: Final[Mapping[str, tuple[str, str]]] = {
     "UserPromptSubmit": ("PROMPT_DENIED", "the request"),

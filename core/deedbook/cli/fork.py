@@ -1,0 +1,121 @@
+"""``deedbook fork``: a session that goes on from a point in another one's past."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import completing
+from .common import Asked, json_option, principal_option, profile_option, wait_option
+
+if TYPE_CHECKING:
+    from deedbook.contracts import Json
+    from deedbook.errors import Result
+    from deedbook.forking.fork import Fork
+    from deedbook.forking.parent import Parent
+    from deedbook.kernel import Kernel
+    from deedbook.session import Reply, Session
+
+    from .acting import Ending
+
+ENDED = "FORK_ENDED"
+
+
+@click.command("fork")
+@click.argument("session", shell_complete=completing.sessions)
+@click.option("--at", type=click.IntRange(0), required=True, metavar="SEQ", help="The last event of the past.")
+@click.option("--run", "goes_on", is_flag=True, help="Go on after it: handlers run for real from there.")
+@click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="Run this after it instead; may be repeated.")
+@click.option(
+    "--on-miss", type=click.Choice(["stop", "run"]), default="stop", show_default=True,
+    help="Where a call differs from the past: do nothing more, or run handlers for real.",
+)  # fmt: skip
+@profile_option
+@principal_option
+@wait_option
+@json_option
+@click.pass_obj
+def command(  # noqa: PLR0913 - one for each option
+    asked: Asked, session: str, at: int, goes_on: bool, prompts: tuple[str, ...], on_miss: str,
+    profile: str | None, principal: str | None, wait: float,
+) -> int:  # fmt: skip
+    """Begin a session that goes on from event SEQ of SESSION (an id, or a file), whose file is only read.
+
+    The work is asked for again, through the door and under the present charter. Up to SEQ each call that is the same
+    as the recorded one is served the recorded outcome, and its handler does not run. Without --run or --prompt nothing
+    more is done.
+    """
+    from deedbook.forking.parent import read_parent
+
+    from .acting import act
+    from .ledgers import session_file
+
+    parent = read_parent(session_file(asked.workspace, session))
+    forks: list[Fork] = []
+
+    def begin(kernel: "Kernel") -> "Session":
+        from deedbook.forking.fork import plan
+
+        made = plan(kernel, parent, at, goes_on=goes_on, leaves=on_miss == "run", prompts=prompts)
+        forks.append(made)
+        return _begun(kernel, parent, made, principal, wait)
+
+    told = parent.events[0].payload.get("profile")
+    profile = profile or (told if isinstance(told, str) else None)
+    return act(asked, begin, lambda session: _done(session, forks[0]), profile=profile)
+
+
+def _begun(kernel: "Kernel", parent: "Parent", made: "Fork", principal: str | None, wait: float) -> "Session":
+    """Begin the new session, for who began the parent unless *principal* says otherwise."""
+    from deedbook.callers import LOCAL
+    from deedbook.errors import DeedbookError, Err
+
+    said = parent.events[0].payload
+    who: Any = said.get("principal")
+    name = principal or (who.get("id") if isinstance(who, dict) else None)
+    if not isinstance(name, str):
+        raise click.UsageError("the ledger does not say for whom the session was; name somebody with --as")
+    acts = LOCAL if principal is None and name == LOCAL.id else kernel.principal(name)
+    begun = kernel.session(str(said.get("purpose")), principal=acts, wait=wait, origin=made.origin)
+    if isinstance(begun, Err):
+        raise DeedbookError(begun.error)
+    return begun.value
+
+
+def _done(session: "Session", made: "Fork") -> "Ending":
+    """Do the work again, and return how it ended."""
+    import attrs
+
+    from deedbook.forking.fork import redo
+
+    came = redo(session, made)
+    recall = made.recall
+    told = {"parent": recall.past.parent.session, "at": recall.past.at, "served": recall.served}
+    differs = [{"path": each.path, "recorded": each.before, "now": each.now} for each in recall.found]
+    ending = _ended(came, recall.state == "ended")
+    more = {"diverged": {"why": recall.why.message, "differences": differs}} if recall.why else {}
+    _say(recall.served, recall.past.at, ended=recall.state == "ended" and recall.refused > 0)
+    return attrs.evolve(ending, members={**ending.members, "fork": {**told, **more}})
+
+
+def _ended(came: "Result[Json | Reply]", stopped: bool) -> "Ending":
+    """Return how the work ended; where the past was all there is, that is no failure."""
+    from deedbook.errors import Err, Ok
+    from deedbook.session import Reply
+
+    from .acting import Ending, given
+
+    if stopped and isinstance(came, Err) and came.error.code == ENDED:
+        return Ending(ENDED)
+    if isinstance(came, Err):
+        return Ending.failed(came.error)
+    reply = came.value
+    if isinstance(reply, Reply):
+        return Ending(reply.state, reply.text, members={"reply": reply.text})
+    return given(Ok(reply))
+
+
+def _say(served: int, at: int, *, ended: bool) -> None:
+    from .output import message
+
+    rest = "; nothing was done after it (--run goes on from there)" if ended else ""
+    message(f"served {served} recorded outcome{'' if served == 1 else 's'} up to event {at}{rest}")
