@@ -57,9 +57,9 @@ class Door:
 
     *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts the seconds.
     *covers* is asked before effects of its kinds begin, and raises when they must not. *open* holds the tickets that
-    have no outcome yet, by span; *served* is asked in the place of handlers (`origins`). After an interrupt in the midst
-    of recording there is *doubt* whether they are all: then only the ledger knows. What a person is to decide is left
-    with *parking*.
+    have no outcome yet, by span; *served* is asked in the place of handlers (`origins`). After an interrupt in the
+    midst of recording there is *doubt* whether they are all: then only the ledger knows. What a person is to decide is
+    left with *parking*.
     """
 
     def __init__(
