@@ -128,10 +128,12 @@ def failed(folder):
     return tried(folder)
 
 
+@pytest.mark.xdist_group("wrong plugins")  # so that all of them are tried once, not once a worker
 def test_every_class_was_tried(failed):
     assert failed.keys() == FAILS.keys()
 
 
+@pytest.mark.xdist_group("wrong plugins")
 @pytest.mark.parametrize("name", FAILS)
 def test_wrong_plugin_fails_where_it_is_wrong_and_a_right_one_nowhere(failed, name):
     assert failed[name] >= FAILS[name]
