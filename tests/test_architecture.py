@@ -92,6 +92,7 @@ FLOORS = (
         "serving.tenure": "only one process serves a state folder: the lock, and who holds it",
         "routes": "where a prompt may lead: abilities and sections of routing documents, ranked",
         "approvals.history": "calls that waited for a person, as a ledger holds them",
+        "memory.entries": "entries of memory: zones, keys, older forms, and what never is one; pure",
         "schema": "JSON Schema at every boundary: the kernel's own by id, and those from outside",
         "programs.scripts": "hooks that are scripts, as YAML declares them, and which files of the workspace these are",
         "sealed": "values that a ledger commits to by salted digest while their bytes lie beside it",
@@ -121,6 +122,7 @@ FLOORS = (
         "verification.envelope_1_0": "the older envelope of seed 002, checked by its own rules",
         "verification.seed_000": "the events of seed 000's store, checked by the rules of their time",
         "programs.exchange": "a question to a hook in another process, and its answer, as JSON",
+        "memory.recall": "what is remembered: the fold of the workspace ledger's `memory.*` events; pure",
         "lifelines": "which processes live: each holds the lock of a file of its own",
         "fitting": "which abilities a hook or policy of the charter is about",
         "folds": "state from events: tree, snapshot, metrics, transcript; pure",
@@ -161,6 +163,9 @@ FLOORS = (
         "processes": "processes, runs and sessions of a workspace: a fold of its ledger, and who of them lives",
         "ledger": "the only writers: a session's ledger, which has one, and the workspace's, which has many",
         "compiling.linker": "from names in YAML to loaded plugins and compiled schemas, every fault collected",
+        "memory.zones": "who may read which zone of memory, and propose to it; pure",
+        "memory.store": "the memory store: a file that says what the fold of a ledger came to, and is only a cache",
+        "memory.grounds": "what a proposal rests on, looked at in the ledgers",
         "workspaces.lockfile": "`.system/deedbook.lock`: read strictly, written so that people can compare versions",
         "compiling.narrowing":
             "whether a schema in YAML narrows the plugin's, or widens it: each widening with a witness",
@@ -196,12 +201,15 @@ FLOORS = (
         "workspaces.activation": "what settings put into force of what is installed: packs, and the loaders of skills",
         "workspaces.guides": "`ROUTING.md` and `ABILITY.md`: where prompts lead, section by section",
         "workspaces.servers": "the MCP servers of a workspace, and what each listed when somebody looked",
+        "workspaces.remembering": "what a workspace says of memory, and whose it is: `memory:` and `persona.json`",
+        "compiling.remembering": "what a charter says of memory: zones, keys, what never enters, and the persona",
         "workspaces.personas": "who can be put to work: roles in Markdown, and agents with a card",
         "tasks.aftermath": "what became of a run that nobody has ended, told from its session's ledger",
         "tasks.pages": "a task as a page, `tool_call.md`: rendered from the ledger, never read back",
         "tasks.views": "a task as it is shown",
         "identity": "who writes: the system, its processes, their runs and sessions, told from the top down",
         "recovery": "ending a session whose process died: what has no outcome becomes unknown",
+        "memory.book": "what a workspace remembers, read from its ledger and kept up to date",
         "policies.rulebook": "the policies of the kind `rules`, held against the abilities of their charter",
         "compiling.skills": "what a charter says of each skill: every loader asked, each answer checked",
     }),
@@ -209,6 +217,8 @@ FLOORS = (
         "replaying.page": "a session as one page that a person can open, and nothing was called to make it",
         "checkpoints.keys": "the private key of a log: where it lies, which is in force, how one follows another",
         "closing": "ending sessions from outside: one that a person names, or all whose processes died",
+        "memory.legacy": "memory files of older forms, taken over: bytes kept, entries in the zone `legacy`",
+        "memory.gate": "the memory gate: a proposal is written down, checked, and committed or refused",
         "compiling.compiler": "sources x plugins to a charter, every fault collected",
         "workspaces.workspace": "a workspace's files read whole, and its packs: every fault of every file at once",
     }),
@@ -264,6 +274,7 @@ FLOORS = (
     }),
     ("sessions", {
         "session": "one life of work with one ledger file: prompt, skill, flow, reply, end",
+        "memory.tools": "the handlers of the kind memory: they read, propose and retract",
     }),
     ("tasks", {
         "tasks.attempts": "one run of a task: through the door, and what it came to",
@@ -316,6 +327,8 @@ PURE = (
     "observing.accounts", "observing.exposition", "observing.figures", "observing.histograms", "observing.layers",
     "observing.makers", "observing.prices", "observing.tables", "observing.times", "records", "routes", "routing",
     "shape", "story",
+    "memory.entries", "memory.recall", "memory.zones", "records",
+    "routes", "routing", "shape", "story",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}

@@ -14,6 +14,7 @@ FORMS = {
     "policy_v1": "Policies",
     "skill_frontmatter_v1": "Skills: the front matter of SKILL.md",
     "agent_card_v1": "Agents: the card",
+    "persona_v1": "Personas",
     "policy_test_v1": "Tests of policies",
     "hook_test_v1": "Tests of hooks",
 }

@@ -23,6 +23,7 @@ from .gates import BoundGate, in_order
 from .host import masking
 from .lifecycle import EVENTS
 from .match import AbilityFacts
+from .memory.zones import outside
 from .plugins import Catalogue, implementations
 from .programs.threads import asked, identity, is_apart, is_elsewhere, placed
 from .schema import Schemas, Validator, Violation, foreign
@@ -275,6 +276,7 @@ class Freezer:
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
             reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
             words=words(entry["kind"], name),
+            outside=outside(self.document, entry),
             mask=masking(self.host),
         )
 

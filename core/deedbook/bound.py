@@ -66,7 +66,10 @@ class Words:
 
 @attrs.frozen(eq=False, kw_only=True)
 class Bound:
-    """One ability, ready to be called. *timeout* is in seconds (infinity: none), *mask* takes out secrets."""
+    """One ability, ready to be called. *timeout* is in seconds (infinity: none), *mask* takes out secrets.
+
+    *outside* says why a caller may not use it with these arguments, where its scope depends on them.
+    """
 
     id: str
     kind: str
@@ -92,6 +95,7 @@ class Bound:
     reads: frozenset[str]
     reconciles: bool = False
     words: Words
+    outside: Callable[[Caller, Object], str | None] | None = None
     mask: Callable[[str], str] = str
 
 
@@ -152,6 +156,12 @@ def words(kind: str, name: str) -> Words:
         return Words(
             "flow.call", "flow.result", "flow.error", "runtime", "flow",
             b'{"args":', tail, head + b'"result":', head + b'"late":true,"result":', b"}",
+        )  # fmt: skip
+    if kind == "memory":
+        head = b'{"ability":%b,' % quoted
+        return Words(
+            "memory.call", "memory.result", "memory.error", "runtime", "ability",
+            head + b'"args":', b"}", head + b'"result":', head + b'"late":true,"result":', b"}",
         )  # fmt: skip
     tail = b',"tool_name":%b}' % quoted
     return Words(

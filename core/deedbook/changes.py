@@ -74,6 +74,12 @@ def _changes(old: Entry, new: Entry) -> Iterator[Change]:
     pages = [document.get("workdocs", False) for document in (old, new)]
     if pages[0] != pages[1]:
         yield "other", f"workdocs: {_said(pages[1])}, was {_said(pages[0])}"
+    yield from _memory(old.get("memory"), new.get("memory"))
+    identities = [_said(document.get("persona", {}).get("id")) for document in (old, new)]
+    if identities[0] != identities[1]:
+        yield "looser", f"persona: {identities[1]}, was {identities[0]}"
+    elif old.get("persona") != new.get("persona"):
+        yield "other", "persona changed"
     yield from _sets("file root", old["file_roots"], new["file_roots"], "looser", "tighter")
     yield from _sets("seal", _texts(old["seal"]), _texts(new["seal"]), "tighter", "looser")
     for name in _PLAIN:
@@ -155,6 +161,30 @@ def _principal(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 def _client(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _ranked(f"{what}: unknown_tools", old["unknown_tools"], new["unknown_tools"], _OUTCOMES)
     yield from _rest(what, old, new, {"unknown_tools"}, other={"wait_s"})
+
+
+def _memory(old: Entry | None, new: Entry | None) -> Iterator[Change]:
+    """Compare what is said of memory: more callers, more proofs and more room are looser, more conditions tighter."""
+    if old is None or new is None:
+        if old is not new:
+            yield ("looser", "memory is new") if old is None else ("tighter", "memory is gone")
+        return
+    for zone in sorted(new["zones"]):
+        for access in ("read", "propose"):
+            was, now = (_texts(entry["zones"][zone][access]) for entry in (old, new))
+            yield from _sets(f"memory: {zone}: {access}", was, now, "looser", "tighter")
+    yield from _sets("memory: verified_by", old["verified_by"], new["verified_by"], "looser", "tighter")
+    yield from _sets("memory: never", old["never"], new["never"], "tighter", "looser")
+    yield from _sets(
+        "memory: keys",
+        _texts(map(list, old["keys"].items())),
+        _texts(map(list, new["keys"].items())),
+        "tighter",
+        "looser",
+    )
+    for most in ("max_bytes", "max_entries"):
+        if old[most] != new[most]:
+            yield "looser" if new[most] > old[most] else "tighter", f"memory: {most}: {new[most]}, was {old[most]}"
 
 
 def _plugin(what: str, old: Entry, new: Entry) -> Iterator[Change]:

@@ -12,7 +12,8 @@ An exception means that the kernel cannot do what it was asked to do at all, and
     ├── LedgerError            the record cannot be written, or is not what it should be
     ├── SignatureError         a key or a signed note that is not what it should be
     ├── ApprovalError          a request that cannot be answered or performed, and what to do
-    └── TaskError              a task that cannot be run, changed or decided, and what to do
+    ├── TaskError              a task that cannot be run, changed or decided, and what to do
+    └── MemoryRefused          a memory file that cannot be read, or must not be touched
 
 Every code stands in `CODES`, with its kind and the exit status of the command line.
 """
@@ -163,6 +164,14 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "BRIDGE_SETTINGS": Code("bridge", 1, "an agent's settings file cannot be read, or not be changed safely"),
         "AGENT_TOOL_FAILED": Code("bridge", 1, "a tool of a coding agent failed, as the agent says"),
         "EFFECT_ELSEWHERE": Code("bridge", 1, "the effect of the ability is an agent's own; nothing is done here"),
+        # memory: what is remembered from session to session
+        "MEMORY_UNPROVEN": Code("memory", 3, "the provenance of a proposal is missing, or not so"),
+        "MEMORY_FORBIDDEN": Code("memory", 3, "a proposal holds what must never enter memory"),
+        "MEMORY_CONFLICT": Code("memory", 1, "the key is at another version than the proposal expects"),
+        "MEMORY_INVALID": Code("memory", 1, "a proposal is not what its zone or its key wants, or there is no room"),
+        "MEMORY_NOT_FOUND": Code("memory", 2, "nothing is remembered under that key"),
+        "MEMORY_FUTURE": Code("memory", 1, "the memory store is of a later form than this release knows"),
+        "MEMORY_UNREADABLE": Code("memory", 1, "a file is no memory store"),
         # usage and accidents
         "USAGE": Code("usage", 2, "the command was called wrongly"),
         "FAILED": Code("usage", 1, "the system refused something, or there is a fault in Deedbook itself"),
@@ -267,6 +276,10 @@ class ApprovalError(DeedbookError):
 
 class TaskError(DeedbookError):
     """A task that cannot be run, changed or decided."""
+
+
+class MemoryRefused(DeedbookError):  # noqa: N818 - what happened, in the words of `FileRefused`
+    """A memory file that cannot be read, or must not be touched."""
 
 
 def raise_all(error: type[DeedbookError], faults: Iterable[DomainError]) -> None:

@@ -57,6 +57,7 @@ OUTCOMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "tool.call": frozenset({"tool.result", "tool.error"}),
         "llm.request": frozenset({"llm.response", "llm.error"}),
         "flow.call": frozenset({"flow.result", "flow.error"}),
+        "memory.call": frozenset({"memory.result", "memory.error"}),
     }
 )
 """Each intent, and the outcomes that may close it; an outcome's parent is its intent."""
@@ -84,6 +85,9 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "action.received", "action.done", "action.refused",
             "ledger.key", "ledger.leaf", "ledger.checkpoint", "ledger.witnessed",
             "event.amended", "payload.erased", "ledger.excised", "ledger.imported",
+            "memory.call", "memory.result", "memory.error", "persona.bound",
+            "memory.proposed", "memory.checked", "memory.committed", "memory.refused", "memory.retracted",
+            "memory.quarantined", "memory.snapshot", "memory.migrated", "memory.imported",
         )
     }
 )  # fmt: skip

@@ -60,7 +60,7 @@ def unguarded(document: Mapping[str, Any]) -> list[str]:
     return [
         facts.id
         for facts, entry in _abilities(document)
-        if facts.kind != "model" and not any(fit.fits(facts, entry["policies"]) for fit in policies)
+        if facts.kind not in ("model", "memory") and not any(fit.fits(facts, entry["policies"]) for fit in policies)
     ]
 
 

@@ -32,7 +32,9 @@ __all__ = [
 
 S = TypeVar("S")
 
-NAMED_BY: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool_name", "llm": "ability", "flow": "flow"})
+NAMED_BY: Final[Mapping[str, str]] = MappingProxyType(
+    {"tool": "tool_name", "llm": "ability", "flow": "flow", "memory": "ability"}
+)
 """Which member of an intent or an outcome names the ability, by the first part of the event's type."""
 
 

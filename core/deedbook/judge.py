@@ -19,6 +19,7 @@ from .gates import Asked, BoundGate, Clock, answer, by, heard, merge, refusal, s
 from .schema import Violation, suggest
 
 MAX_NESTING: Final = 16
+NO_POLICY: Final = "no policy speaks of this call; memory is denied unless one that names kind: memory allows it"
 
 Question: TypeAlias = tuple[BoundGate, Call]
 Judging: TypeAlias = "Generator[Question, Decision, Verdict]"
@@ -122,7 +123,7 @@ def admissible(bindings: Bindings, caller: Caller, ability: str, args: Any, raw:
         return _outside(verdict, bound, caller)
     if type(args) is not dict or not bound.takes.valid(args):
         return _violated(verdict, bound, "arguments")
-    return verdict
+    return _within(verdict, bound, caller)
 
 
 def make_call(bindings: Bindings, caller: Caller, bound: Bound, args: Any, raw: bytes, when: Circumstances) -> Call:
@@ -138,6 +139,12 @@ def _outside(verdict: Verdict, bound: Bound, caller: Caller) -> Verdict:
         return verdict.deny("TOOL_NOT_ALLOWED", f"calls are nested deeper than {MAX_NESTING}")
     why = caller.scope.why
     return verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is outside {why}", {"scope": why})
+
+
+def _within(verdict: Verdict, bound: Bound, caller: Caller) -> Verdict:
+    """Refuse where the scope of *caller* depends on the arguments, and does not have these."""
+    why = bound.outside(caller, verdict.args) if bound.outside is not None else None
+    return verdict if why is None else verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is about {why}", {"scope": why})
 
 
 def _informed(call: Call, gate: BoundGate, when: Circumstances) -> Call:
@@ -166,8 +173,11 @@ def _rewrite(
         if decision.outcome == "deny":
             _refuse(verdict, gate, decision)
             return
-    if verdict.first is not None and not bound.takes.valid(verdict.args):
-        _violated(verdict, bound, "transform")
+    if verdict.first is not None:
+        if bound.takes.valid(verdict.args):
+            _within(verdict, bound, caller)
+        else:
+            _violated(verdict, bound, "transform")
 
 
 def _replace(verdict: Verdict, decision: Decision) -> Decision:
@@ -190,6 +200,8 @@ def _conclude(verdict: Verdict, bound: Bound, bindings: Bindings, caller: Caller
         if worst is not None:
             _refuse(verdict, *worst)
         _check_untouched(verdict)
+    if bound.kind == "memory" and verdict.outcome != "deny" and not verdict.policies:
+        verdict.deny("GATE_DENIED", NO_POLICY, {"rule": "memory"})
     if verdict.outcome == "allow" and "approval-gate" in bound.tags:
         verdict.ask("its tag approval-gate wants a person to decide", {"rule": "approval-gate"})
     if when.approved is not None and verdict.outcome == "ask":

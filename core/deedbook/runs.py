@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -16,6 +17,7 @@ from .errors import Err, IntakeError, fault
 from .events import Entry, label
 from .handlers import Ticket
 from .hooks import HookRunner
+from .ledger import WorkspaceLedger
 from .lifecycle import EVENTS
 from .records import text
 from .schema import Schemas, Violation, suggest
@@ -106,6 +108,21 @@ class CallCtx:
 
     def _caller(self) -> Caller:
         return self._work.tool()
+
+
+class MemoryCall(CallCtx):
+    """What handlers of the kind memory are given: a call's context, and the ledger that holds what is remembered."""
+
+    def __init__(self, door: Door, ticket: Ticket, show: Show, own: WorkspaceLedger) -> None:
+        super().__init__(door, ticket, show)
+        self.own, self.caller, self.ability = own, ticket.caller, ticket.bound.id
+        self.raw, self.span, self.trace = ticket.raw, ticket.span, door.ledger.trace_id
+        self.charter = door.bindings.charter
+
+    @property
+    def state(self) -> Path:
+        """The state folder."""
+        return Path(self.own.place).parents[1]
 
 
 class FlowRun(CallCtx):

@@ -28,7 +28,7 @@ from .origins import Origin
 from .reader import read
 from .recovery import close_lost
 from .routing import Choice, choose
-from .runs import CallCtx, FlowRun
+from .runs import CallCtx, FlowRun, MemoryCall
 from .schema import Schemas
 
 Show = Callable[[Json], None]
@@ -105,7 +105,8 @@ class Session:
         self.prompted: Callable[[Session], None] = _nobody
         self._facts = Facts(ledger, bindings.reads)
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
-        contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run}
+        self._own = parking.own
+        contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run, "memory": self._memory_call}
         self.door = Door(
             bindings, ledger,
             facts=self._facts, contexts=contexts, clock=time.perf_counter, parking=parking,
@@ -156,6 +157,9 @@ class Session:
         if origin is not None:
             self._resumed = self._write(origin.event, "runtime", origin.payload, self._root)
             self.door.served = origin.served
+        if persona := document.get("persona"):
+            bound = {"persona": persona["id"], "version": persona["version"], "digest": persona["digest"]}
+            self._write("persona.bound", "runtime", bound, self._root, principal=None)
         fired = self.hooks.session_start(who, self._root)
         if fired.refusal is None:
             return Ok(None)
@@ -356,6 +360,9 @@ class Session:
 
     def _ctx(self, ticket: Ticket) -> CallCtx:
         return CallCtx(self.door, ticket, self._show)
+
+    def _memory_call(self, ticket: Ticket) -> MemoryCall:
+        return MemoryCall(self.door, ticket, self._show, self._own)
 
     def _flow_run(self, ticket: Ticket) -> FlowRun:
         before = self._context.context if self._context else None

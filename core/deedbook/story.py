@@ -198,6 +198,16 @@ def _completed(payload: Object) -> str:
     return f"{show(payload.get('skill'))} {_ended(payload)}"
 
 
+def _memory(why: str) -> Callable[[Object], str]:
+    """Tell which key is at which version, and *why*."""
+
+    def tell_entry(payload: Object) -> str:
+        name = "/".join(show(payload.get(part)) for part in ("zone", "key"))
+        return f"{name} version {show(payload.get('version'))}: {show(payload.get(why))}"
+
+    return tell_entry
+
+
 _GATES: Final = frozenset({"hook.fired", "policy.check"})
 _SILENT: Final = frozenset({"context.noted"})
 _SPOKEN: Final = frozenset({"user.message", "agent.reply"})
@@ -220,6 +230,16 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "flow.call": _intent("flow", "args"),
         "flow.result": _outcome("flow", "result"),
         "flow.error": _error("flow"),
+        "memory.call": _intent("ability", "args"),
+        "memory.result": _outcome("ability", "result"),
+        "memory.error": _error("ability"),
+        "memory.proposed": _intent("proposal", "entry"),
+        "memory.checked": lambda payload: f"{show(payload.get('proposal'))} ok={show(payload.get('ok'))}",
+        "memory.committed": _memory("proposal"),
+        "memory.refused": lambda payload: f"{_intent('proposal', 'code')(payload)}: {show(payload.get('reason'))}",
+        "memory.retracted": _memory("reason"),
+        "memory.imported": _intent("pointer", "entry"),
+        "persona.bound": lambda payload: f"{show(payload.get('persona'))} version {show(payload.get('version'))}",
         "hook.fired": _fired,
         "policy.check": _checked,
         "schema.violation": _violated,

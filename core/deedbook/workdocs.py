@@ -36,8 +36,11 @@ _DECIDED: Final = frozenset(
     }
 )  # fmt: skip
 _ENDS: Final = frozenset(
-    {"tool.result", "tool.error", "flow.result", "flow.error", "llm.error", "tool.denied", "worker.report"}
-)
+    {
+        "tool.result", "tool.error", "flow.result", "flow.error", "llm.error", "memory.result", "memory.error",
+        "tool.denied", "worker.report",
+    }
+)  # fmt: skip
 
 
 @attrs.define

@@ -21,6 +21,7 @@ _NAMED: Final = {
     "tool.call": ("tool_name", "args"),
     "flow.call": ("flow", "args"),
     "llm.request": ("ability", "request"),
+    "memory.call": ("ability", "args"),
 }
 _MARK: Final = "$sealed"
 

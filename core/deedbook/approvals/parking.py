@@ -104,6 +104,11 @@ class Parking:
         self._charter = charter
         self._seconds = charter.document.get("approvals", {}).get("expires_s", EXPIRES_S)
 
+    @property
+    def own(self) -> WorkspaceLedger:
+        """The workspace's own ledger."""
+        return self._own
+
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def request(

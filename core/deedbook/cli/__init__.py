@@ -53,6 +53,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "policy": "List the policies, and test them.",
         "hooks": "List the hooks, and test them.",
         "tasks": "List the tasks; make, run, change, delete or decide one.",
+        "memory": "Show what is remembered and why; propose, retract, import.",
         "approvals": "Show what waits for a person; approve, deny, or run it.",
         "keys": "Make and show the keys that approvers sign with.",
         "witness": "Be a witness for logs: an independent program that cosigns what goes on from what it saw.",

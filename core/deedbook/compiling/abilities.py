@@ -9,6 +9,7 @@ from deedbook.conditions import glob_test, too_large
 from deedbook.contracts import PATHS, Declared, Object
 from deedbook.errors import describe
 from deedbook.match import EFFECTS
+from deedbook.memory.entries import TOOLS
 from deedbook.workspaces.declarations import AbilitySource, Profile, Workspace
 
 from .linker import Linked, Linker, Where, at, declared, in_profile, says_nothing
@@ -29,6 +30,7 @@ class Abilities:
         self._linker = linker
         self._models_named = {name for name, source in workspace.abilities.items() if "provider" in source.handler}
         self._models_named |= {f"model/{tier}" for tier in profile.models}
+        self._memories_named = {name for name, source in workspace.abilities.items() if source.kind == "memory"}
         self._unfit: set[str] = set()
         self._widened: dict[tuple[str, ...], list[Widening]] = {}
         self._names = sorted({*workspace.abilities, *self._models_named})
@@ -43,11 +45,9 @@ class Abilities:
         return made
 
     def _ability(self, source: AbilitySource) -> dict[str, Any] | None:
-        where = at(source)
         self._check_named(source)
-        if source.kind == "memory":
-            self._linker.refuse("NOT_AVAILABLE", "kind memory comes with a later release", where("/kind"))
         kind, name = next(iter(source.handler.items()))
+        self._check_kind(source, kind, name)
         linked = self._linker.link(kind, name, source.place)
         if linked is None:
             return None
@@ -57,6 +57,7 @@ class Abilities:
             self._unfit.add(source.id)
         return {
             **acting,
+            "kind": source.kind or acting["kind"],
             "effects": self._effects(source, linked),
             "summary": source.summary,
             "tags": sorted(source.tags),
@@ -131,6 +132,16 @@ class Abilities:
             "interruptible": spec.interruptible,
         }
 
+    def _check_kind(self, source: AbilitySource, kind: str, name: str) -> None:
+        """Memory has handlers of its own, which are for nothing else: what remembers elsewhere is a tool."""
+        own = kind == "tool" and name in TOOLS
+        if own and source.kind != "memory":
+            why = f"handler {name!r} is for abilities of kind memory; add kind: memory"
+            self._linker.refuse("BINDING_INVALID", why, source.place)
+        elif source.kind == "memory" and not own:
+            why = f"kind memory needs one of its own handlers: {{tool: {' | '.join(TOOLS)}}}; leave kind out for a tool"
+            self._linker.refuse("BINDING_INVALID", why, at(source)("/kind"))
+
     def _effects(self, source: AbilitySource, linked: Linked) -> str:
         least: str = linked.spec.effects
         effects = source.effects or least
@@ -168,7 +179,10 @@ class Abilities:
         return digest
 
     def _uses(self, source: AbilitySource) -> list[str]:
-        """Return the abilities that the globs of ``uses`` fit; models only by their id, or where ``model/`` is said."""
+        """Return the abilities that the globs of ``uses`` fit.
+
+        Models only by their id, or where ``model/`` is said; those of kind memory alike, with ``memory/``.
+        """
         found: set[str] = set()
         for glob in sorted(source.uses):
             if too_large([glob]):
@@ -180,6 +194,8 @@ class Abilities:
             fitting = {name for name in self._names if fits(name)}
             if not glob.startswith("model/"):
                 fitting -= self._models_named - {glob}
+            if not glob.startswith("memory/"):
+                fitting -= self._memories_named - {glob}
             if not fitting:
                 self._linker.known("ability", glob, self._names, at(source)("/uses"))
             found |= fitting

@@ -20,6 +20,7 @@ from deedbook.workspaces.site import SETTINGS
 from .abilities import Abilities
 from .guards import Guards
 from .linker import Admit, Linked, Linker, admit_all, in_profile
+from .remembering import Remembering
 from .skills import Skills
 
 
@@ -103,6 +104,7 @@ class _Compiler:
             "file_roots": list(workspace.file_roots),
             **self._workdocs(),
             **({"checkpoints": dict(workspace.checkpoints)} if workspace.checkpoints else {}),
+            **Remembering(workspace, self.linker).entries(),
             "skills": Skills(workspace, self.linker).entries(self._providers()),
             "instructions": {name: role.body for name, role in workspace.roles.items()},
             "agents": self._agents(),

@@ -29,6 +29,7 @@ _INTENTS: Final = {
     "tool.call": ("tool_name", "args"),
     "flow.call": ("flow", "args"),
     "llm.request": ("ability", "request"),
+    "memory.call": ("ability", "args"),
 }
 _ENDS: Final = frozenset(outcome for outcomes in OUTCOMES.values() for outcome in outcomes)
 _TS: Final = len(b',"ts":"')

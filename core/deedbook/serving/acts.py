@@ -16,8 +16,13 @@ REFUSED: Final = "action.refused"
 GUARD: Final = "ability_guard"
 PREFLIGHT: Final = "ability_preflight"
 
-_INTENTS: Final = frozenset({"tool.call", "llm.request", "flow.call"})
-_RESULTS: Final[Mapping[str, str]] = {"tool.result": "result", "llm.response": "response", "flow.result": "result"}
+_INTENTS: Final = frozenset({"tool.call", "llm.request", "flow.call", "memory.call"})
+_RESULTS: Final[Mapping[str, str]] = {
+    "tool.result": "result",
+    "llm.response": "response",
+    "flow.result": "result",
+    "memory.result": "result",
+}
 _BELOW: Final = ("task.", "approval.")
 """Families whose events stand between an action and its call."""
 

@@ -16,7 +16,12 @@ from deedbook.files import Folder
 from deedbook.reader import read
 from deedbook.sealed import opened
 
-_RESULTS: Final = {"tool.result": "result", "flow.result": "result", "llm.response": "response"}
+_RESULTS: Final = {
+    "tool.result": "result",
+    "flow.result": "result",
+    "llm.response": "response",
+    "memory.result": "result",
+}
 
 
 class Aftermath(NamedTuple):

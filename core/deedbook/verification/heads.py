@@ -21,7 +21,7 @@ from deedbook.reader import read
 from .lines import Lines
 
 MAX_LINE: Final = MAX_PAYLOAD + 1024
-_BEGINNING: Final = frozenset({"session.start", "approval.resumed", "hook.fired", "session.end"})
+_BEGINNING: Final = frozenset({"session.start", "persona.bound", "approval.resumed", "hook.fired", "session.end"})
 """What a session may hold that died before its first head was recorded, or that a hook refused to begin."""
 
 

@@ -267,6 +267,22 @@ class ServerSource(Source):
 
 
 @attrs.frozen(kw_only=True)
+class MemorySource(Source):
+    """What is *said* of memory, as ``memory:`` has it; empty where abilities alone say that something is remembered."""
+
+    said: Object
+
+
+@attrs.frozen(kw_only=True)
+class IdentitySource(Source):
+    """The persona that sessions are bound to: its *version*, the *digest* of what its *file* says."""
+
+    version: int
+    digest: str
+    file: str
+
+
+@attrs.frozen(kw_only=True)
 class ModelSource:
     """One tier of a profile: *model* is the provider's own name for it, *timeout_ms* in milliseconds."""
 
@@ -325,4 +341,6 @@ class Workspace:
     folders: tuple[str, ...] = ()
     file_roots: tuple[str, ...] = (".",)
     seal: tuple[Any, ...] = ()
+    memory: MemorySource | None = None
+    persona: IdentitySource | None = None
     digests: Mapping[str, str] = attrs.field(factory=_object)

@@ -22,6 +22,7 @@ from deedbook.plugins import Catalogue
 from deedbook.programs import scripts
 from deedbook.schema import Schemas, data_folder, suggest
 
+from . import remembering
 from .activation import Activation
 from .declarations import (
     AbilitySource,
@@ -79,7 +80,7 @@ _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
     {"abilities": "ability_v1", "hooks": "hook_v1", "policies": "policy_v1"}
 )
 _KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "servers",
-                 "workflows", "schemas", ROUTING, ABILITY)  # fmt: skip
+                 "workflows", "schemas", ROUTING, ABILITY, remembering.PERSONA)  # fmt: skip
 _SKILL_LEVELS: Final = 4
 
 
@@ -148,6 +149,7 @@ class _Loader:
         servers = self._servers(said.get("servers", {}), abilities)
         hooks, policies = self._declared("hooks", self._hook), self._declared("policies", self._policy)
         personas = self._personas(agent_roots, packs)
+        memory = remembering.memory(self._settings, abilities)
         plain = {key: said[key] for key in ("profile", "enforcement", "lock", "workdocs") if key in said}
         return Workspace(
             root=self.root,
@@ -169,8 +171,10 @@ class _Loader:
             skill_roots=skill_roots,
             folders=(SYSTEM, *skill_roots, *agent_roots, *routing_roots),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
-            seal=tuple(said.get("seal", ())),
             checkpoints=trusted(said.get("checkpoints", {}), self.reading, self.own, self._settings),
+            seal=remembering.sealing(said.get("seal", ()), memory),
+            memory=memory,
+            persona=remembering.persona(self.reading, self.own, self._settings),
             **said.get("approvals", {}),
             **plain,
         )

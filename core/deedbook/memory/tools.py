@@ -1,0 +1,183 @@
+"""The handlers of the kind memory, as entry points of Deedbook's own: they read, propose and retract.
+
+They need the workspace ledger, which no plugin is given; so there are these three, and abilities in YAML over them.
+"""
+
+from typing import Any, ClassVar, Final
+
+from deedbook.contracts import Failed, Handler, HandlerSpec, Host, Json, Object, Plugin
+from deedbook.errors import DeedbookError
+from deedbook.runs import MemoryCall
+
+from .book import Book
+from .entries import PROPOSED, ZONES
+from .gate import Asked, Gate
+from .legacy import take_over
+
+_KEY: Final = {
+    "type": "string",
+    "maxLength": 128,
+    "pattern": "^[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*$",
+    "description": "Names joined by /, such as user/language",
+}
+_VERSION: Final = {"type": "integer", "minimum": 0, "description": "The version that the key must be at; 0: none yet"}
+_REASON: Final = {"type": "string", "maxLength": 2000, "description": "Why, in words"}
+_PROVENANCE: Final = {
+    "type": "object",
+    "description": "What it rests on; world_state takes nothing without",
+    "required": ["kind"],
+    "properties": {
+        "kind": {"enum": ["user_declared", "tool_verified", "human_approved"]},
+        "session": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$"},
+        "span": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+        "seq": {"type": "integer", "minimum": 0},
+        "hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "pointer": {"type": "string", "maxLength": 1024, "pattern": "^(/([^~/]|~[01])*)*$"},
+    },
+    "additionalProperties": False,
+}
+_CHANGED: Final = {
+    "type": "object",
+    "required": ["zone", "key", "version", "state"],
+    "properties": {
+        "zone": {"enum": list(ZONES)},
+        "key": _KEY,
+        "version": {"type": "integer"},
+        "state": {"enum": ["committed", "retracted"]},
+        "proposal": {"type": "string"},
+        "persona": {"type": ["string", "null"]},
+    },
+    "additionalProperties": False,
+}
+
+
+class _Remembering:
+    """What the three have in common: one book for all calls of a kernel."""
+
+    def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the shape of all plugins
+        self._host = host
+
+    def _gate(self, ctx: Any) -> tuple[Gate, Asked]:
+        """Return the gate of the charter, and the call as it is asked there; raises `Failed`."""
+        if not isinstance(ctx, MemoryCall):
+            raise Failed("BINDING_INVALID", "this handler is for abilities of kind memory; say kind: memory")
+        try:
+            book = self._host.shared("deedbook/memory", lambda: _book(ctx))
+            charter = ctx.charter
+            return Gate(ctx.own, book, charter.document, charter.digest), Asked(
+                caller=ctx.caller, ability=ctx.ability, raw=ctx.raw,
+                session=ctx.session, trace=ctx.trace, span=ctx.span,
+            )  # fmt: skip
+        except DeedbookError as problem:
+            raise Failed(problem.error.code, str(problem)) from None
+
+
+class MemoryRead(_Remembering):
+    """Reads entries of one zone: of one key, of keys that fit a glob, or all."""
+
+    spec: ClassVar[HandlerSpec] = HandlerSpec(
+        effects="read",
+        takes={
+            "type": "object",
+            "required": ["zone"],
+            "properties": {
+                "zone": {"enum": list(ZONES)},
+                "key": _KEY,
+                "keys": {"type": "string", "maxLength": 128, "description": "A glob over keys"},
+                "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+            },
+            "additionalProperties": False,
+        },
+        gives={
+            "type": "object",
+            "required": ["zone", "persona", "entries", "ledger", "seq", "head"],
+            "properties": {
+                "zone": {"enum": list(ZONES)},
+                "persona": {"type": ["string", "null"]},
+                "entries": {"type": "array", "items": {"type": "object"}},
+                "ledger": {"type": "string"},
+                "seq": {"type": "integer"},
+                "head": {"type": "string"},
+                "more": {"type": "integer"},
+            },
+            "additionalProperties": False,
+        },
+    )
+
+    def __call__(self, args: Any, ctx: Any, /) -> Json:
+        """Return what is remembered now."""
+        return _said(lambda: self._gate(ctx)[0].read(args))
+
+
+class MemoryPropose(_Remembering):
+    """Proposes an entry: it is checked and, if nothing speaks against it, remembered."""
+
+    spec: ClassVar[HandlerSpec] = HandlerSpec(
+        effects="write",
+        takes={
+            "type": "object",
+            "required": ["zone", "key", "value"],
+            "properties": {
+                "zone": {"enum": list(PROPOSED)},
+                "key": _KEY,
+                "value": {"description": "Any JSON value"},
+                "expected_version": _VERSION,
+                "reason": _REASON,
+                "provenance": _PROVENANCE,
+            },
+            "additionalProperties": False,
+        },
+        gives=_CHANGED,
+    )
+
+    def __call__(self, args: Any, ctx: Any, /) -> Json:
+        """Return what the proposal was committed as."""
+        gate, asked = self._gate(ctx)
+        return _said(lambda: gate.propose(args, asked))
+
+
+class MemoryRetract(_Remembering):
+    """Lets a key hold nothing any more; what it held stays in the ledger."""
+
+    spec: ClassVar[HandlerSpec] = HandlerSpec(
+        effects="write",
+        takes={
+            "type": "object",
+            "required": ["zone", "key", "reason"],
+            "properties": {
+                "zone": {"enum": list(ZONES)},
+                "key": _KEY,
+                "expected_version": _VERSION,
+                "reason": _REASON,
+            },
+            "additionalProperties": False,
+        },
+        gives=_CHANGED,
+    )
+
+    def __call__(self, args: Any, ctx: Any, /) -> Json:
+        """Return the version that the key is at now."""
+        gate, asked = self._gate(ctx)
+        return _said(lambda: gate.retract(args, asked))
+
+
+def _book(ctx: MemoryCall) -> Book:
+    """Open the memory of the workspace; a store of an older form in its place is moved aside and taken over first."""
+    book = Book(ctx.state, saves=True)
+    if book.found.what == "old":
+        persona = (ctx.charter.document.get("persona") or {}).get("id")
+        take_over(ctx.own, book, book.found.raw, persona, moved=True)
+        book.rebuild()
+    return book
+
+
+def _said(do: Any) -> Json:
+    """Return what *do* does; what keeps the ledger from being read or written is the call's failure."""
+    try:
+        done: Json = do()
+    except DeedbookError as problem:
+        raise Failed(problem.error.code, str(problem), retryable=problem.error.retryable) from None
+    return done
+
+
+_: tuple[Plugin[HandlerSpec, Handler], ...] = (MemoryRead, MemoryPropose, MemoryRetract)
