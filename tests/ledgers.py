@@ -521,3 +521,59 @@ def chores() -> Book:
     said = {"answer": "did_not", "by": "local", "note": "I looked."}
     book.add("task.decided", task(two, f"{6:016x}", **said), parent=above, **USER)
     return book
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+ENTRY: Any = {"schema_version": "v1", "zone": "observation", "key": "sky/today", "value": "grey"}
+
+
+def remembered() -> Book:
+    """Write a session of a persona that reads and changes what is remembered."""
+    book = Book("e0" * 16)
+    root = start(book, "call")
+    book.add("persona.bound", {"persona": "p-1", "version": 1, "digest": HASH}, parent=root)
+    args = {"zone": "observation", "key": "sky/today", "value": "grey"}
+    asked = book.add("memory.call", {"ability": "memory/propose", "args": args}, parent=root, **USER)
+    done = {"zone": "observation", "key": "sky/today", "version": 1, "state": "committed"}
+    book.add("memory.result", {"ability": "memory/propose", "result": done, "late": True}, parent=asked)
+    asked = book.add("memory.call", {"ability": "memory/propose", "args": args}, parent=root, **USER)
+    error = {"ability": "memory/propose", "code": "MEMORY_CONFLICT", "message": "no"}
+    book.add("memory.error", {**error, "retryable": True, "outcome": "failed"}, parent=asked)
+    book.add("session.end", {"ok": True, "reason": "done"}, parent=root)
+    return book
+
+
+def memories() -> Book:
+    """Write a workspace ledger in which something is remembered, refused, taken back, and taken over."""
+    book = Book("ws-" + "0e" * 16, genesis="workspace")
+    root = book.add("ledger.created", {"format": "1.1", "kernel": "0.1.0", "workspace": "w"})
+    who = {"id": "local", "via": "cli", "roles": [], "on_behalf_of": None, "actor": "user", "role": None, "skill": None}
+    links = {"session": "e0" * 16, "span": "0" * 15 + "3", "trace_id": "e1" * 16, "charter": HASH, "persona": "p-1"}
+    said = {"proposal": "m-" + "a1" * 16, **links, "by": who, "entry": ENTRY, "expected": 0}
+    above = book.add("memory.proposed", said, parent=root, **USER)
+    source = {"session": "e0" * 16, "seq": 2, "span": "0" * 15 + "2", "hash": HASH, "type": "user.message"}
+    checks = [{"check": "size", "ok": True}, {"check": "version", "ok": True}]
+    checked = {"proposal": said["proposal"], "ok": True, "checks": checks, "source": source}
+    above = book.add("memory.checked", checked, parent=above, principal="local")
+    which = {"persona": "p-1", "zone": "observation", "key": "sky/today"}
+    book.add("memory.committed", {"proposal": said["proposal"], **which, "version": 1}, parent=above, principal="local")
+    withheld = {**said, "proposal": "m-" + "a2" * 16, "entry": {"schema_version": "v1", "zone": "observation"}}
+    above = book.add("memory.proposed", {**withheld, "withheld": True}, parent=root, **USER)
+    failed = {"proposal": withheld["proposal"], "ok": False, "checks": [{"check": "size", "ok": False, "why": "no"}]}
+    above = book.add("memory.checked", failed, parent=above, principal="local")
+    refused = {"proposal": withheld["proposal"], "code": "MEMORY_INVALID", "reason": "no"}
+    book.add("memory.refused", refused, parent=above, principal="local")
+    gone = {**links, "by": who, "zone": "observation", "key": "sky/today", "version": 2, "reason": "it cleared up"}
+    book.add("memory.retracted", gone, parent=root, **USER)
+    kept = {"sha256": HASH, "size": 2, "kept": f"memory/snapshots/{HASH}.json"}
+    moved = {"name": "memory/memory_store.json", **kept, "form": "v0"}
+    book.add("memory.quarantined", moved, parent=root)
+    above = book.add("memory.snapshot", kept, parent=root)
+    entry = {**ENTRY, "zone": "legacy"}
+    after = digest(digest(canonical(entry)).encode())
+    migrated = {"from": "v0", "to": "v1", "before": HASH, "after": after, "snapshot": kept["kept"], "entries": 1}
+    above = book.add("memory.migrated", {**migrated, "persona": "p-1"}, parent=above)
+    one = {"source": HASH, "pointer": "/sky", "persona": "p-1", "entry": entry, "version": 1}
+    book.add("memory.imported", one, parent=above)
+    return book

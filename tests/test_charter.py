@@ -222,7 +222,7 @@ REFUSED = {
                       shop.settings("profiles: {local: {models: {m: {provider: p, with: {times: x}}}}}\n")),
         "BINDING_INVALID", f"{CONFIG}: profiles.local.models.m.with/times", "expected integer",
     ),
-    "memory": (an_ability("kind: memory\n"), "BINDING_INVALID", f"{A}:5:1", "kind memory needs one of its own handlers"),
+    "memory": (an_ability("kind: memory\n"), "BINDING_INVALID", f"{A}:5:1", "needs one of its own handlers"),
     "hooks.pre_create": (
         lambda shop: (shop.hook("h"), shop.ability("a", "hooks: {pre_create: [h]}\n")),
         "BINDING_INVALID", f"{A}:5:22", "asked at PreToolUse; hooks.pre_create needs one for PreAbilityCreate",

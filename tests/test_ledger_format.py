@@ -46,6 +46,8 @@ def payloads():
         logs.workspace,
         ledgers.corrected,
         ledgers.importing,
+        ledgers.remembered,
+        ledgers.memories,
     ):
         for line in make().lines:
             event = json.loads(line)

@@ -245,7 +245,7 @@ def _act(
 ) -> int:
     from .acting import act, beginning
 
-    return act(asked, beginning("memory", principal, wait), work, profile=profile)
+    return act(asked, beginning("call", principal, wait), work, profile=profile)
 
 
 def _ability(session: "Session", tool: str) -> str:

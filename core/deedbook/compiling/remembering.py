@@ -3,7 +3,6 @@
 from typing import Any
 
 from deedbook.conditions import too_large
-from deedbook.detectors import find_any
 from deedbook.memory.zones import entry_of
 from deedbook.workspaces.declarations import MemorySource, Workspace
 from deedbook.workspaces.documents import pointer
@@ -39,11 +38,6 @@ class Remembering:
             for access, callers in who.items():
                 for index, each in enumerate(callers):
                     self._globs(memory, list(each.get("principals", ())), pointer("zones", zone, access, index))
-        for index, pattern in enumerate(said.get("never", ())):
-            try:
-                find_any(pattern)
-            except ValueError as problem:
-                self._linker.refuse("SOURCE_INVALID", str(problem), at(memory)(pointer("never", index)))
 
     def _globs(self, memory: MemorySource, globs: list[str], where: str) -> None:
         if globs and too_large(globs):

@@ -98,7 +98,7 @@ class Gate:
         checks: list[dict[str, Any]] = []
         try:
             if withheld:
-                why = "it holds a card number, a secret, or what memory.never names; no record keeps it"
+                why = "it holds a card number, a secret, or what memory.never names; what records have of it is sealed"
                 self._failed(checks, "forbidden", "MEMORY_FORBIDDEN", why)
             source = self._checked(entry, asked, checks)
             version = self._commit(proposal, entry, args.get("expected_version"), asked, above.span, checks, source)

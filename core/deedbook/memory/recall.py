@@ -88,7 +88,7 @@ class Memory:
         if held is None:
             return None
         entry = held["entry"]
-        name = Name(held["persona"], str(entry.get("zone")), str(entry.get("key")))
+        name = Name(held["persona"], str(entry.get("zone", "")), str(entry.get("key", "")))
         why = f"{event.payload['code']}: {event.payload['reason']}"
         return Change("refused", name, self.slot(name).version, {**held, **_at(event)}, why)
 

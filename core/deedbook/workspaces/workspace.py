@@ -125,8 +125,8 @@ class _Loader:
         self._settings: Document | None = None
 
     def load(self) -> Workspace | None:
-        self._strays()
         self._settings = self.reading.checked(self.own, SETTINGS, "deedbook_v1")
+        self._strays(remembering.named(self._settings))
         made = self._workspace(self._settings.value if self._settings else {})
         return attrs.evolve(made, digests=self.reading.digests) if self._settings else None
 
@@ -149,7 +149,7 @@ class _Loader:
         servers = self._servers(said.get("servers", {}), abilities)
         hooks, policies = self._declared("hooks", self._hook), self._declared("policies", self._policy)
         personas = self._personas(agent_roots, packs)
-        memory = remembering.memory(self._settings, abilities)
+        memory = remembering.memory(self.reading, self._settings, abilities)
         plain = {key: said[key] for key in ("profile", "enforcement", "lock", "workdocs") if key in said}
         return Workspace(
             root=self.root,
@@ -362,10 +362,10 @@ class _Loader:
                 roots.append(root)
         return tuple(roots)
 
-    def _strays(self) -> None:
+    def _strays(self, known: str) -> None:
         """Refuse names in ``.system`` that nobody reads but that look as if they were meant to be read."""
         for entry in self.reading.entries(self.own, SYSTEM):
-            hint = "" if entry.name in _KNOWN else suggest(entry.name, _KNOWN)
+            hint = "" if entry.name in (*_KNOWN, known) else suggest(entry.name, _KNOWN)
             if hint:
                 self._refuse("SOURCE_INVALID", f"is not read{hint}", f"{SYSTEM}/{entry.name}")
         levels = [Path(folder).name for folder in _FOLDERS["abilities"]]
