@@ -2,18 +2,15 @@
 
 import random
 import re
-import shutil
-import subprocess
 from hashlib import sha256
-from pathlib import Path
 
 import ledgers
 import pytest
+from agreeing import differences, javascript
 from ledgers import HASH, Book, canonical, forge
 from test_verify import checks, verify
 
 RUN = ledgers.run()
-SCRIPT = Path(__file__).parent / "js" / "verify.mjs"
 FOREIGN = ledgers.call().lines[1]
 OTHER = "f" * 16
 
@@ -346,7 +343,6 @@ def test_one_hash_made_right_moves_the_failure_to_the_next_line(tmp_path):
 
 
 def test_javascript_and_python_agree_on_every_tampered_file(tmp_path):
-    node = shutil.which("node") or pytest.skip("node is not installed")
     cases = {f"hashed: {name}": change for name, (change, _, _) in HASHED.items()}
     cases |= {f"forged: {name}": forged(change) for name, (change, _, _) in (TEMPLATE | STRUCTURE).items()}
     cases |= {f"flip {index}": (lambda _, raw=raw: [raw]) for index, raw in enumerate(flips(seed=4, count=200))}
@@ -360,7 +356,7 @@ def test_javascript_and_python_agree_on_every_tampered_file(tmp_path):
     for index, change in enumerate(cases.values()):
         paths.append(tmp_path / f"{index}.jsonl")
         paths[-1].write_bytes(b"".join(change(list(RUN.lines))))
-    said = subprocess.run([node, SCRIPT, *paths], capture_output=True, text=True, check=True).stdout.splitlines()
+    said = javascript("--hashes", *paths)
     differing = [
         (name, verdict, checks(report)[:1])
         for name, path, verdict in zip(cases, paths, said, strict=True)
@@ -368,6 +364,7 @@ def test_javascript_and_python_agree_on_every_tampered_file(tmp_path):
     ]
     assert differing == []
     assert said.count("sound") > len(TEMPLATE)
+    assert differences(dict(zip(cases, paths, strict=True))) == []
 
 
 def test_canonical_form_of_the_oracle_is_what_verify_expects(tmp_path):
