@@ -185,6 +185,7 @@ FLOORS = (
         "replaying.bars": "calls over time, as a drawing",
         "replaying.uses": "calls on a page: who decided, where the rule stands, what went in and came back",
         "checkpoints.log": "the log as the workspace ledger has it: a fold from its newest checkpoint on",
+        "checkpoints.attestation": "lets a witness sign checkpoints, records what it says, tells what it refuses",
         "workspaces.logs": "what settings say of the log, with the public keys that their files hold",
         "bridging.frames": "the bridge's own wire; pure",
         "witnessing.inbox": "the witness over a folder: requests as files, answers as files",

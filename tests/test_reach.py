@@ -185,6 +185,7 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
     }
     assert appending == {
         "approvals.answering",
+        "checkpoints.attestation",
         "checkpoints.writer",
         "closing",
         "door",

@@ -87,7 +87,6 @@ def other():
                 "key": logs.witness_key("other.example/w", bytes(32)),
                 "url": f"http://127.0.0.1:{server.server_port}/prefix/",
             },
-            None,
         )
         yield server
 
@@ -190,7 +189,7 @@ def test_witness_that_names_ever_other_sizes_is_left_alone():
 )
 def test_witness_that_is_not_there_is_said_to_be(url):
     key = {"key": logs.witness_key(), "url": url}
-    assert refused(Party.read(key, None), LOG, 5) == "WITNESS_UNREACHABLE"
+    assert refused(Party.read(key), LOG, 5) == "WITNESS_UNREACHABLE"
 
 
 # --- ours -------------------------------------------------------------------------------------------------------------
@@ -198,7 +197,7 @@ def test_witness_that_is_not_there_is_said_to_be(url):
 
 def test_our_witness_is_asked_over_http_and_shows_what_it_cosigned(store):
     with running(Listener(Witness(store, clock=lambda: 1000), "127.0.0.1", 0, say=lambda _: None)) as server:
-        party = Party.read({"key": str(store.key.public), "url": server.url}, None)
+        party = Party.read({"key": str(store.key.public), "url": server.url})
         assert party.newest(LOG.origin) is None
         assert party.key.seen(submit(party, LOG, 5)) == 1000
         assert party.newest(LOG.origin).text == LOG.text(5)
@@ -219,7 +218,7 @@ def test_our_witness_is_asked_through_a_folder(store, tmp_path):
 
     thread = threading.Thread(target=watch)
     thread.start()
-    party = Party.read({"key": str(store.key.public), "folder": "."}, tmp_path)
+    party = Party.read({"key": str(store.key.public), "folder": str(tmp_path)})
     try:
         assert party.newest(LOG.origin) is None
         assert party.key.seen(submit(party, LOG, 5)) == 1000
@@ -249,7 +248,7 @@ def test_answer_that_comes_later_is_collected_later_and_an_older_question_is_tak
 
 
 def test_folder_that_is_not_there_or_holds_nonsense_is_said_to_be(store, tmp_path):
-    party = Party.read({"key": str(store.key.public), "folder": "none"}, tmp_path)
+    party = Party.read({"key": str(store.key.public), "folder": str(tmp_path / "none")})
     assert refused(party, LOG, 5) == "WITNESS_UNREACHABLE"
     for name in ("requests", "answers"):
         (tmp_path / name).mkdir()

@@ -14,6 +14,14 @@ Follower: TypeAlias = Callable[[Made], None]
 (`DeedbookError`, `OSError`) is said and harms nothing."""
 
 
-def followers(settings: Settings, state: Folder, ledger: WorkspaceLedger) -> tuple[Follower, ...]:  # noqa: ARG001
+def followers(settings: Settings, state: Folder, ledger: WorkspaceLedger) -> tuple[Follower, ...]:
     """Return who is to be told, for a process that writes the workspace's *ledger* in *state*."""
-    return ()
+    if not settings.witnesses:
+        return ()
+    from deedbook.witnessing.submission import Party  # noqa: PLC0415 - few workspaces name a witness
+
+    from .attestation import Attestation, Leaves  # noqa: PLC0415
+
+    leaves = Leaves(ledger)
+    parties = [Party.read(each) for each in settings.witnesses]
+    return tuple(Attestation(party, state, ledger, leaves) for party in parties)

@@ -16,7 +16,8 @@ class Settings:
     """When checkpoints are written, with which key, whose public halves are trusted, and who else is asked to sign.
 
     *key* is the file of the private key, if it is not in the user's key ring; *keys* are verifier keys; *before* are
-    the effects before which a checkpoint covers the intent. *witnesses* are as they were declared, their keys read.
+    the effects before which a checkpoint covers the intent. *witnesses* are as they were declared, with their keys and
+    their folders, from the root.
     """
 
     key: Path | None = None
@@ -36,5 +37,9 @@ class Settings:
             every_events=said.get("every_events", EVENTS),
             every_seconds=said.get("every_seconds", SECONDS),
             before=frozenset(said.get("before", BEFORE)),
-            witnesses=tuple(said.get("witnesses", ())),
+            witnesses=tuple(_witness(each, root) for each in said.get("witnesses", ())),
         )
+
+
+def _witness(said: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
+    return {**said, "folder": str(root / Path(said["folder"]).expanduser())} if said.get("folder") else said

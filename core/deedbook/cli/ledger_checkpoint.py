@@ -9,6 +9,7 @@ from .output import as_json, complain, message, say, worded
 
 if TYPE_CHECKING:
     from deedbook.checkpoints.asked import Asked as Found
+    from deedbook.errors import DomainError
 
 UNSOUND = 4
 
@@ -37,7 +38,12 @@ def command(asked: Asked) -> int:
         _tell(found)
     for name, why in found.covered.left_out.items():
         complain(f"session {name} is not covered: {worded(why)}")
-    return UNSOUND if found.covered.left_out else 0
+    return UNSOUND if found.covered.left_out or any(map(_is_denied, found.unheard)) else 0
+
+
+def _is_denied(why: "DomainError") -> bool:
+    """Say whether a witness knows another history than this workspace's."""
+    return why.code == "WITNESS_REFUSED"
 
 
 def _tell(found: "Found") -> None:
@@ -48,7 +54,7 @@ def _tell(found: "Found") -> None:
     for line in last.note.splitlines():
         say(line)
     for why in found.unheard:
-        message(worded(why))
+        (complain if _is_denied(why) else message)(worded(why))
 
 
 def _document(found: "Found") -> dict[str, Any]:

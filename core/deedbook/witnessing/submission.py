@@ -74,10 +74,10 @@ class Party:
     channel: Channel
 
     @classmethod
-    def read(cls, said: Mapping[str, Any], root: Path) -> Self:
-        """Read an entry of ``checkpoints.witnesses``, its key spelled out; raises `SignatureError`."""
-        url, folder = said.get("url"), said.get("folder")
-        way: Channel = Http(url) if url else Shared(root / Path(str(folder)).expanduser())
+    def read(cls, said: Mapping[str, Any]) -> Self:
+        """Read an entry of ``checkpoints.witnesses``, its key and its folder spelled out; raises `SignatureError`."""
+        url = said.get("url")
+        way: Channel = Http(url) if url else Shared(Path(said["folder"]))
         return cls(WitnessKey.parse(said["key"]), way)
 
     def submit(self, note: str, prove: Callable[[int], Sequence[bytes]], known: int) -> Note:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from deedbook.errors import SourceError
+from deedbook.cosignatures import WitnessKey
+from deedbook.errors import SignatureError, SourceError
 
 from .documents import Document, pointer
 from .sources import SYSTEM, public_key, read
@@ -48,11 +49,14 @@ def _key(name: str, reading: Reading, own: Tree, place: str) -> str | None:
 
 
 def _witness(said: str, reading: Reading, own: Tree, place: str) -> str:
-    if "+" in said:
-        return said
     try:
-        reading.digest(own, f"{SYSTEM}/{said}")
-        return read(own.folder, f"{SYSTEM}/{said}").decode().strip()
-    except (SourceError, UnicodeDecodeError) as problem:
+        key = said if "+" in said else _text(said, reading, own)
+        return str(WitnessKey.parse(key))
+    except (SourceError, SignatureError, UnicodeDecodeError) as problem:
         reading.refuse("KEY_INVALID", f"the witness's public key cannot be read: {problem}", place)
         return said
+
+
+def _text(name: str, reading: Reading, own: Tree) -> str:
+    reading.digest(own, f"{SYSTEM}/{name}")
+    return read(own.folder, f"{SYSTEM}/{name}").decode().strip()
