@@ -91,6 +91,7 @@ class Report:
     *format* is the envelope's version; *level* says how far the checks went; *state* is ``ended``, ``open`` (without
     ``session.end``: running, or interrupted), ``workspace``, or ``unknown`` where only hashes were checked. *head* is
     the stored hash of the last line. *notes* break no rule; the first says what no reader of the file alone can know.
+    *decisions* is the third part; ``None`` where nobody asked for it.
     """
 
     file: str
@@ -104,17 +105,21 @@ class Report:
     structure: Part
     notes: tuple[str, ...]
     torn: Torn | None
+    decisions: Decisions | None = None
 
     @property
     def sound(self) -> bool:
         """Whether every check passed and the file ends with a complete line."""
-        return self.torn is None and not self.bytes.failures and not self.structure.failures
+        failed = self.bytes.failures or self.structure.failures or (self.decisions and self.decisions.failures)
+        return self.torn is None and not failed
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON."""
-        own = attrs.asdict(self, filter=lambda field, _: field.name not in {"bytes", "structure", "notes"})
-        parts = {"bytes": self.bytes.as_json(), "structure": self.structure.as_json()}
-        return {"schema_version": "v1", "sound": self.sound, **own, **parts, "notes": list(self.notes)}
+        parts = {"bytes", "structure", "notes", "decisions"}
+        own = attrs.asdict(self, filter=lambda field, _: field.name not in parts)
+        told = {"bytes": self.bytes.as_json(), "structure": self.structure.as_json(), "notes": list(self.notes)}
+        decisions = {"decisions": self.decisions.as_json()} if self.decisions else {}
+        return {"schema_version": "v1", "sound": self.sound, **own, **told, **decisions}
 
     def lines(self) -> Iterator[str]:
         """Yield the report for people: notes first, then each part with its failures."""
@@ -122,9 +127,11 @@ class Report:
         yield f"{plain(self.file)}: format {self.format}, {counted(self.events, 'event')}, {self.state}"
         yield from _part("bytes", self.bytes)
         yield from _part("structure", self.structure)
+        yield from _decisions(self.decisions) if self.decisions else ()
         if self.torn:
             yield f"torn: {counted(self.torn.size, 'byte')} after the last complete line, at offset {self.torn.offset}"
-        yield "sound" if self.sound else "NOT SOUND"
+        if not self.sound:
+            yield "NOT SOUND"
 
 
 def counted(number: int, noun: str) -> str:
@@ -144,6 +151,25 @@ def _part(name: str, part: Part) -> Iterator[str]:
         yield f"  and {part.more} more"
 
 
+def _decisions(told: Decisions) -> Iterator[str]:
+    """Say what came of judging again, and what that rests on."""
+    failed = len(told.failures) + told.more
+    if not told.calls:
+        yield "decisions: no calls"
+        return
+    unknown = sum(told.unknown.values())
+    more = f", {counted(failed, 'failure')}" if failed else ""
+    more += f", {unknown} not" if unknown else ""
+    yield f"decisions: {told.same} of {counted(told.calls, 'call')} judged again and the same{more}"
+    yield from (f"  {failure}" for failure in told.failures)
+    if told.more:
+        yield f"  and {told.more} more"
+    for who, calls in sorted(told.recorded.items()):
+        yield plain(f"  {counted(calls, 'call')}: taken from the record what {who} answered")
+    for why, calls in sorted(told.unknown.items()):
+        yield plain(f"  {counted(calls, 'call')}: {why}")
+
+
 class Findings:
     """Failures as they come: the first hundred are kept, the rest counted."""
 
@@ -161,4 +187,4 @@ class Findings:
 
     def part(self) -> Part:
         """Return what was found."""
-        return Part(self.checked, tuple(self._kept), self._more)
+        return Part(self.checked, tuple(sorted(self._kept, key=lambda each: each.line)), self._more)

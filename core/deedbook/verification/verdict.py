@@ -1,0 +1,117 @@
+"""The one sentence that a verification comes to, and what it rests on; never a bare OK."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from .report import Failure, Report, counted
+
+Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back"]
+
+UNCOVERED: Final = "whoever can write the file could have cut its end or written it anew"
+_RANK: Final[Mapping[str, int]] = MappingProxyType({"broken": 0, "rolled_back": 1})
+
+
+@attrs.frozen
+class Contradiction:
+    """What cannot be, in the ledger *ledger*, at or before event *seq* if that is known; *why* in words."""
+
+    kind: Literal["broken", "rolled_back"]
+    ledger: str
+    seq: int | None
+    why: str
+
+
+@attrs.frozen
+class Covered:
+    """The newest checkpoint of a log whose signature holds, and how much came *after* it, by ledger.
+
+    *key* says who signed and why that is believed, *seen* who else saw it and when; empty: nobody. *size* counts
+    leaves. A ledger that is not in *after* is covered by no checkpoint.
+    """
+
+    size: int
+    ts: str
+    key: str
+    seen: str
+    after: Mapping[str, int]
+
+
+@attrs.frozen
+class Verdict:
+    """What a verification comes to: *said* is for people, and begins with the words that belong to *kind*."""
+
+    kind: Kind
+    said: str
+    checkpoint: Covered | None = None
+    after: int | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing was found that cannot be."""
+        return self.kind in ("checkpointed", "unwitnessed")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON."""
+        found = self.checkpoint
+        told = None if found is None else {"size": found.size, "ts": found.ts, "key": found.key, "seen": found.seen}
+        by_ledger = dict(found.after) if found else {}
+        return {"kind": self.kind, "said": self.said, "checkpoint": told, "after": self.after, "ledgers": by_ledger}
+
+
+def conclude(
+    reports: Sequence[Report], contradictions: Iterable[Contradiction] = (), covered: Covered | None = None
+) -> Verdict:
+    """Return the verdict about what was checked: the worst that was found, else how far it is vouched for."""
+    alone = len(reports) == 1
+    for report in reports:
+        if failure := _first(report):
+            of = "" if alone else f" of {_name(report)}"
+            at = f" at event {failure.line - 1}{of}" if failure.line else of.replace(" of", " in", 1)
+            return Verdict("broken", f"BROKEN{at}: {failure.check}: expected {failure.expected}, found {failure.found}")
+    worst = min(contradictions, key=lambda each: _RANK[each.kind], default=None)
+    if worst is not None:
+        return Verdict(worst.kind, _contradicted(worst))
+    for report in reports:
+        if report.torn:
+            of = "" if alone else f" of {_name(report)}"
+            where = f"after event {report.events - 1}" if report.events else "before the first event"
+            size = counted(report.torn.size, "byte")
+            return Verdict("torn", f"torn {where}{of}: {size} that are no line; what was written before them stands")
+    return _vouched(reports, covered)
+
+
+def _contradicted(found: Contradiction) -> str:
+    if found.kind == "rolled_back":
+        return f"ROLLED BACK: {found.why}"
+    at = f" at or before event {found.seq} of" if found.seq is not None else " in"
+    return f"BROKEN{at} {found.ledger}: {found.why}"
+
+
+def _vouched(reports: Sequence[Report], covered: Covered | None) -> Verdict:
+    names = [report.session_id or "" for report in reports]
+    if covered is None or (names and not any(name in covered.after for name in names)):
+        none = f"no checkpoint covers it; the newest is of {covered.ts}" if covered else "no checkpoint"
+        said = f"unwitnessed: sound as far as it goes, {none}; {UNCOVERED}"
+        return Verdict("unwitnessed", said, covered)
+    after = sum(covered.after.get(name, report.events) for name, report in zip(names, reports, strict=True))
+    seen = f"witnessed {covered.seen}" if covered.seen else "unwitnessed"
+    upto = f"up to checkpoint {covered.size} ({covered.ts}, {covered.key}; {seen})"
+    return Verdict("checkpointed", f"sound and complete {upto}, and {counted(after, 'event')} after it", covered, after)
+
+
+def _first(report: Report) -> Failure | None:
+    """Return the first failure of a ledger, in whichever part it is."""
+    return min(_failures(report), key=lambda failure: failure.line, default=None)
+
+
+def _failures(report: Report) -> Iterator[Failure]:
+    yield from report.bytes.failures
+    yield from report.structure.failures
+    yield from report.decisions.failures if report.decisions else ()
+
+
+def _name(report: Report) -> str:
+    return f"session {report.session_id}" if report.session_id and report.state != "workspace" else report.file
