@@ -1,8 +1,7 @@
-"""Charters that a state folder keeps, bound so that recorded calls can be judged again; no plugin is imported unasked."""
+"""Charters that a state folder keeps, bound to judge recorded calls again; no plugin is imported unasked."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import importlib_metadata
@@ -31,8 +30,8 @@ class Charters:
 
     def __init__(self, site: Site, root: Folder, state: Folder, schemas: Schemas, *, plugins: bool) -> None:
         self._site, self._root, self._store, self._schemas = site, root, Store(state), schemas
-        kernel = [importlib_metadata.distribution(KERNEL)]
-        self._catalogue: Catalogue = discover() if plugins else discover(kernel)
+        kernel = None if plugins else [importlib_metadata.Distribution.from_name(KERNEL)]
+        self._catalogue: Catalogue = discover(kernel)
         self._bound: dict[str, Bindings | str] = {}
 
     def __call__(self, digest: str) -> Bindings | str:
@@ -68,6 +67,6 @@ class Charters:
 
 @contextmanager
 def charters_of(site: Site, schemas: Schemas, *, plugins: bool) -> Iterator[Charters]:
-    """Hold the charters that a workspace has kept; raises `OSError`, `DeedbookError` where its folders are not there."""
+    """Hold the charters that a workspace has kept; raises `OSError`, `DeedbookError` where a folder is not there."""
     with Folder.at(site.root) as root, Folder.at(site.state) as state:
         yield Charters(site, root, state, schemas, plugins=plugins)

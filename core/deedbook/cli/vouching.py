@@ -1,0 +1,228 @@
+"""Who vouches for what was verified: the workspace's log, checkpoints that others hold, witnesses, believed keys."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import click
+
+from .proof import read_key
+
+if TYPE_CHECKING:
+    from deedbook.notes import VerifierKey
+    from deedbook.verification.heads import Gap
+    from deedbook.verification.held import Held, Trust
+    from deedbook.verification.log import Log, Seen
+    from deedbook.verification.report import Report
+    from deedbook.verification.verdict import Contradiction, Covered
+    from deedbook.workspaces.declarations import Workspace
+
+    from .chosen import Chosen
+
+STATE_FILE: Final = "checkpoint"
+
+
+@attrs.frozen
+class Believed:
+    """What a reader brings along: public *keys* of the log and *witnesses*, *checkpoints* in files, *places* to ask."""
+
+    keys: Sequence[str] = ()
+    witnesses: Sequence[str] = ()
+    checkpoints: Sequence[str] = ()
+    places: Sequence[str] = ()
+
+
+@attrs.frozen
+class Vouched:
+    """What the log, and whoever holds checkpoints of it, say of the ledgers; *part* is of the log itself, as JSON."""
+
+    contradictions: "Sequence[Contradiction]" = ()
+    covered: "Covered | None" = None
+    notes: Sequence[str] = ()
+    part: "dict[str, Any] | None" = None
+
+
+def vouch(chosen: "Chosen", reports: "Sequence[Report]", believed: Believed) -> Vouched:
+    """Hold what was chosen, and found, against the log of its workspace, and that against whoever knows more."""
+    from deedbook.verification.held import contradiction, distrusted, unlogged
+    from deedbook.verification.leaves import misfits
+    from deedbook.verification.log import read_log
+
+    source = chosen.source if chosen.inside else None
+    missing = list(map(_missing, chosen.lost))
+    if source is None:
+        return Vouched(missing, notes=_unheld(believed))
+    log, trust = read_log(source.state), _trust(source, believed)
+    notes: list[str] = []
+    held = list(_held(source, log, believed, notes))
+    if log is None or not (log.keys or log.size):
+        identity = log.identity if log else "the workspace ledger"
+        return Vouched([*missing, *(unlogged(each, identity) for each in held)], notes=notes)
+    trust = attrs.evolve(trust, keys=[*trust.keys, *_own_keys(log)])
+    found = [each for each in (contradiction(log, one, trust) for one in held) if each]
+    found += [contradicting for contradicting in [log.newest and distrusted(log, log.newest, trust)] if contradicting]
+    found += _rules(log)
+    found += misfits(log, source.state, [chosen.session] if chosen.session else None)
+    covered = None if found else _covered(log, trust, held, reports)
+    return Vouched([*found, *missing], covered, notes, _part(log))
+
+
+def _missing(gap: "Gap") -> "Contradiction":
+    """Say what a session's file lacks as a contradiction: it is shorter than it was, or another one."""
+    from deedbook.verification.verdict import Contradiction
+
+    why = f"session {gap.session}: {gap.check}: expected {gap.expected}, found {gap.found}"
+    if gap.check in ("events", "file"):
+        return Contradiction("rolled_back", f"session {gap.session}", None, why)
+    words = gap.check.rpartition("of line ")
+    seq = int(words[2]) - 1 if words[1] and words[2].isdigit() else None
+    return Contradiction("broken", f"session {gap.session}", seq, why)
+
+
+def _unheld(believed: Believed) -> list[str]:
+    given = [*believed.checkpoints, *believed.places]
+    return [f"{place} was not looked at: the ledger belongs to no log that is known here" for place in given]
+
+
+# --- whom to believe --------------------------------------------------------------------------------------------------
+
+
+def _trust(source: "Workspace", believed: Believed) -> "Trust":
+    from deedbook.cosignatures import WitnessKey
+    from deedbook.notes import VerifierKey
+    from deedbook.verification.held import Trust
+
+    said = getattr(source, "checkpoints", {})
+    keys = [VerifierKey.parse(key) for key in (*said.get("keys", ()), *map(read_key, believed.keys))]
+    named = (*(each["key"] for each in said.get("witnesses", ())), *map(read_key, believed.witnesses))
+    return Trust(keys, [WitnessKey.parse(key) for key in named])
+
+
+def _own_keys(log: "Log") -> "Iterator[VerifierKey]":
+    """Yield the public halves of the log's keys that whoever asks has in their own key ring."""
+    import os
+
+    from deedbook.approvals.keys import KeyRing
+    from deedbook.errors import DeedbookError
+
+    ring = KeyRing.of(os.environ)
+    for name in ring.names():
+        if name.startswith(f"{log.identity}."):
+            with suppress(DeedbookError):  # one that is not kept safely is nobody's
+                yield ring.load(name).public
+
+
+# --- what others hold -------------------------------------------------------------------------------------------------
+
+
+def _held(source: "Workspace", log: "Log | None", believed: Believed, notes: list[str]) -> "Iterator[Held]":
+    """Yield every checkpoint that is held elsewhere; *notes* are told of places that could not be asked."""
+    from deedbook.files import Folder
+    from deedbook.notes import MAX_TEXT
+    from deedbook.verification.held import read_held
+
+    texts: list[tuple[str, str]] = []
+    with suppress(FileNotFoundError), Folder.at(source.state) as folder:
+        text = folder.read(STATE_FILE, limit=MAX_TEXT).decode(errors="replace")
+        texts.append((str(source.state / STATE_FILE), text))
+    texts += [(place, _file(place)) for place in believed.checkpoints]
+    if log:
+        texts += _asked(source, log, believed, notes)
+    for place, text in texts:
+        held = read_held(place, text)
+        if isinstance(held, str):
+            notes.append(f"not a checkpoint: {held}")
+        else:
+            yield held
+
+
+def _file(place: str) -> str:
+    from deedbook.files import Folder
+    from deedbook.notes import MAX_TEXT
+
+    try:
+        with Folder.at(Path(place).parent) as folder:
+            return folder.read(Path(place).name, limit=MAX_TEXT).decode(errors="replace")
+    except FileNotFoundError:
+        raise click.BadParameter(f"there is no file {place!r}", param_hint="--checkpoint") from None
+
+
+def _asked(source: "Workspace", log: "Log", believed: Believed, notes: list[str]) -> Iterator[tuple[str, str]]:
+    """Ask witnesses for their newest checkpoint: those in folders always, those at an address where that was asked."""
+    from deedbook.errors import DeedbookError
+    from deedbook.witnessing.submission import Http, Shared
+
+    said = getattr(source, "checkpoints", {}).get("witnesses", ())
+    folders = [str(source.root / Path(each["folder"]).expanduser()) for each in said if each.get("folder")]
+    for place in dict.fromkeys((*folders, *believed.places)):
+        channel = Http(place) if "://" in place else Shared(Path(place))
+        try:
+            text = channel.newest(log.origin)
+        except (DeedbookError, OSError) as problem:
+            notes.append(f"the witness at {place} could not be asked: {problem}")
+            continue
+        if text is None:
+            notes.append(f"the witness at {place} has no checkpoint of this log")
+        else:
+            yield f"the witness at {place}", text
+
+
+# --- what it comes to -------------------------------------------------------------------------------------------------
+
+
+def _rules(log: "Log") -> "list[Contradiction]":
+    from deedbook.verification.verdict import Contradiction
+
+    return [
+        Contradiction(
+            "broken",
+            "the workspace ledger",
+            failure.line - 1,
+            f"{failure.check}: expected {failure.expected}, found {failure.found}",
+        )
+        for failure in log.findings.part().failures
+    ]
+
+
+def _covered(log: "Log", trust: "Trust", held: "Sequence[Held]", reports: "Sequence[Report]") -> "Covered | None":
+    from deedbook.verification.verdict import Covered
+
+    newest = log.newest
+    if newest is None or newest.key is None:
+        return None
+    after: dict[str, int] = {}
+    for report in reports:
+        name = report.session_id or ""
+        if name == log.identity:
+            after[name] = report.events - newest.seq - 1
+        elif lines := log.covered(name):
+            after[name] = report.events - lines
+    seen = [*log.seen, *(each for one in held for each in trust.seen(one))]
+    key = f"key {newest.key.id}, {trust.of(log, newest.key)}"
+    return Covered(newest.size, newest.ts, key, _seen(newest.size, seen, trust), after)
+
+
+def _seen(size: int, seen: "Sequence[Seen]", trust: "Trust") -> str:
+    """Say which believed witness saw most of the log, and when."""
+    from deedbook.events import timestamp
+
+    most = max(
+        (each for each in seen if each.witness in trust.witnesses and each.size <= size),
+        key=lambda each: (each.size, -each.time),
+        default=None,
+    )
+    if most is None:
+        return ""
+    upto = "" if most.size == size else f"up to checkpoint {most.size} "
+    return f"{upto}by {most.witness.name} at {timestamp(most.time)}"
+
+
+def _part(log: "Log") -> dict[str, Any]:
+    part = log.findings.part()
+    told = {"origin": log.origin, "leaves": log.size, "checkpoints": log.signed}
+    return told | {
+        "failed": len(part.failures) + part.more,
+        "failures": [attrs.asdict(failure) for failure in part.failures],
+    }
