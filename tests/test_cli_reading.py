@@ -75,7 +75,10 @@ def test_reading_a_workspace_in_which_nothing_happened_creates_nothing(place: Pl
     assert place.here("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"] == []
     assert place.here("verify", status=0).out == "no ledgers yet\n"
     assert place.here("verify", "--json", status=0).fits("output_verify_v1") == {
-        "schema_version": "v1", "sound": True, "reports": [], "missing": [], "empty": []
+        "schema_version": "v1", "sound": True, "reports": [], "missing": [], "empty": [], "log": None, "notes": [],
+        "verdict": {
+            "kind": "unwitnessed", "said": "no ledgers yet", "checkpoint": None, "after": None, "ledgers": {}
+        },
     }  # fmt: skip
     place.here("abilities", status=0)
     assert not (place.path / ".deedbook").exists()
@@ -87,7 +90,8 @@ def test_verify_says_first_what_no_file_alone_can_prove(told: Place, run: str):
     assert one[-1] == "sound"
     every = told.here("verify", status=0).out.splitlines()
     assert every[0].startswith("unwitnessed: ")
-    assert [line.startswith("sound  ") for line in every[1:-1]] == [True] * 3
+    assert [line.startswith("sound  ") for line in every[1:-2]] == [True] * 3
+    assert every[-2].startswith("decisions: ")
     assert every[-1] == "all 3 sound"
     assert every.count(every[0]) == 1
 

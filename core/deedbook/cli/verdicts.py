@@ -41,7 +41,7 @@ def tell(reports: "Sequence[Report]", chosen: "Chosen", vouched: "Vouched", verd
     for note in vouched.notes:
         say(plain(note))
     if alone:
-        _tell_one(reports, chosen, verdict)
+        _tell_one(reports, verdict)
     else:
         _tell_all(reports, verdict)
     _tell_rest(chosen)
@@ -53,15 +53,14 @@ def _gap(gap: "Gap") -> dict[str, str]:
     return {"session": gap.session, "check": gap.check, "expected": gap.expected, "found": gap.found}
 
 
-def _tell_one(reports: "Sequence[Report]", chosen: "Chosen", verdict: "Verdict") -> None:
+def _tell_one(reports: "Sequence[Report]", verdict: "Verdict") -> None:
     from deedbook.verification.report import UNWITNESSED
 
     for report in reports:
-        for line in report.lines():
-            if line != UNWITNESSED:
-                say(line)
-        if chosen.lost and report.sound and not verdict.sound:
-            say("sound, taken by itself")
+        *lines, last = (line for line in report.lines() if line != UNWITNESSED)
+        for line in lines:
+            say(line)
+        say(f"{last}, taken by itself" if report.sound and not verdict.sound else last)
 
 
 def _tell_all(reports: "Sequence[Report]", verdict: "Verdict") -> None:

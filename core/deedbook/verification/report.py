@@ -130,8 +130,7 @@ class Report:
         yield from _decisions(self.decisions) if self.decisions else ()
         if self.torn:
             yield f"torn: {counted(self.torn.size, 'byte')} after the last complete line, at offset {self.torn.offset}"
-        if not self.sound:
-            yield "NOT SOUND"
+        yield "sound" if self.sound else "NOT SOUND"
 
 
 def counted(number: int, noun: str) -> str:

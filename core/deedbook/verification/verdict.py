@@ -80,7 +80,7 @@ def conclude(
             where = f"after event {report.events - 1}" if report.events else "before the first event"
             size = counted(report.torn.size, "byte")
             return Verdict("torn", f"torn {where}{of}: {size} that are no line; what was written before them stands")
-    return _vouched(reports, covered)
+    return _vouched(reports, covered) if reports else Verdict("unwitnessed", "no ledgers yet")
 
 
 def _contradicted(found: Contradiction) -> str:
