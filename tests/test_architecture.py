@@ -331,6 +331,7 @@ CLI = {
     "vouching": 3,
     "verdicts": 4,
     "proof": 2,
+    "reading": 2,
 }
 """The command line has floors of its own: commands stand on these, `__init__` on the commands."""
 PURE = (

@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "fork": "Go on from a point in a session's past; what it did is not done again.",
         "tree": "Show what caused what in a session.",
         "stats": "Count calls, time, tokens, cost, denials; for Prometheus, too.",
+        "otel": "Send spans to an OpenTelemetry collector.",
         "export": "Write a session in another form.",
         "explain": "Say what would decide about a call, and where it stands.",
         "whatif": "Judge recorded calls under another charter.",
