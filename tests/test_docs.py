@@ -167,7 +167,16 @@ def test_life_of_a_call_names_the_steps_of_the_door_in_order():
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_error_codes_are_known(page):
     """An upper-case word with an underscore is a code of the kernel, or of a plugin that says so in its own page."""
-    own = {"NO_SUCH_FILE", "NOT_READABLE", "NOT_TEXT", "TOO_LARGE", "TOO_MANY", "BAD_PATTERN", "NOT_RECORDED", "TRANSCRIPT_ENDED"}
+    own = {
+        "NO_SUCH_FILE",
+        "NOT_READABLE",
+        "NOT_TEXT",
+        "TOO_LARGE",
+        "TOO_MANY",
+        "BAD_PATTERN",
+        "NOT_RECORDED",
+        "TRANSCRIPT_ENDED",
+    }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
     variables = {"NO_COLOR", "GITHUB_TOKEN", "OPENAI_API_KEY", "HTTP_PROXY", "SSL_CERT_FILE"}
     actions = SCHEMAS.document("runtime_request_v1")["$defs"]["action"]["properties"]["action"]["enum"]
