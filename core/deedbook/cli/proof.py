@@ -1,27 +1,29 @@
 """Checking a proof for ``deedbook verify --proof``: what the reader believes, and what is said."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .common import Asked
 from .output import as_json, complain, say
 
+if TYPE_CHECKING:
+    from deedbook.notes import VerifierKey
+    from deedbook.verification.evidence import Trust
+
 UNSOUND = 4
 
 
 def check_proof(asked: Asked, place: str, log_keys: Sequence[str], witness_keys: Sequence[str]) -> int:
     """Check the proof in the file at *place*, and say what it comes to: 0, or 4 where nothing is proved."""
-    from deedbook.cosignatures import WitnessKey
-    from deedbook.notes import VerifierKey
     from deedbook.terminal import plain
-    from deedbook.verification.evidence import Trust, check
+    from deedbook.verification.evidence import check
 
-    named: dict[VerifierKey, str] = {VerifierKey.parse(read_key(key)): "--log-key" for key in log_keys}
-    witnesses: list[WitnessKey] = [WitnessKey.parse(read_key(key)) for key in witness_keys]
-    verdict = check(_proof(place), Trust(named, witnesses))
+    verdict = check(_proof(place), _trust(asked, log_keys, witness_keys))
     if asked.json:
         as_json(verdict.as_json())
     else:
@@ -30,6 +32,44 @@ def check_proof(asked: Asked, place: str, log_keys: Sequence[str], witness_keys:
         for line in rest:
             say(line)
     return 0 if verdict.proved else UNSOUND
+
+
+def _trust(asked: Asked, log_keys: Sequence[str], witness_keys: Sequence[str]) -> "Trust":
+    """Return what the reader believes: what was given; else what the workspace here names, and the own key ring has."""
+    from deedbook.cosignatures import WitnessKey
+    from deedbook.notes import VerifierKey
+    from deedbook.verification.evidence import Trust
+
+    said = _section(asked.workspace)
+    keys = {VerifierKey.parse(read_key(key)): "--log-key" for key in log_keys}
+    if not keys:
+        keys = {VerifierKey.parse(key): "checkpoints.keys of the workspace here" for key in said.get("keys", ())}
+        keys |= dict.fromkeys(_own_keys(), "your own key ring")
+    names = (*map(read_key, witness_keys), *(each["key"] for each in said.get("witnesses", ())))
+    return Trust(keys, [WitnessKey.parse(name) for name in dict.fromkeys(names)])
+
+
+def _section(workspace: str) -> "Mapping[str, Any]":
+    """Return what the workspace here says of its log; nothing where there is none, or none that can be read."""
+    from deedbook.errors import DeedbookError
+    from deedbook.kernel import read_workspace
+
+    try:
+        return read_workspace(workspace).checkpoints
+    except (DeedbookError, OSError):
+        return {}
+
+
+def _own_keys() -> "Iterator[VerifierKey]":
+    """Yield the public halves of the keys of logs that whoever asks has in their own key ring."""
+    from deedbook.approvals.keys import KeyRing
+    from deedbook.errors import DeedbookError
+
+    ring = KeyRing.of(os.environ)
+    for name in ring.names():
+        if name.startswith("ws-"):
+            with suppress(DeedbookError):  # one that is not kept safely vouches for nothing
+                yield ring.load(name).public
 
 
 def read_key(given: str) -> str:
