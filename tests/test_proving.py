@@ -137,7 +137,7 @@ def test_proof_says_who_vouches_for_the_key(some):
     assert judged(some["consistency"], NEXT).proved
     alone = judged(some["event"])
     assert (alone.proved, alone.vouched) == (True, NOBODY)
-    assert "only the proof itself vouches for it" in list(alone.lines())[1]
+    assert "only the proof itself vouches for the key" in list(alone.lines())[1]
     other = ledgers.verifier_key(logs.ORIGIN, b"x" * 32)
     assert judged(some["event"], other).said.startswith("NOT PROVED: none of the keys that are believed signed")
 

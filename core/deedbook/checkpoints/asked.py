@@ -10,13 +10,14 @@ import attrs
 from deedbook.errors import DomainError
 from deedbook.files import Folder
 from deedbook.ledger import WorkspaceLedger
-from deedbook.notes import VerifierKey
+from deedbook.notes import Note, VerifierKey
 
 from .announcing import Announcer
 from .coverage import Covered, cover
 from .followers import followers
 from .keys import LogKeys
 from .log import Log
+from .newest import newest
 from .settings import Settings
 from .writer import Why, Writer
 
@@ -26,10 +27,14 @@ ASK_SECONDS: Final = 10.0
 
 @attrs.frozen
 class Asked:
-    """What came of a checkpoint that was asked for; *unheard* is what those who are told of it could not do."""
+    """What came of a checkpoint that was asked for: its *note*, with the signatures of witnesses that have answered.
+
+    *unheard* is what those who are told of it could not do.
+    """
 
     covered: Covered
     unheard: tuple[DomainError, ...]
+    note: str
 
 
 @attrs.frozen
@@ -55,7 +60,7 @@ class Office:
         with self._writer() as (writer, announcer, unheard):
             covered = cover(self._state, writer, why)
             announcer.settle(ASK_SECONDS)
-        return Asked(covered, tuple(unheard))
+        return Asked(covered, tuple(unheard), self._cosigned(covered.made[-1].note))
 
     def rotate(self, *, lost: bool) -> Rotated:
         """Make a key and bring it into force, sign everything with it, and remove the one before.
@@ -66,6 +71,11 @@ class Office:
             change = writer.rotate(lost=lost)
         where = self._keys.settle(change.key)
         return Rotated(change.key.public, change.before, change.lost, where, self.checkpoint("key"))
+
+    def _cosigned(self, note: str) -> str:
+        """Return *note* as the state folder has it by now, where that is its newest."""
+        known = newest(self._state)
+        return str(known.note) if known and known.note.text == Note.parse(note).text else note
 
     @contextmanager
     def _writer(self) -> Iterator[tuple[Writer, Announcer, list[DomainError]]]:

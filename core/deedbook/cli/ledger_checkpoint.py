@@ -51,7 +51,7 @@ def _tell(found: "Found") -> None:
     sessions = sum(made.sessions for made in found.covered.made)
     grown = "no session has" if not sessions else "1 session has" if sessions == 1 else f"{sessions} sessions have"
     message(f"checkpoint {last.size} is written; {grown} grown since the last")
-    for line in last.note.splitlines():
+    for line in found.note.splitlines():
         say(line)
     for why in found.unheard:
         (complain if _is_denied(why) else message)(worded(why))
@@ -62,7 +62,7 @@ def _document(found: "Found") -> dict[str, Any]:
     return {
         "schema_version": "v1",
         "size": last.size,
-        "note": last.note,
+        "note": found.note,
         "sessions": sum(made.sessions for made in found.covered.made),
         "left_out": [
             {"session_id": name, "code": why.code, "message": str(why)} for name, why in found.covered.left_out.items()

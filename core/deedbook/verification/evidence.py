@@ -59,9 +59,9 @@ class Verdict:
             return
         if self.vouched == NOBODY:
             how = "hold it against one that you were given, or name that with --log-key"
-            yield f"key {self.key}: only the proof itself vouches for it; {how}"
+            yield f"only the proof itself vouches for the key; {how}: {self.key}"
         else:
-            yield f"key {self.key}: known from {self.vouched}"
+            yield f"the key is known from {self.vouched}: {self.key}"
         if self.strangers:
             count = "1 more signature is" if self.strangers == 1 else f"{self.strangers} more signatures are"
             yield f"{count} by keys that nobody named here; --witness-key names a witness"
