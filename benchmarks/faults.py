@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from faults import flips, histories, killing, racing, soak, syscalls
 from faults.attacks import ATTACKS
 from faults.judging import Judge
+from faults.logged import CONTROLS, LOGGED
 from faults.states import honest
 from faults.writers import Style
 
@@ -75,14 +76,21 @@ def flip(work: Path, share: float) -> Iterator[str]:
 
 def tamper(work: Path, share: float) -> Iterator[str]:
     """Do to a whole workspace, and to single ledgers, what somebody can do who may write the files."""
-    state, judge = honest(work, log=False), Judge()
-    every = max(1, round(1 / share))
-    for number, (name, attack) in enumerate(list(ATTACKS.items())[::every]):
-        missed = judge.misses(state, attack, work / str(number))
-        assert missed is None, f"{name}: {missed}"
-        shutil.rmtree(work / str(number))
-    yield f"manipulations of workspaces: {len(list(ATTACKS)[::every])}, all found and named"
-    yield f"manipulations of lines: {_lines(work)}, all found and named"
+    every, judge = max(1, round(1 / share)), Judge()
+    for kind, attacks in (("files alone", ATTACKS), ("a log", LOGGED)):
+        (work / kind).mkdir()
+        state, tried = honest(work / kind, log=attacks is LOGGED), list(attacks)[::every]
+        trust = ("--log-key", state.key) if state.key else ()
+        for name in tried:
+            missed = judge.misses(state, attacks[name], work / "copy", *trust)
+            assert missed is None, f"{name}: {missed}"
+            shutil.rmtree(work / "copy")
+        yield f"manipulations of workspaces, found and named by {kind}: {len(tried)} of {len(tried)}"
+    for name, change in CONTROLS.items():
+        assert judge.found_only_by(state, change, work), name
+        shutil.rmtree(work / "copy")
+    yield f"found by a checkpoint kept elsewhere, and by nothing else: {len(CONTROLS)} of {len(CONTROLS)}"
+    yield f"manipulations of lines, found and named: {_lines(work)}"
 
 
 def _lines(work: Path) -> int:

@@ -10,7 +10,7 @@ import pytest
 from faults import histories
 from faults.attacks import ATTACKS
 from faults.judging import Judge
-from faults.manipulations import Manipulation
+from faults.logged import CONTROLS, LOGGED
 from faults.states import State, honest
 from test_tampering import HASHED, STRUCTURE, TEMPLATE
 
@@ -26,17 +26,35 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> State:
     return honest(tmp_path_factory.mktemp("honest"), log=False)
 
 
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> State:
+    """Give a workspace with a log, of which a checkpoint was kept elsewhere."""
+    return honest(tmp_path_factory.mktemp("logged"))
+
+
 @pytest.mark.parametrize("name", list(ATTACKS)[::3])
 def test_manipulation_is_found_and_named(judge: Judge, state: State, tmp_path: Path, name: str):
     assert judge.misses(state, ATTACKS[name], tmp_path / "copy") is None
 
 
-def test_an_honest_workspace_raises_no_alarm(judge: Judge, state: State, tmp_path: Path):
-    nothing = Manipulation(lambda _: None, "call", ".*")
-    missed = judge.misses(state, nothing, tmp_path / "copy")
-    assert missed
-    assert "status 0" in missed
-    assert "()" in missed
+@pytest.mark.parametrize("name", list(LOGGED)[::3])
+def test_manipulation_is_found_by_the_log(judge: Judge, logged: State, tmp_path: Path, name: str):
+    assert judge.misses(logged, LOGGED[name], tmp_path / "copy", "--log-key", logged.key) is None
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_what_no_reader_of_the_files_can_find_is_found_with_a_checkpoint_kept_elsewhere(
+    judge: Judge, logged: State, tmp_path: Path, name: str
+):
+    assert judge.found_only_by(logged, CONTROLS[name], tmp_path)
+
+
+def test_honest_workspaces_raise_no_alarm(judge: Judge, state: State, logged: State):
+    for each, verdict in ((state, "unwitnessed: "), (logged, "sound and complete up to checkpoint ")):
+        judged = judge(each)
+        assert judged.status == 0
+        assert judged.verdict.startswith(verdict)
+        assert not judged.broken
 
 
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
@@ -45,5 +63,5 @@ def test_honest_histories_raise_no_alarm(tmp_path: Path):
     shutil.rmtree(tmp_path)
 
 
-def test_named_manipulations_are_more_than_150():
-    assert len(HASHED) + len(TEMPLATE) + len(STRUCTURE) + len(ATTACKS) >= 150
+def test_named_manipulations_are_more_than_250():
+    assert len(HASHED) + len(TEMPLATE) + len(STRUCTURE) + len(ATTACKS) + len(LOGGED) >= 250

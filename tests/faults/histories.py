@@ -26,10 +26,11 @@ Step = Callable[["History"], None]
 
 @attrs.define
 class History:
-    """A workspace in which things happen; *dice* decides which."""
+    """A workspace in which things happen; *dice* decides which. *signs*: it has a log."""
 
     place: Place
     dice: random.Random
+    signs: bool = False
     steps: list[str] = attrs.field(factory=list)
 
     def text(self) -> str:
@@ -41,9 +42,9 @@ class History:
             return "x" * self.dice.choice((5_000, 1_200_000))
         return "".join(self.dice.choices('ab "\\\n\tüß€😀\u2028\u0085\x00\x7f', k=self.dice.randrange(40)))
 
-    def call(self, ability: str = "echo") -> int:
-        """Call an ability in a session of its own; return the exit status."""
-        return self.place.here("call", ability, "--args", json.dumps({"text": self.text()})).status
+    def call(self, ability: str = "echo", status: int = 0) -> None:
+        """Call an ability in a session of its own, which ends with that exit status."""
+        self.place.here("call", ability, "--args", json.dumps({"text": self.text()}), status=status)
 
     def some_session(self) -> str | None:
         """Return any session's id."""
@@ -52,7 +53,7 @@ class History:
 
 
 def _call(history: History) -> None:
-    assert history.call() == 0
+    history.call()
 
 
 def _refused(history: History) -> None:
@@ -68,7 +69,7 @@ def _task(history: History) -> None:
 
 
 def _approval(history: History) -> None:
-    assert history.call("asked") == 3
+    history.call("asked", 3)
     answer = history.dice.choice(("approve", "deny", ""))
     if answer:
         history.place.here("approvals", answer, "last", status=0)
@@ -137,6 +138,29 @@ def _torn_home(history: History) -> None:
     history.call()
 
 
+def _checkpoint(history: History) -> None:
+    """Have a checkpoint signed, or the log's first key made, or another."""
+    if history.signs:
+        word = history.dice.choice((("ledger", "checkpoint"), ("ledger", "checkpoint"), ("keys", "rotate")))
+        history.place.here(*word, status=0)
+
+
+def _fork(history: History) -> None:
+    """Have a session go on from somewhere in another one's past."""
+    session = history.some_session()
+    if session:
+        seq = history.dice.randrange(4)
+        history.place.here("fork", session, "--at", str(seq), *history.dice.choice(([], ["--run"])))
+
+
+def _remember(history: History) -> None:
+    """Have something remembered, perhaps refused, perhaps taken back."""
+    zone, key = history.dice.choice((("observation", "sky/today"), ("world_state", "user/city"))), "sky/today"
+    history.place.here("memory", "propose", zone[0], zone[1], json.dumps(history.text()[:40]), "--say", "I say so")
+    if history.dice.random() < 0.3:
+        history.place.here("memory", "retract", "observation", key)
+
+
 STEPS: dict[str, tuple[int, Step]] = {
     "call": (6, _call),
     "refused": (1, _refused),
@@ -145,19 +169,52 @@ STEPS: dict[str, tuple[int, Step]] = {
     "killed": (2, _killed),
     "at once": (1, _at_once),
     "torn home": (1, _torn_home),
+    "checkpoint": (2, _checkpoint),
+    "fork": (1, _fork),
+    "remember": (1, _remember),
 }
 """What may happen, and how often."""
+
+
+REMEMBER: dict[str, Any] = {
+    "kind": "rules",
+    "match": {"kind": "memory"},
+    "rules": [{"match": {"kind": "memory", "args": {"/zone": "observation"}}, "then": "allow"}],
+    "default": "deny",
+}
+"""Who may remember what: what was seen, and nothing else."""
 
 
 def begin(work: Path, seed: int) -> History:
     """Begin a history in a workspace of its own."""
     history = History(Place(work / f"w{seed}"), random.Random(seed))
     durability = history.dice.choice(("always", "boundary", "os"))
-    settings: dict[str, Any] = SETTINGS | {"profile": "p", "profiles": {"p": {"durability": durability}}}
+    memory = {
+        "zones": {"observation": {"propose": [{"actors": ["user"]}]}},
+        "keys": {"user/*": {"zones": ["world_state"]}},
+    }
+    remembering = {f"memory/{name}": _memory(name) for name in ("read", "propose", "retract")}
+    settings: dict[str, Any] = SETTINGS | {
+        "profile": "p",
+        "profiles": {"p": {"durability": durability}},
+        "checkpoints": {"every_events": history.dice.choice((10, 1000))},
+        "memory": memory,
+        "persona": "ada.json",
+        "policies": {"remember": REMEMBER},
+        "abilities": SETTINGS["abilities"] | remembering,
+    }
     history.place.system("deedbook.yaml", json.dumps(settings))
+    history.place.system("ada.json", '{"schema_version": "v1", "id": "p-1", "version": 1, "name": "Ada"}')
     history.place.here("keys", "new", f"ada{seed}", "--out", ".system/ada.pub", status=0)
     _call(history)
+    if history.dice.random() < 0.7:
+        history.place.here("keys", "rotate", status=0)
+        history.signs = True
     return history
+
+
+def _memory(name: str) -> dict[str, Any]:
+    return {"summary": "Remember.", "kind": "memory", "handler": {"tool": f"memory-{name}"}}
 
 
 def live(work: Path, seed: int, steps: int) -> History:
@@ -178,5 +235,5 @@ def ledgers_of(histories: range, work: Path, steps: int) -> Iterator[int]:
             history = live(work, seed, steps)
             judged = judge(State(history.place.path, {}))
             assert judged.status == 0, f"history {seed} ({', '.join(history.steps)}): {judged}"
-            assert not judged.found, f"history {seed}: {judged.found}"
+            assert not judged.broken, f"history {seed}: {judged.broken}"
             yield len(history.place.sessions()) + 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from .writers import Said, Style, end, go, heard, kept, start
+from .writers import SIGNS, Said, Style, end, go, heard, kept, start
 
 SHUTDOWN = 0x8004587D
 """``_IOR('X', 125, __u32)``: ext4 and XFS forget what is not on the disk."""
@@ -112,8 +112,9 @@ def stop_some(
 
 
 def named(run: int, style: Style) -> list[str]:
-    """Name the writers of a run: a session has one at a time, the workspace several."""
-    return [f"r{run}w{number}" for number in range(3 if style.kind == "workspace" else 1)]
+    """Name the writers of a run: a session has one at a time, the workspace several, one of them signs checkpoints."""
+    several = [f"r{run}w1", f"r{run}w2", f"{SIGNS}{run}"]
+    return several if style.kind == "workspace" else several[:1]
 
 
 def kills(work: Path, runs: int, style: Style, *, fresh: int = 10) -> Toll:
@@ -126,7 +127,7 @@ def kills(work: Path, runs: int, style: Style, *, fresh: int = 10) -> Toll:
         said += stopped
         _, torn = kept(place, style, said)
         toll.stopped += len(named(run, style))
-        toll.acknowledged += sum(2 * (one.count + 1) for one in stopped)
+        toll.acknowledged += sum(2 * (one.count + 1) for one in stopped if one.seq)
         if run % fresh == fresh - 1 or run == runs - 1:
             toll.torn += torn
             shutil.rmtree(place)
@@ -147,5 +148,5 @@ def power_cuts(work: Path, runs: int, style: Style, kind: str = "ext4", *, fresh
                 _, torn = kept(folder / "ledger", style, said)
                 toll.torn += torn if run % fresh == fresh - 1 or run == runs - 1 else 0
         toll.stopped += len(named(run, style))
-        toll.acknowledged += sum(2 * (one.count + 1) for one in stopped)
+        toll.acknowledged += sum(2 * (one.count + 1) for one in stopped if one.seq)
     return toll

@@ -7,7 +7,7 @@ heads and the log are computed from ``docs/ledger-format.md`` with hashlib and j
 import json
 import os
 import shutil
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -22,8 +22,8 @@ NAME = ".events.jsonl"
 HOME = "home"
 """What the workspace ledger is called here; a session is called by what it was made for."""
 LOG = ("ledger.key", "ledger.leaf", "ledger.checkpoint", "ledger.witnessed")
-OURS, THEIRS = bytes(range(32)), bytes(range(1, 33))
-"""Seeds of two private keys: that of the log, and that of an attacker."""
+THEIRS = bytes(range(1, 33))
+"""The seed of an attacker's private key."""
 SETTINGS: dict[str, Any] = {
     "schema_version": "v1",
     "principals": {"ada": {"key": "ada.pub", "roles": ["approver"]}},
@@ -64,17 +64,17 @@ class Event:
 
 
 class State:
-    """A workspace's files. *names* says which session is which."""
+    """A workspace's files. *names* says which session is which; the log's key is *key*, made from *seed*."""
 
-    def __init__(self, root: Path, names: dict[str, str]) -> None:
-        self.root, self.names = root, names
+    def __init__(self, root: Path, names: dict[str, str], key: str = "", seed: bytes = b"") -> None:
+        self.root, self.names, self.key, self.seed = root, names, key, seed
         self.place = Place(root)
         self.state = root / ".deedbook"
 
     def copy(self, to: Path) -> "State":
         """Return a copy, to be tampered with."""
         shutil.copytree(self.root, to, symlinks=True)
-        return State(to, self.names)
+        return State(to, self.names, self.key, self.seed)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -146,16 +146,16 @@ class State:
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
-    def log(self, seed: bytes = OURS, *, key: bool = True) -> None:
+    def log(self, seed: bytes) -> None:
         """Write the log anew, with this key, from what all ledgers now hold; and the file with the newest checkpoint.
 
-        A checkpoint is where a session has ended. With *key* the events of keys are made anew, too.
+        A checkpoint is where a session has ended.
         """
-        kept = [event for event in self.events(HOME) if event.type not in LOG or (event.type == LOG[0] and not key)]
+        kept = [event for event in self.events(HOME) if event.type not in LOG]
         made, log = _Made(self, kept[0]), _Log(f"deedbook/{self.identity}", seed)
         for event in kept:
             made.add(event)
-            if key and made.size == 1:
+            if made.size == 1:
                 made.note("ledger.key", log.key())
             if event.type == "ledger.session" and event.payload["state"] == "ended":
                 made.leaf(log, self.identity, made.size, made.hashes)
@@ -166,10 +166,6 @@ class State:
                 made.note("ledger.checkpoint", log.checkpoint())
         self.put(HOME, made.lines)
         self.checkpoint.write_text(log.newest, encoding="utf-8")
-
-    def trusted(self) -> str:
-        """Return the verifier key of the honest log."""
-        return verifier_key(f"deedbook/{self.identity}", OURS)
 
 
 class _Made:
@@ -267,12 +263,13 @@ def keys_in(folder: Path) -> Iterator[None]:
 
 
 def honest(work: Path, *, log: bool = True) -> State:
-    """Make a workspace by the real command: a run, calls, a sealed value, a task, an approval; and a log over it."""
+    """Make a workspace by the real command: calls, sealed values, a task, an approval; with *log* checkpoints of it."""
     place, names = Place(work / "honest"), dict[str, str]()
     place.system("deedbook.yaml", json.dumps(SETTINGS))
     (work / "config").mkdir(exist_ok=True)
     with keys_in(work / "config"):
         place.here("keys", "new", "ada", "--out", ".system/ada.pub", status=0)
+        key = place.here("keys", "rotate", status=0).out.strip() if log else ""
         for name, arguments in {
             "call": ("call", "echo", "--args", '{"text":"hi"}'),
             "other": ("call", "echo", "--args", '{"text":"ho"}'),
@@ -288,7 +285,5 @@ def honest(work: Path, *, log: bool = True) -> State:
             place.here(*arguments, status=3 if name == "parked" else 0)
             new = set(place.sessions()) - before
             names |= dict.fromkeys([name] if new else [], new.pop() if new else "")
-    state = State(place.path, names)
-    if log:
-        state.log()
-    return state
+    (private,) = [file.read_text() for file in (work / "config").rglob("ws-*")] or [""]
+    return State(place.path, names, key, b64decode(private.split("+", 4)[-1])[1:])

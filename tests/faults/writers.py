@@ -21,9 +21,17 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from writing import NAME, again, begin, note, shared
 
 from deedbook.chain import Chain
+from deedbook.checkpoints.asked import Office
+from deedbook.checkpoints.settings import Settings
+from deedbook.errors import SignatureError
 from deedbook.files import Folder
+from deedbook.notes import Note
+from deedbook.proofs import Checkpoint
 from deedbook.sealed import opened
+from deedbook.verification.log import read_log
 
+SIGNS = "c"
+"""How the name of a process begins that writes checkpoints."""
 FIRST = {"session": "deedbook-session-1.1\n", "workspace": "deedbook-workspace-1.1\n"}
 
 
@@ -78,11 +86,30 @@ def write(place: Path, style: Style, name: str, count: int) -> None:
     ledger.close()
 
 
+def sign(place: Path, count: int) -> None:
+    """Write checkpoints of the workspace's log; say ``<size> 0`` for each that is written."""
+    with closing(shared(place)) as ledger, Folder.at(place) as state:
+        office = Office(state, ledger, Settings())
+        os.write(1, b"ready\n")
+        sys.stdin.buffer.readline()
+        for _ in range(count):
+            os.write(1, b"%d 0\n" % _signed(office))
+
+
+def _signed(office: Office) -> int:
+    """Have a checkpoint made, with a new key where there is none, and return how many leaves it covers."""
+    try:
+        return office.checkpoint().covered.made[-1].size
+    except SignatureError:
+        return office.rotate(lost=False).asked.covered.made[-1].size
+
+
 def start(place: Path, style: Style, name: str, count: int = 10**9) -> "subprocess.Popen[bytes]":
     """Start a writer that waits for a line on its standard input."""
     told = [str(place), name, str(count), style.kind, str(style.size), style.durability, str(int(style.synced))]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen([sys.executable, __file__, *told], bufsize=0, **pipes)
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(place.parent / "config")}
+    return subprocess.Popen([sys.executable, __file__, *told], bufsize=0, env=environment, **pipes)
 
 
 def go(writers: "list[subprocess.Popen[bytes]]") -> None:
@@ -136,6 +163,22 @@ def checked(folder: Path, first: str) -> Iterator[dict[str, Any]]:
             yield event | {"payload": opened(beside, event["payload"])}
 
 
+def logged(state: Path, size: int) -> int:
+    """Check that the log of a workspace is sound and has the checkpoint of *size* leaves; return how many it has."""
+    log = read_log(state)
+    assert log is not None
+    assert not log.findings.part().failures, log.findings.part()
+    assert log.newest is None or log.newest.size <= log.size
+    if not size:
+        return log.size
+    assert log.newest
+    assert log.newest.size >= size, f"checkpoint {size} was acknowledged, {log.newest.size} is the newest"
+    held = Checkpoint.parse(Note.parse((state / "checkpoint").read_text(encoding="utf-8")).text)
+    assert held.size <= log.size, f"the file is ahead: {held.size} of {log.size}"
+    assert held.root == log.tree.root(held.size)
+    return log.size
+
+
 def kept(place: Path, style: Style, said: "list[Said]") -> tuple[int, int]:
     """Open the ledger again, and check that it goes on, is sound, and holds what was acknowledged, in order.
 
@@ -143,7 +186,9 @@ def kept(place: Path, style: Style, said: "list[Said]") -> tuple[int, int]:
     """
     with closing(style.open(place)) as ledger:
         ledger.append([note(ledger, "after")], durable=True)
-    return found(style.folder(place), style.kind, said)
+    if style.kind == "workspace":
+        logged(place, max((one.count for one in said if one.writer.startswith(SIGNS)), default=0))
+    return found(style.folder(place), style.kind, [one for one in said if not one.writer.startswith(SIGNS)])
 
 
 def found(folder: Path, kind: str, said: "list[Said]") -> tuple[int, int]:
@@ -170,4 +215,7 @@ def found(folder: Path, kind: str, said: "list[Said]") -> tuple[int, int]:
 
 if __name__ == "__main__":
     _place, _name, _count, _kind, _size, _durability, _synced = sys.argv[1:]
-    write(Path(_place), Style(_kind, int(_size), _durability, bool(int(_synced))), _name, int(_count))
+    if _name.startswith(SIGNS):
+        sign(Path(_place), int(_count))
+    else:
+        write(Path(_place), Style(_kind, int(_size), _durability, bool(int(_synced))), _name, int(_count))

@@ -1,1 +1,0 @@
-"""What Deedbook's ledgers hold, as OpenTelemetry spans."""
