@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from deedbook.contracts import Event
 from deedbook.errors import LedgerError
 from deedbook.folds import SnapshotFold, TreeFold, fold
-from deedbook.reader import parted, read
+from deedbook.reader import read
+from deedbook.upcasting.naming import parted
 from deedbook.upcasting.seed_000 import moment
 from deedbook.upcasting.table import UPCASTERS, Upcasters, form_of, version
 

@@ -86,6 +86,11 @@ class Chain:
         return self._journal.place
 
     @property
+    def ended(self) -> bool:
+        """Whether it has its ``session.end``."""
+        return self._ended
+
+    @property
     def end(self) -> int:
         """How many bytes of the file this writer knows; a line ends there."""
         return self._chain[2]

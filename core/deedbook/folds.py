@@ -11,6 +11,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
+from .amendments import TYPE as AMENDED
+from .amendments import Amendments, AmendmentsFold
 from .contracts import Event, Object
 from .events import OUTCOMES
 from .observing.layers import layer_of
@@ -36,6 +38,9 @@ NAMED_BY: Final[Mapping[str, str]] = MappingProxyType(
     {"tool": "tool_name", "llm": "ability", "flow": "flow", "memory": "ability"}
 )
 """Which member of an intent or an outcome names the ability, by the first part of the event's type."""
+
+
+_AMENDMENTS: Final = AmendmentsFold()
 
 
 class Fold(Protocol[S]):
@@ -70,6 +75,7 @@ class Tree:
     roots: list[Event] = attrs.field(factory=list)
     orphans: list[Event] = attrs.field(factory=list)
     children: dict[str, list[Event]] = attrs.field(factory=dict)
+    amendments: Amendments = attrs.field(factory=Amendments)
 
     def lines(self) -> Iterator[str]:
         """Yield the tree, one event a line, and the count of roots and orphans."""
@@ -87,6 +93,7 @@ class Tree:
                 "actor": event.actor,
                 "span": event.span,
                 "parent": event.parent,
+                **self._amended(event),
             }
             for event in self.nodes.values()
         ]
@@ -97,11 +104,18 @@ class Tree:
             "orphans": [event.span for event in self.orphans],
         }
 
+    def _amended(self, event: Event) -> dict[str, list[int]]:
+        """Return which events say *event* otherwise, where there are any."""
+        by = [each.seq for each in self.amendments.of(event.seq)]
+        return {"amended_by": by} if by else {}
+
     def _below(self, top: Event) -> Iterator[str]:
         stack = [(top, "", "")]
         while stack:
             event, branch, indent = stack.pop()
-            yield plain(f"{branch}{event.type}  {summary(event)}").rstrip()
+            by = ", ".join(f"event {each.seq}" for each in self.amendments.of(event.seq))
+            mark = f"  (said otherwise by {by})" if by else ""
+            yield plain(f"{branch}{event.type}  {summary(event)}{mark}").rstrip()
             below = self.children.get(event.span, []) if self.nodes.get(event.span) is event else []
             stack.extend(
                 (child, f"{indent}{'├─ ' if more else '└─ '}", f"{indent}{'│  ' if more else '   '}")
@@ -125,6 +139,8 @@ class TreeFold:
         else:
             state.children.setdefault(event.parent, []).append(event)
         state.nodes.setdefault(event.span, event)
+        if event.type == AMENDED:
+            _AMENDMENTS.step(state.amendments, event)
         return state
 
 
@@ -138,7 +154,8 @@ class Snapshot:
     *closed*: it has ended; *output*: of the last worker's report; *cost*: tokens ``input`` and ``output``, and ``usd``
     where a provider said; *agents*: whom each class of actor handed over to last; *tools_invoked*: every ``tool.call``.
     *calls* counts the intents of each ability; *unknown* those without an outcome, or whose outcome was lost; *layers*
-    the events of each layer.
+    the events of each layer. *amendments* are what later events say otherwise, each with its own seq as ``event``; the
+    other members are as recorded.
     """
 
     closed: bool = False
@@ -165,11 +182,13 @@ class Snapshot:
     calls: Counter[str] = attrs.field(factory=Counter)
     unknown: int = 0
     layers: Counter[str] = attrs.field(factory=Counter)
+    amendments: list[Object] = attrs.field(factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """Return the snapshot as JSON."""
         counted = {"calls": dict(self.calls), "layers": dict(sorted(self.layers.items()))}
-        return {"schema_version": "v1", **attrs.asdict(self, recurse=False), **counted}
+        own = attrs.asdict(self, recurse=False, filter=lambda field, value: field.name != "amendments" or bool(value))
+        return {"schema_version": "v1", **own, **counted}
 
 
 class SnapshotFold:
@@ -245,6 +264,10 @@ def _take_violation(state: Snapshot, _: Object, __: Event) -> None:
     state.violations += 1
 
 
+def _take_amendment(state: Snapshot, payload: Object, event: Event) -> None:
+    state.amendments.append({"event": event.seq, **payload})
+
+
 def _take_skill(state: Snapshot, payload: Object, _: Event) -> None:
     state.skill = payload.get("skill")
 
@@ -274,6 +297,7 @@ _TAKE: Final[Mapping[str, Callable[[Snapshot, Object, Event], None]]] = MappingP
         "tool.denied": _take_denied,
         "schema.violation": _take_violation,
         "skill.invoke": _take_skill,
+        AMENDED: _take_amendment,
     }
 )
 

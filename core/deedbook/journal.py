@@ -166,6 +166,15 @@ class Journal:
         except LedgerError:
             self._told = False
 
+    def moved(self, fd: int, end: int) -> None:
+        """Go on with the file behind *fd*, which took the old one's place; the caller holds `lock`, and both locks."""
+        with self._turn:
+            while self._syncing:
+                self._turn.wait()
+            os.dup2(fd, self.fd, inheritable=False)
+            os.close(fd)
+            self.end, self.synced = end, 0
+
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -257,6 +266,11 @@ def acquire(fd: int, *, place: str, seconds: float) -> None:
                 why = "another writer has it open; wait until it is done"
                 raise LedgerError(fault("LEDGER_LOCKED", why, retryable=True, place=place)) from None
         time.sleep(0.001)
+
+
+def is_replaced(fd: int) -> bool:
+    """Say whether the file has no name any more: another one was put in its place, or it was removed."""
+    return os.fstat(fd).st_nlink == 0
 
 
 def release(fd: int) -> None:

@@ -7,6 +7,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from typing import Final, Self
 
 from .canonical import decode, encode
@@ -35,6 +37,7 @@ from .journal import (
     Torn,
     acquire,
     find_tail,
+    is_replaced,
     lines_from_end,
     release,
     set_aside,
@@ -107,17 +110,31 @@ def _locked(folder: Folder, *, create: bool) -> Iterator[int]:
     place = place_of(folder)
     with explained(place):
         try:
-            fd = folder.append(NAME, create=create)
+            fd = _present(folder, partial(folder.append, NAME, create=create), LOCK_SECONDS)
         except FileExistsError:
             raise LedgerError(fault("LEDGER_BROKEN", "there is a ledger already; reopen it", place=place)) from None
         except FileNotFoundError:
             raise LedgerError(fault("SESSION_NOT_FOUND", "there is no ledger here", place=place)) from None
         try:
-            acquire(fd, place=place, seconds=LOCK_SECONDS)
             yield fd
         except BaseException:
             os.close(fd)
             raise
+
+
+def _present(folder: Folder, begin: Callable[[], int], seconds: float) -> int:
+    """Return the ledger's file under its lock: the one that has the name, not one that was replaced meanwhile."""
+    while True:
+        fd = begin()
+        try:
+            acquire(fd, place=place_of(folder), seconds=seconds)
+            if not is_replaced(fd):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        begin = partial(folder.append, NAME, create=False)
 
 
 # --- the workspace ----------------------------------------------------------------------------------------------------
@@ -147,8 +164,9 @@ class WorkspaceLedger(Chain):
         """
         with explained(state.path):
             folder = state.sub("workspace", create=True)
-            fd = _shared_file(folder)
         place = place_of(folder)
+        with explained(place):
+            fd = _present(folder, partial(_shared_file, folder), TURN_SECONDS)
         try:
             with explained(place), _turn(fd, place):
                 stands, torn = _stand(folder, fd, workspace)
@@ -190,6 +208,8 @@ class WorkspaceLedger(Chain):
         journal = self._journal
         journal.check()
         with journal.lock, explained(journal.place), _turn(journal.fd, journal.place):
+            if is_replaced(journal.fd):
+                self._move()
             self._catch_up()
             yield
 
@@ -211,6 +231,21 @@ class WorkspaceLedger(Chain):
             state.sync()
         self.recover(torn)
         self._journal.settle(self._journal.end, durable=True)
+
+    def _move(self) -> None:
+        """Go on with the file that took this one's place: the same lines, of which payloads may have been taken out."""
+        seq, head, _ = self._chain
+        fd, place = _present(self._folder, partial(self._folder.append, NAME, create=False), TURN_SECONDS), self.place
+        end, last = 0, b""
+        with os.fdopen(os.dup(fd), "rb") as file:
+            file.seek(0)
+            for last in islice(file, seq):
+                end += len(last)
+        if split_line(last, place=place).envelope_hash != head:
+            os.close(fd)
+            raise LedgerError(fault("LEDGER_UNSOUND", "another file took its place; verify it", place=place))
+        self._journal.moved(fd, end)
+        self._chain = seq, head, end
 
     def _catch_up(self) -> None:
         """Read and check what was added since; what a killed writer has left half-way is set aside."""

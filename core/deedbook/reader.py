@@ -6,6 +6,7 @@ A reader beside a writer sees whole lines only: it stops at the last newline. Wh
 import os
 from collections.abc import Iterator
 from fcntl import LOCK_NB, LOCK_SH, flock
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, TypeAlias
 
@@ -17,6 +18,7 @@ from .errors import DeedbookError, LedgerError, fault
 from .events import FORMAT, SESSION_ID, Line, is_ended, split_line
 from .files import Folder
 from .journal import NAME, find_tail, lines_from_end
+from .upcasting.naming import parted
 from .upcasting.table import UPCASTERS, form_of
 
 State: TypeAlias = Literal["open", "ended", "interrupted", "empty", "damaged"]
@@ -59,15 +61,6 @@ def read(source: str | Path | Folder) -> Iterator[Event]:
         yield from _events(folder.open(path.name), str(path), session)
 
 
-def parted(source: str | Path) -> tuple[Path, str | None]:
-    """Return the file that *source* names, and the session in it where it is ``FILE#SESSION``."""
-    text = str(source)
-    cuts = [at for at, sign in enumerate(text) if sign == "#"]
-    if not cuts or Path(source).exists():
-        return Path(source), None
-    return next(((Path(text[:at]), text[at + 1 :]) for at in cuts if Path(text[:at]).is_file()), (Path(source), None))
-
-
 class Follower:
     """Reads the lines of a ledger's *file* as they are added, from the byte *start* on, where a line begins.
 
@@ -81,7 +74,10 @@ class Follower:
 
     def __call__(self) -> Iterator[Line]:
         """Yield what was added since; raises `LedgerError` (``LEDGER_UNSOUND``) for a line that was not written so."""
-        if os.fstat(self._file.fileno()).st_size <= self._end:
+        seen = os.fstat(self._file.fileno())
+        if not seen.st_nlink and self._place:
+            self._move()
+        elif seen.st_size <= self._end:
             return
         self._file.seek(self._end)
         for raw in _lines(self._file, self._place):
@@ -91,6 +87,19 @@ class Follower:
                 raise LedgerError(fault("LEDGER_UNSOUND", why, place=self._place))
             self._end, self._head = self._end + len(raw), line.envelope_hash
             yield line
+
+    def _move(self) -> None:
+        """Go on in the file that took this one's place: it has the same lines, some of them shorter."""
+        self._file.seek(0)
+        lines = 0
+        while self._file.tell() < self._end:
+            self._file.readline()
+            lines += 1
+        place = Path(self._place)
+        with Folder.at(place.parent) as folder:
+            file = folder.open(place.name)
+        self._file.close()
+        self._file, self._end = file, sum(map(len, islice(file, lines)))
 
     @property
     def end(self) -> int:
@@ -130,11 +139,19 @@ def _old_events(file: BinaryIO, name: str, form: str, session: str | None) -> It
         raise LedgerError(fault("SESSION_NOT_FOUND", f"no session {session!r} is in the file", place=name))
 
 
-def old_sessions(file: BinaryIO, name: str, form: str) -> dict[str, Listed]:
-    """Return the sessions of a *file* of an older *form* in their order; raises `LedgerError` as `read` does."""
+def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False) -> dict[str, Listed]:
+    """Return the sessions of a *file* of an older *form* in their order; raises `LedgerError` as `read` does.
+
+    A *lenient* look passes over lines that cannot be read.
+    """
     found: dict[str, Listed] = {}
     for number, raw in enumerate(_lines(file, name), 1):
-        of, event = UPCASTERS.event(raw, form, 0, f"{name}:{number}")
+        try:
+            of, event = UPCASTERS.event(raw, form, 0, f"{name}:{number}")
+        except LedgerError:
+            if lenient:
+                continue
+            raise
         before = found.get(of) or Listed(of, "interrupted", event.ts)
         state = "ended" if event.type == "session.end" else before.state
         found[of] = attrs.evolve(before, state=state, latest=event.ts, events=before.events + 1)

@@ -314,6 +314,14 @@ def open_value(folder: Folder, sealed: Object) -> Json:
     return found
 
 
+def digests_in(value: Any) -> Iterator[str]:
+    """Yield the digest of every sealed value in *value*, as far as it is open."""
+    if is_sealed(value):
+        yield value[SEALED_KEY]
+    for item in value.values() if type(value) is dict else value if type(value) is list else ():
+        yield from digests_in(item)
+
+
 def opened(folder: Folder, value: Any) -> Any:
     """Return *value* with every sealed value in it opened; see `open_value`."""
     if is_sealed(value):

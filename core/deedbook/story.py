@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from .canonical import SEALED_KEY
 from .contracts import Event, Object
+from .events import EXCISED_KEY
 from .terminal import plain, short
 
 WIDTH: Final = 200
@@ -16,6 +17,8 @@ BRIEF: Final = 80
 
 def summary(event: Event) -> str:
     """Return what *event* says, in one plain line without its type; of long data only the beginning."""
+    if EXCISED_KEY in event.payload:
+        return "[taken out of the ledger]"
     say = _SAY.get(event.type)
     return plain(short(say(event.payload) if say else show(dict(event.payload)), WIDTH))
 
@@ -28,7 +31,7 @@ def tell(event: Event) -> str | None:
     who = _WHO.get(event.type, event.type)
     if event.type in _SILENT or (event.type in _GATES and event.payload.get("decision") == "allow"):
         return None
-    if event.type in _SPOKEN:
+    if event.type in _SPOKEN and EXCISED_KEY not in event.payload:
         return plain(f"{event.ts[11:23]} {who}: {_SAY[event.type](event.payload)}")
     return plain(f"{event.ts[11:23]} {who}: {summary(event)}")
 
@@ -194,6 +197,35 @@ def _acted(payload: Object) -> str:
     return f"{show(payload.get('id'))} {show(payload.get('status'))}{why}"
 
 
+def _amended(payload: Object) -> str:
+    said = [
+        f"{show(each.get('at'))} = {show(each['value'])}" if "value" in each else f"{show(each.get('at'))} is not said"
+        for each in _objects(payload.get("patch"))
+    ]
+    what = "; ".join(said) or "as it was recorded"
+    return f"event {show(payload.get('seq'))} is said otherwise: {what} ({_why(payload)})"
+
+
+def _why(payload: Object) -> str:
+    return f"by {show(payload.get('by'))}: {show(payload.get('reason'))}"
+
+
+def _erased(payload: Object) -> str:
+    digests = payload.get("digests")
+    count = f"{len(digests)} sealed values" if isinstance(digests, list) else "sealed values"
+    return f"{count} of event {show(payload.get('seq'))} ({_why(payload)})"
+
+
+def _excised(payload: Object) -> str:
+    return f"the payload of event {show(payload.get('seq'))}, {show(payload.get('size'))} bytes ({_why(payload)})"
+
+
+def _taken_in(payload: Object) -> str:
+    sessions = payload.get("sessions")
+    count = f", {len(sessions)} sessions" if isinstance(sessions, list) else ""
+    return f"{show(payload.get('from'))}, {show(payload.get('format'))}{count}, {show(payload.get('verdict'))}"
+
+
 def _completed(payload: Object) -> str:
     return f"{show(payload.get('skill'))} {_ended(payload)}"
 
@@ -273,5 +305,9 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "task.ended": _task("state", "code", "message", "result"),
         "task.decided": _task("answer", "by", "note"),
         "task.deleted": _task(),
+        "event.amended": _amended,
+        "payload.erased": _erased,
+        "ledger.excised": _excised,
+        "ledger.imported": _taken_in,
     }
 )

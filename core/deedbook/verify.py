@@ -14,6 +14,7 @@ from . import events
 from .approvals.consents import Approvers
 from .files import Folder
 from .schema import Schemas, Validator
+from .upcasting.naming import parted
 from .upcasting.seed_000 import FORM
 from .upcasting.table import form_of
 from .verification import envelope_1_0, seed_000
@@ -45,7 +46,7 @@ def verify_file(
     without it signatures are checked with the keys that the ledger itself names. Sealed values are looked for in the
     folder ``sealed`` beside the file. Raises `FileNotFoundError`, and `FileRefused` for what is no regular file.
     """
-    where = Path(path)
+    where, _ = parted(path)
     with Folder.at(where.parent) as folder, folder.open(where.name) as file:
         opening = file.readline(MAX_LINE)
         file.seek(0)

@@ -12,6 +12,10 @@ from .common import Suggesting
 PARTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "checkpoint": "Sign how far all ledgers have come.",
+        "import": "Take in an old ledger, as it is.",
+        "amend": "Say a recorded event otherwise, by a further one.",
+        "erase": "Delete sealed values; lines and proofs stay.",
+        "excise": "Take a payload out of its line: the last resort.",
     }
 )
 """Every subcommand, and what it does in a sentence; `NAME` stands in ``ledger_NAME.py``."""

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from deedbook.errors import LedgerError, fault
-from deedbook.events import MAX_PAYLOAD, SESSION_ID, split_line
+from deedbook.errors import DeedbookError, LedgerError, fault
+from deedbook.events import FORMAT, MAX_PAYLOAD, SESSION_ID, split_line
 from deedbook.files import Folder
 from deedbook.kernel import read_workspace
 from deedbook.reader import sessions
 from deedbook.schema import suggest
+from deedbook.upcasting.naming import parted
+from deedbook.upcasting.table import UPCASTERS, form_of
 from deedbook.workspaces.declarations import Workspace
 
 FILE = ".events.jsonl"
@@ -19,21 +21,55 @@ LAST = "last"
 def session_file(workspace: str, name: str) -> Path:
     """Return the ledger that *name* names: a session by its id or its beginning, ``last``, ``workspace``, or a file.
 
-    Raises `LedgerError` (``SESSION_NOT_FOUND``).
+    One session of a file of an older form is ``FILE#SESSION``; one that was taken in is named by its id, too, or by
+    ``SHA256#SESSION``. Raises `LedgerError` (``SESSION_NOT_FOUND``).
     """
-    place = Path(name)
     if not SESSION_ID.fullmatch(name):
+        place, session = parted(name)
         place = place / FILE if place.is_dir() else place
         if place.exists():
-            return place
-        raise LedgerError(fault("SESSION_NOT_FOUND", f"{name!r} is no session id, and no file of that name exists"))
+            return place if session is None else Path(f"{place}#{session}")
+        found = _taken_in(workspace, name)
+        if found is None:
+            raise LedgerError(fault("SESSION_NOT_FOUND", f"{name!r} is no session id, and no file of that name exists"))
+        return found
     source = read_workspace(workspace)
     if name == WORKSPACE and own(source).exists():
         return own(source)
-    found = session_id(source, name)
-    if not ledger_of(source, found).exists():
-        raise LedgerError(fault("SESSION_NOT_FOUND", f"session {found} has no ledger; `deedbook verify` says why"))
-    return ledger_of(source, found)
+    try:
+        identity = session_id(source, name)
+    except LedgerError:
+        found = _taken_in(workspace, name)
+        if found is None:
+            raise
+        return found
+    if not ledger_of(source, identity).exists():
+        raise LedgerError(fault("SESSION_NOT_FOUND", f"session {identity} has no ledger; `deedbook verify` says why"))
+    return ledger_of(source, identity)
+
+
+def _taken_in(workspace: str, name: str) -> Path | None:
+    """Return where a session of an old ledger is read from that was taken in; ``None`` if there is none."""
+    from deedbook.keeping.imports import find, imports
+
+    try:
+        state = read_workspace(workspace).state
+        found = find(imports(state), name)
+    except (DeedbookError, OSError):  # a file needs no workspace, and a name of none is told by the caller
+        return None
+    if len(found) > 1:
+        some = ", ".join(f"{each.sha256[:12]}#{session.id}" for each, session in found[:5])
+        why = f"{len(found)} sessions that were taken in begin with {name!r}; name one: {some}"
+        raise LedgerError(fault("SESSION_NOT_FOUND", why))
+    return found[0][0].session(state, found[0][1].id) if found else None
+
+
+def ledger_named(workspace: Workspace, name: str) -> str:
+    """Return the ledger that is to be written: the id of a session of this workspace, or ``workspace``.
+
+    Raises `LedgerError` (``SESSION_NOT_FOUND``).
+    """
+    return WORKSPACE if name == WORKSPACE and own(workspace).exists() else session_id(workspace, name)
 
 
 def session_id(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str:
@@ -95,6 +131,11 @@ def ledger_of(workspace: Workspace, identity: str) -> Path:
 
 def identity(place: Path) -> tuple[str, str]:
     """Return a ledger's session id and trace id, as its first line has them; raises `LedgerError`."""
-    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
-        first = split_line(file.readline(MAX_PAYLOAD + 4096).rstrip(b"\n"), place=f"{place}:1")
+    file_, session = parted(place)
+    with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
+        raw = file.readline(MAX_PAYLOAD + 4096).rstrip(b"\n")
+    if (form := form_of(raw)) != FORMAT:
+        row = UPCASTERS.row(raw, form, f"{place}:1")
+        return session or row["session_id"], row["trace_id"]
+    first = split_line(raw, place=f"{place}:1")
     return first.session_id, first.trace_id

@@ -55,9 +55,10 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     """Return what verification says of the ledger at *place*."""
     from deedbook.replaying.page import Checked
     from deedbook.schema import Schemas, data_folder
+    from deedbook.upcasting.naming import parted
     from deedbook.verify import verify_file
 
-    if place.stat().st_size > MOST_BYTES:
+    if parted(place)[0].stat().st_size > MOST_BYTES:
         return Checked(None, "not verified: the ledger is large; `deedbook verify` checks it")
     report = verify_file(shown(place), schemas=Schemas.load(data_folder("schemas")))
     *notes, verdict = report.lines()

@@ -18,7 +18,7 @@ from deedbook.contracts import Event, Object
 from deedbook.errors import LedgerError, TaskError, fault
 from deedbook.events import Line, split_line
 from deedbook.files import Folder
-from deedbook.journal import NAME
+from deedbook.journal import NAME, is_replaced
 from deedbook.reader import Follower, is_open
 from deedbook.sealed import is_sealed, opened
 
@@ -104,11 +104,21 @@ class Book:
     def refresh(self) -> None:
         """Take in what was recorded since; raises `LedgerError` where a line is not what was written."""
         with self._turn:
+            if is_replaced(self._file.fileno()):
+                self._begin_again()
             start = self._follow.end
             for line in self._follow():
                 if line.event_type.startswith("task."):
                     self._step(line, Mark(line.event_type, start, self._follow.end, line.span_id))
                 start = self._follow.end
+
+    def _begin_again(self) -> None:
+        """Read all anew: another file took the ledger's place, in which the events stand elsewhere."""
+        self._file.close()
+        self._follow.close()
+        self._file = self._folder.open(NAME)
+        self._follow = Follower(self._folder.open(NAME), place=f"{self._folder.path}/{NAME}")
+        self._tasks, self._keys = {}, {}
 
     def __iter__(self) -> Iterator[Kept]:
         with self._turn:

@@ -41,6 +41,7 @@ def upcast(row: Row) -> Row:
     return {
         "schema_version": "1.1",
         "session_id": str(row["session_id"]),
+        "trace_id": str(row.get("trace_id", "")),
         "event_type": str(row["event_type"]),
         "actor": actor if known else "agent",
         "principal": None if known or not _NAME.fullmatch(actor) else f"agent:{actor}",

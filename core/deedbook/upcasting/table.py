@@ -55,25 +55,40 @@ class Upcasters:
             event = step(event)
         return event
 
+    def row(self, raw: bytes, form: str, place: str) -> Row:
+        """Return a line of an older *form* as a row of the present one.
+
+        Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line of that form.
+        """
+        try:
+            row: Row = decode(raw)
+            at = form
+            while at in self.forms:
+                at, step = self.forms[at]
+                row = step(row)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            why = f"not a line of {named(form)}; verify the file"
+            raise LedgerError(fault("LEDGER_UNSOUND", why, place=place)) from None
+        return row
+
     def event(self, raw: bytes, form: str, seq: int, place: str) -> tuple[str, Event]:
         """Return a line of an older *form* as the session that it is of and a present event with that *seq*.
 
         Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line of that form.
         """
-        try:
-            row, at = decode(raw), form
-            while at in self.forms:
-                at, step = self.forms[at]
-                row = step(row)
-            event = Event(
-                seq, row["event_type"], row["actor"], row["principal"], str(row["span_id"] or f"line-{seq + 1}"),
-                None if row["parent_span_id"] is None else str(row["parent_span_id"]), row["ts"], row["payload"],
-            )  # fmt: skip
-            return row["session_id"], self.present(event)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise LedgerError(
-                fault("LEDGER_UNSOUND", f"not a line of {named(form)}; verify the file", place=place)
-            ) from None
+        row = self.row(raw, form, place)
+        parent = row["parent_span_id"]
+        event = Event(
+            seq=seq,
+            type=row["event_type"],
+            actor=row["actor"],
+            principal=row["principal"],
+            span=str(row["span_id"] or f"line-{seq + 1}"),
+            parent=None if parent is None else str(parent),
+            ts=row["ts"],
+            payload=row["payload"],
+        )
+        return row["session_id"], self.present(event)
 
 
 UPCASTERS: Final = Upcasters(

@@ -1,0 +1,62 @@
+"""``deedbook ledger amend``: a recorded event, said otherwise by a further one."""
+
+from typing import Any
+
+import click
+
+from . import completing
+from .common import Asked, principal_option
+from .output import message
+
+
+@click.command("amend")
+@click.argument("session", shell_complete=completing.sessions)
+@click.argument("seq", type=click.IntRange(min=0))
+@click.option(
+    "--set", "sets", multiple=True, metavar="POINTER=JSON", help="What stands at POINTER, such as /args/text."
+)
+@click.option("--remove", "removes", multiple=True, metavar="POINTER", help="A member that is not said any more.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; it is recorded.")
+@principal_option
+@click.pass_obj
+def command(
+    asked: Asked,
+    session: str,
+    seq: int,
+    sets: tuple[str, ...],
+    removes: tuple[str, ...],
+    reason: str,
+    principal: str | None,
+) -> int:
+    """Say event SEQ of SESSION (an id, or `workspace`) otherwise; the recorded line stays, and both are shown."""
+    from deedbook.errors import recordable
+    from deedbook.keeping.amending import amend
+    from deedbook.keeping.authors import author
+    from deedbook.kernel import read_workspace
+    from deedbook.schema import Schemas, data_folder
+    from deedbook.workspaces.site import Site
+
+    from .ledgers import ledger_named
+
+    patch = [*map(_change, sets), *({"at": pointer} for pointer in removes)]
+    source = read_workspace(asked.workspace)
+    name, by = ledger_named(source, session), author(source, principal)
+    schemas = Schemas.load(data_folder("schemas"))
+    made = amend(Site.of(source), schemas, name, seq, patch, reason=recordable(reason), by=by)
+    message(f"event {seq} of {name} is amended by event {made}")
+    return 0
+
+
+def _change(text: str) -> dict[str, Any]:
+    """Return one change, from ``POINTER=JSON``; raises `click.BadParameter`."""
+    from deedbook.canonical import parse
+    from deedbook.errors import IntakeError
+
+    pointer, sign, value = text.partition("=")
+    if not sign:
+        raise click.BadParameter(f"{text!r} has no `=`; expected POINTER=JSON", param_hint="--set")
+    try:
+        return {"at": pointer, "value": parse(value)}
+    except (IntakeError, UnicodeEncodeError):
+        why = f"{value!r} is not JSON; text stands in quotation marks: --set '{pointer}=\"…\"'"
+        raise click.BadParameter(why, param_hint="--set") from None
