@@ -11,6 +11,7 @@ from .canonical import encode
 from .errors import DeedbookError, DomainError, LedgerError, fault
 from .events import SESSION_ID, Entry, label
 from .files import Folder
+from .keeping.finishing import finish_all
 from .ledger import LOCK_SECONDS, Ledger, WorkspaceLedger
 from .lifelines import removing, sweep
 from .processes import Process, Told, survey
@@ -124,6 +125,7 @@ def recover(state: Folder, ledger: WorkspaceLedger, sealer: Sealer) -> Recovered
     for told_ in before.sessions.values():
         run.mend(told_, listed.get(told_.id), before.processes.get(told_.process))
     sweep(state)
+    finish_all(state)
     known = {name for process in before.processes.values() for name in process.recovered.get("died", ())}
     died = [each.id for each in before.processes.values() if each.state == "died" and each.id not in known]
     return Recovered(run.closed, run.removed, run.refused, died)

@@ -182,14 +182,25 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 
 def _begun(payload: Object) -> str:
+    if "charter" not in payload:
+        return _older(payload)
     principal = payload.get("principal")
     who = show(principal.get("id")) if isinstance(principal, dict) and "id" in principal else show(principal)
     charter = show(payload.get("charter"))[:12]
     return f"{show(payload.get('purpose'))} for {who}, {show(payload.get('enforcement'))}, charter {charter}"
 
 
+def _older(payload: Object) -> str:
+    """Return what an event of an older form says in its own words."""
+    said = next((payload[name] for name in ("prompt", "message", "reason") if name in payload), None)
+    return show(dict(payload)) if said is None else show(said)
+
+
 def _ended(payload: Object) -> str:
-    return f"{'ok' if payload.get('ok') is True else 'not ok'}: {show(payload.get('reason'))}"
+    if "ok" not in payload:
+        return _older(payload)
+    how = "ok" if payload.get("ok") is True else "not ok"
+    return f"{how}: {show(payload['reason'])}" if "reason" in payload else how
 
 
 def _acted(payload: Object) -> str:
@@ -212,8 +223,8 @@ def _why(payload: Object) -> str:
 
 def _erased(payload: Object) -> str:
     digests = payload.get("digests")
-    count = f"{len(digests)} sealed values" if isinstance(digests, list) else "sealed values"
-    return f"{count} of event {show(payload.get('seq'))} ({_why(payload)})"
+    count = len(digests) if isinstance(digests, list) else "some"
+    return f"what event {show(payload.get('seq'))} has sealed: {count} ({_why(payload)})"
 
 
 def _excised(payload: Object) -> str:

@@ -30,8 +30,10 @@ class Chosen:
 
 def every(workspace: str) -> Chosen:
     """Choose every ledger, and every session that the workspace ledger knows."""
+    from deedbook.errors import DeedbookError
     from deedbook.kernel import read_workspace
     from deedbook.verification.agreement import disagreements
+    from deedbook.verification.taken_in import changed
 
     from .ledgers import own, session_ids
 
@@ -40,6 +42,8 @@ def every(workspace: str) -> Chosen:
     names = sorted({*session_ids(source), *heads})
     each = [_session(source, name, heads.get(name, ())) for name in names]
     lost = [*(gap for one in each for gap in one.lost), *disagreements(source.state, names, every=True)]
+    with suppress(DeedbookError):  # its own verification says what is wrong with it
+        lost += changed(source.state)
     files = [*([own(source)] if own(source).exists() else []), *(file for one in each for file in one.files)]
     return Chosen(files, lost, [name for one in each for name in one.empty], source)
 

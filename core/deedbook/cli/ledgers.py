@@ -29,7 +29,7 @@ def session_file(workspace: str, name: str) -> Path:
         place = place / FILE if place.is_dir() else place
         if place.exists():
             return place if session is None else Path(f"{place}#{session}")
-        found = _taken_in(workspace, name)
+        found = _old(workspace, name)
         if found is None:
             raise LedgerError(fault("SESSION_NOT_FOUND", f"{name!r} is no session id, and no file of that name exists"))
         return found
@@ -39,7 +39,7 @@ def session_file(workspace: str, name: str) -> Path:
     try:
         identity = session_id(source, name)
     except LedgerError:
-        found = _taken_in(workspace, name)
+        found = _taken_in(source, name)
         if found is None:
             raise
         return found
@@ -48,14 +48,22 @@ def session_file(workspace: str, name: str) -> Path:
     return ledger_of(source, identity)
 
 
-def _taken_in(workspace: str, name: str) -> Path | None:
+def _old(workspace: str, name: str) -> Path | None:
+    try:
+        source = read_workspace(workspace)
+    except DeedbookError:  # a file needs no workspace
+        return None
+    return _taken_in(source, name)
+
+
+def _taken_in(workspace: Workspace, name: str) -> Path | None:
     """Return where a session of an old ledger is read from that was taken in; ``None`` if there is none."""
     from deedbook.keeping.imports import find, imports
 
+    state = workspace.state
     try:
-        state = read_workspace(workspace).state
         found = find(imports(state), name)
-    except (DeedbookError, OSError):  # a file needs no workspace, and a name of none is told by the caller
+    except (DeedbookError, OSError):  # its own verification says what is wrong with it
         return None
     if len(found) > 1:
         some = ", ".join(f"{each.sha256[:12]}#{session.id}" for each, session in found[:5])
@@ -106,7 +114,14 @@ def session_named(workspace: Workspace, name: str, also: Iterable[str] = ()) -> 
     Known are the sessions that have a folder, and *also* others. Raises `LedgerError` (``SESSION_NOT_FOUND``).
     """
     if SESSION_ID.fullmatch(name):
-        return None if name == WORKSPACE and own(workspace).exists() else session_id(workspace, name, also)
+        if name == WORKSPACE and own(workspace).exists():
+            return None
+        try:
+            return session_id(workspace, name, also)
+        except LedgerError:
+            if _taken_in(workspace, name):
+                return None
+            raise
     place = Path(name)
     place = (place / FILE if place.is_dir() else place).resolve()
     found = place.parent.name

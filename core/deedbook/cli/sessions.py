@@ -10,9 +10,11 @@ from .output import as_json, message, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from deedbook.errors import DomainError
     from deedbook.files import Folder
+    from deedbook.reader import Listed
 
 
 @click.group("sessions", cls=Suggesting, invoke_without_command=True)
@@ -29,10 +31,13 @@ def command(ctx: click.Context) -> int:
     from deedbook.reader import sessions
 
     state, found = read_workspace(ctx.obj.workspace).state, []
-    runs: Mapping[str, Mapping[str, str]] = {}
+    runs: dict[str, Mapping[str, str]] = {}
     if state.is_dir():
         with Folder.at(state) as folder:
-            found, runs = sessions(folder), _runs(folder)
+            old = _taken_in(state)
+            own = sessions(folder)
+            runs = {**{each.id: more for each, more in old}, **_runs(folder)}
+            found = sorted([*own, *(each for each, _ in old)], key=lambda listed: listed.started)
     if ctx.obj.json:
         as_json(
             {"schema_version": "v1", "sessions": [{**attrs.asdict(each), **runs.get(each.id, {})} for each in found]}
@@ -56,7 +61,21 @@ def _runs(state: "Folder") -> "Mapping[str, Mapping[str, str]]":
     return {each.id: {"process": each.process, "run": each.run} for each in told if each.run}
 
 
+def _taken_in(state: "Path") -> "list[tuple[Listed, Mapping[str, str]]]":
+    """Return the sessions of the old ledgers that were taken in, each with its form and the file's hash."""
+    from deedbook.errors import DeedbookError
+    from deedbook.keeping.imports import imports
+
+    try:
+        known = imports(state)
+    except (DeedbookError, OSError):  # its own verification says what is wrong with it
+        return []
+    return [(each, {"format": one.format, "imported": one.sha256}) for one in known for each in one.sessions]
+
+
 def _whose(belongs: "Mapping[str, str] | None") -> str:
+    if belongs and "imported" in belongs:
+        return f"{belongs['format']}, taken in as {belongs['imported'][:12]}"
     return f"process {belongs['process'][:8]} run {belongs['run'][:8]}" if belongs else ""
 
 
