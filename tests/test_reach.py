@@ -192,6 +192,8 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         "approvals.hearing",
         "hooks",
         "identity",
+        "keeping.imports",
+        "keeping.opening",
         "kernel",
         "recovery",
         "runs",

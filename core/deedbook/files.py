@@ -101,8 +101,7 @@ class Folder:
     def digests(self, path: str, names: Iterable[str]) -> list[str]:
         """Return the SHA-256 of each of the files *names* in the folder *path*, in their order."""
         with self._explained(path), self._held(_parts(path) if path else ()) as folder:
-            place = self._place(path)
-            return [_digest(folder, name, place) for name in names]
+            return [_digest(folder, name, self._place(path)) for name in names]
 
     def append(self, path: str, *, create: bool, sync: bool = True) -> int:
         """Return a descriptor that reads, and writes only at the end; the caller closes it.
@@ -122,8 +121,9 @@ class Folder:
             return fd
 
     def replace(
-        self, path: str, data: bytes, *, expected: str | None = None, mode: int = 0o600, synced: bool = True
-    ) -> str:
+        self, path: str, data: bytes | Iterable[bytes], *, expected: str | None = None, mode: int = 0o600,
+        synced: bool = True,
+    ) -> str:  # fmt: skip
         """Put *data* in the place of a whole file and return its SHA-256: afterwards it is old or new, never between.
 
         *expected* is the SHA-256 of the present content in hex, ``""`` for a file that must not exist, ``None`` for
@@ -135,12 +135,11 @@ class Folder:
         place, create = self._place(path), None if expected else mode | (mode & 0o444) >> 2
         try:
             with self._explained(path), self._above(path, create=create) as (folder, name), _locked(folder, place):
-                _put(folder, name, data, mode, _expect(folder, name, expected, place), synced=synced)
+                return _put(folder, name, data, mode, _expect(folder, name, expected, place), synced=synced)
         except FileNotFoundError:
             if expected:
                 raise _conflict(place, "", expected) from None
             raise
-        return sha256(data).hexdigest()
 
     def scan(self, path: str = "") -> list[Found]:
         """List a folder, sorted by name, without links, special files, and names that no path may have."""
@@ -154,12 +153,10 @@ class Folder:
 
     def exists(self, path: str) -> bool:
         """Say whether anything has that name, a link included; a way that leads through a link is refused."""
-        try:
-            with self._explained(path), self._above(path) as (folder, name):
-                os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+        with suppress(FileNotFoundError), self._explained(path), self._above(path) as (folder, name):
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+            return True
+        return False
 
     def make(self, path: str) -> None:
         """Make a folder and those missing above it (0700), each synced into its parent; an existing one is fine."""
@@ -248,8 +245,7 @@ class Folder:
 
 def _parts(path: str) -> tuple[str, ...]:
     """Split a path that obeys the rules; raise `FileRefused` for one that does not."""
-    reason = path_fault(path)
-    if reason:
+    if reason := path_fault(path):
         raise _refused(shown_path(path), reason)
     return tuple(path.split("/"))
 
@@ -351,11 +347,10 @@ def _locked(folder: int, place: str) -> Iterator[None]:
 
 
 def _try_lock(folder: int) -> bool:
-    try:
+    with suppress(BlockingIOError):
         flock(folder, LOCK_EX | LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _expect(folder: int, name: str, expected: str | None, place: str) -> int | None:
@@ -372,29 +367,34 @@ def _expect(folder: int, name: str, expected: str | None, place: str) -> int | N
         return stat.S_IMODE(os.fstat(fd).st_mode) & 0o777
 
 
-def _put(folder: int, name: str, data: bytes, mode: int, keep: int | None, *, synced: bool) -> None:
+def _put(folder: int, name: str, data: bytes | Iterable[bytes], mode: int, keep: int | None, *, synced: bool) -> str:
     """Write the draft, make it durable where it is to be, and give it its name in one step."""
     with suppress(FileNotFoundError):
         os.unlink(DRAFT, dir_fd=folder)
     fd = os.open(DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, keep or mode, dir_fd=folder)
     try:
-        _write_whole(fd, data, keep, synced=synced)
+        found = _write_whole(fd, (data,) if isinstance(data, bytes) else data, keep, synced=synced)
         os.rename(DRAFT, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         os.unlink(DRAFT, dir_fd=folder)
         raise
     if synced:
         os.fsync(folder)
+    return found
 
 
-def _write_whole(fd: int, data: bytes, keep: int | None, *, synced: bool) -> None:
+def _write_whole(fd: int, data: Iterable[bytes], keep: int | None, *, synced: bool) -> str:
+    total = sha256()
     try:
         if keep is not None:
             os.fchmod(fd, keep)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(fd, rest) :]
+        for part in data:
+            total.update(part)
+            rest = memoryview(part)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
         if synced:
             os.fsync(fd)
+        return total.hexdigest()
     finally:
         os.close(fd)

@@ -42,7 +42,7 @@ def amend(site: Site, schemas: Schemas, name: str, seq: int, patch: Sequence[Obj
 
 def _append(ledger: Opened, line: events.Line, patch: Sequence[Object], reason: str) -> int:
     said: dict[str, Any] = {"seq": line.seq, "hash": line.envelope_hash, "patch": list(patch)}
-    return ledger.append({TYPE: [said]}, reason)
+    return ledger.say({TYPE: [said]}, reason)
 
 
 def _check(site: Site, schemas: Schemas, told: Amendments, event: Event, patch: Sequence[Object]) -> bool:

@@ -57,7 +57,7 @@ def erase(site: Site, name: str, *, seq: int | None, digest: str | None, reason:
             new = {at: tuple(each for each in digests if each not in before) for at, digests in chosen.items()}
             payloads: list[dict[str, Any]] = [{"seq": at, "digests": list(new[at])} for at in new if new[at]]
             if payloads:
-                ledger.append({TYPE: payloads}, reason)
+                ledger.say({TYPE: payloads}, reason)
         done = finish(state, name)
     gone = {each for digests in chosen.values() for each in digests}
     return Erased(chosen, tuple(done.erased), tuple(_copies(site.state, values, gone)))

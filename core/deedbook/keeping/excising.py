@@ -34,7 +34,7 @@ def excise(site: Site, name: str, seq: int, *, reason: str, by: str) -> Line:
             _refuse(line, name, ended=ledger.ledger.ended)
             if EXCISED_KEY.encode() not in line.payload[:16]:
                 told: dict[str, Any] = {"seq": seq, "payload_hash": line.payload_hash, "size": len(line.payload)}
-                ledger.append({TYPE: [told]}, reason)
+                ledger.say({TYPE: [told]}, reason)
         finish(state, name)
     return line
 

@@ -133,20 +133,10 @@ def _sound(raw: bytes, wanted: str, place: str) -> Line:
 
 def _renew(folder: Folder, fd: int, standing: dict[int, Line]) -> None:
     """Put a copy without these payloads in the file's place, in one step; who has the old one open notices."""
-    with folder.held() as above:
-        with suppress(FileNotFoundError):
-            os.unlink(DRAFT, dir_fd=above)
-        draft = os.open(DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=above)
-        with os.fdopen(draft, "wb") as file, os.fdopen(os.dup(fd), "rb") as old:
-            os.fchmod(draft, os.fstat(fd).st_mode & 0o777)
-            old.seek(0)
-            for seq, raw in enumerate(old):
-                line = standing.get(seq)
-                file.write(raw if line is None else _without(raw, line))
-            file.flush()
-            os.fsync(draft)
-        os.rename(DRAFT, NAME, src_dir_fd=above, dst_dir_fd=above)
-        os.fsync(above)
+    with os.fdopen(os.dup(fd), "rb") as old:
+        old.seek(0)
+        lines = (_without(raw, standing[seq]) if seq in standing else raw for seq, raw in enumerate(old))
+        folder.replace(NAME, lines)
 
 
 def _without(raw: bytes, line: Line) -> bytes:

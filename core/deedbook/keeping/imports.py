@@ -128,19 +128,19 @@ def keep(state: Folder, raw: bytes) -> str:
 
 
 def take_in(
-    state: Folder, own: WorkspaceLedger, raw: bytes, *, name: str, by: str, sound: bool, as_is: str | None
+    state: Folder, ledger: WorkspaceLedger, raw: bytes, *, name: str, by: str, sound: bool, as_is: str | None
 ) -> Imported:
-    """Keep an old ledger in the *state* folder and record that in its *own* ledger; raises `LedgerError`.
+    """Keep an old ledger in the *state* folder and record that in the workspace's *ledger*; raises `LedgerError`.
 
     It may be killed at any moment and begun again: the bytes are there before the ledger tells of them.
     """
     form, sessions = surveyed(raw, name, lenient=not sound)
-    stamp, sha = own.now(), keep(state, raw)
+    stamp, sha = ledger.now(), keep(state, raw)
     verdict: Verdict = "sound" if sound else "unsound"
     why = None if as_is is None or sound else recordable(as_is)
     found = Imported(sha, len(raw), form, sessions, recordable(name), by, verdict, stamp, why)
-    entry = Entry(label(TOLD, "user", by), own.span(), own.root, encode_payload(told(found)))
-    own.append([entry], ts=stamp, durable=True)
+    entry = Entry(label(TOLD, "user", by), ledger.span(), ledger.root, encode_payload(told(found)))
+    ledger.append([entry], ts=stamp, durable=True)
     return found
 
 

@@ -34,7 +34,7 @@ class Opened:
     ledger: Chain
     by: str
 
-    def append(self, told: Mapping[str, list[dict[str, Json]]], reason: str) -> int:
+    def say(self, told: Mapping[str, list[dict[str, Json]]], reason: str) -> int:
         """Write events of these types with these payloads, durably, under the root; return the seq of the last."""
         says = {"reason": reason, "by": self.by}
         entries = [

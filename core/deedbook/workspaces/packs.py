@@ -100,7 +100,13 @@ class PackFolder(Folder):
         return PackFolder(self.path, kept, linked=self._linked)
 
     def replace(
-        self, path: str, data: bytes, *, expected: str | None = None, mode: int = 0o600, synced: bool = True
+        self,
+        path: str,
+        data: bytes | Iterable[bytes],
+        *,
+        expected: str | None = None,
+        mode: int = 0o600,
+        synced: bool = True,
     ) -> str:
         """Refuse: a pack is only read."""
         del data, expected, mode, synced
