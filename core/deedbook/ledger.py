@@ -143,8 +143,11 @@ def _present(folder: Folder, begin: Callable[[], int], seconds: float) -> int:
 class WorkspaceLedger(Chain):
     """The workspace's ledger: many processes write it, each append under the file's lock, after reading what is new.
 
-    It holds whatever outlives a session: charters, session heads, later approvals and memory. Made by `open`.
+    It holds whatever outlives a session: charters, session heads, later approvals and memory. Made by `open`. *moves*
+    counts how often another file took its file's place, in which the same lines end elsewhere.
     """
+
+    moves = 0
 
     @classmethod
     def open(
@@ -232,20 +235,21 @@ class WorkspaceLedger(Chain):
         self.recover(torn)
         self._journal.settle(self._journal.end, durable=True)
 
+    def end_of(self, lines: int) -> int:
+        """Return where line number *lines* ends, in bytes of the file; the caller lets nobody write meanwhile."""
+        return _end_of(self._journal.fd, lines)[0]
+
     def _move(self) -> None:
         """Go on with the file that took this one's place: the same lines, of which payloads may have been taken out."""
         seq, head, _ = self._chain
         fd, place = _present(self._folder, partial(self._folder.append, NAME, create=False), TURN_SECONDS), self.place
-        end, last = 0, b""
-        with os.fdopen(os.dup(fd), "rb") as file:
-            file.seek(0)
-            for last in islice(file, seq):
-                end += len(last)
+        end, last = _end_of(fd, seq)
         if split_line(last, place=place).envelope_hash != head:
             os.close(fd)
             raise LedgerError(fault("LEDGER_UNSOUND", "another file took its place; verify it", place=place))
         self._journal.moved(fd, end)
         self._chain = seq, head, end
+        self.moves += 1
 
     def _catch_up(self) -> None:
         """Read and check what was added since; what a killed writer has left half-way is set aside."""
@@ -269,6 +273,16 @@ class WorkspaceLedger(Chain):
         self._journal.end = end + len(raw)
         self._chain = seq + 1, line.envelope_hash, self._journal.end
         self._tell([line.event])
+
+
+def _end_of(fd: int, lines: int) -> tuple[int, bytes]:
+    """Return where line number *lines* ends, and its bytes; none if there is no such line."""
+    end, last = 0, b""
+    with os.fdopen(os.dup(fd), "rb") as file:
+        file.seek(0)
+        for last in islice(file, lines):
+            end += len(last)
+    return end, last
 
 
 def _shared_file(folder: Folder) -> int:

@@ -36,6 +36,7 @@ class Log:
         self.leaves: dict[str, Leaf | None] = {}
         self._every = every
         self._begin = 0
+        self._moves = ledger.moves
 
     @classmethod
     def whole(cls, ledger: WorkspaceLedger) -> Self:
@@ -67,6 +68,8 @@ class Log:
     def catch_up(self) -> None:
         """Read what was added to the ledger; raises `LedgerError` (``LEDGER_UNSOUND``) if it is not what was signed."""
         own, place = self.own, self.ledger.place
+        if self._moves != self.ledger.moves:
+            self._moves, self._begin, own.end = self.ledger.moves, 0, self.ledger.end_of(own.tree.size)
         for raw in self.ledger.since(own.end):
             counts = own.end >= self._begin
             own.add(raw, place)

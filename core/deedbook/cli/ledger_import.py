@@ -27,9 +27,11 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
     from deedbook.files import Folder
     from deedbook.keeping.authors import author
     from deedbook.keeping.imports import MAX_BYTES, imports, take_in
-    from deedbook.kernel import own_ledger, read_workspace
+    from deedbook.keeping.opening import own
+    from deedbook.kernel import read_workspace
     from deedbook.schema import Schemas, data_folder
     from deedbook.verify import verify_file
+    from deedbook.workspaces.site import Site
 
     source, place = read_workspace(asked.workspace), Path(file)
     by = author(source, principal)
@@ -45,8 +47,8 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
         if not report.sound and as_is is None:
             why = f"its own rules find it unsound ({_first(report)}); to take it in nevertheless, say why: --as-is"
             raise LedgerError(fault("IMPORT_REFUSED", why, place=shown(place)))
-        with Folder.at(source.state, create=True) as state, own_ledger(source) as own:
-            found = take_in(state, own, raw, name=place.name, by=by, sound=report.sound, as_is=as_is)
+        with Folder.at(source.state, create=True) as state, own(Site.of(source)) as ledger:
+            found = take_in(state, ledger, raw, name=place.name, by=by, sound=report.sound, as_is=as_is)
         message(f"taken in: {shown(found.place(source.state))}")
     else:
         message(f"it was taken in already, by {found.by} at {found.ts}; nothing was written")

@@ -15,9 +15,9 @@ from deedbook.errors import LedgerError, fault
 from deedbook.events import Entry, Line, label, split_line
 from deedbook.files import Folder
 from deedbook.journal import NAME
-from deedbook.kernel import VERSION
 from deedbook.ledger import Ledger, WorkspaceLedger
 from deedbook.recovery import refuse_cut
+from deedbook.release import VERSION
 from deedbook.sealed import Sealer
 from deedbook.workspaces.site import Site
 
@@ -62,14 +62,14 @@ def opened(site: Site, name: str, by: str, sealer: Sealer | None = None) -> Iter
     Without *sealer* nothing is sealed, but the values of secrets are marked. Raises `LedgerError`: ``LEDGER_LOCKED``
     while a session is open, ``SESSION_NOT_FOUND``, ``LEDGER_UNSOUND`` if lines are gone that were recorded.
     """
-    plain = Sealer(None, {key: value for key, value in site.secret_values().items() if value})
+    sealer = sealer or _plain(site)
     with Folder.at(site.state) as state:
         if name == OWN:
-            with _own(site, state, sealer or plain) as own, state.sub(OWN) as folder:
-                yield Opened(name, folder, own, by)
+            with own(site, sealer) as shared, state.sub(OWN) as folder:
+                yield Opened(name, folder, shared, by)
             return
         refuse_cut(Path(state.path), name)
-        ledger = Ledger.reopen(folder_of(state, name), sealer=sealer or plain)
+        ledger = Ledger.reopen(folder_of(state, name), sealer=sealer)
         before = ledger.size
         try:
             with folder_of(state, name) as folder:
@@ -77,14 +77,20 @@ def opened(site: Site, name: str, by: str, sealer: Sealer | None = None) -> Iter
         finally:
             ledger.close()
         if ledger.size > before:
-            with _own(site, state, plain) as own:
-                write_head(own, name, ledger.size, ledger.head, "ended" if ledger.ended else "interrupted")
+            with own(site) as shared:
+                write_head(shared, name, ledger.size, ledger.head, "ended" if ledger.ended else "interrupted")
 
 
 @contextmanager
-def _own(site: Site, state: Folder, sealer: Sealer) -> Iterator[WorkspaceLedger]:
-    own = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
-    try:
-        yield own
-    finally:
-        own.close()
+def own(site: Site, sealer: Sealer | None = None) -> Iterator[WorkspaceLedger]:
+    """Open the workspace's own ledger; without *sealer* nothing is sealed by rules. Raises `DeedbookError`."""
+    with Folder.at(site.state, create=True) as state:
+        ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer or _plain(site))
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+
+def _plain(site: Site) -> Sealer:
+    return Sealer(None, {name: value for name, value in site.secret_values().items() if value})
