@@ -227,8 +227,6 @@ FLOORS = (
         "verification.held": "checkpoints that others hold, keys that a reader trusts, and what contradicts them",
         "replaying.page": "a session as one page that a person can open, and nothing was called to make it",
         "checkpoints.keys": "the private key of a log: where it lies, which is in force, how one follows another",
-        "keeping.finishing": "what a ledger promises and is not done yet: values deleted, payloads taken out",
-        "keeping.imports": "old ledgers in a workspace: their bytes as they were, and who took them in",
         "closing": "ending sessions from outside: one that a person names, or all whose processes died",
         "memory.legacy": "memory files of older forms, taken over: bytes kept, entries in the zone `legacy`",
         "memory.gate": "the memory gate: a proposal is written down, checked, and committed or refused",
