@@ -10,6 +10,7 @@ import importlib_metadata
 import orjson
 
 from deedbook import Call, GateSpec, Host, Json, Object, hookimpl, open_kernel
+from deedbook.checkpoints.asked import Office
 from deedbook.errors import Err
 from deedbook.plugins import discover
 from deedbook.session import Session
@@ -45,18 +46,22 @@ def session(
     strangers: int = 0,
     observers: int = 0,
     policy: bool = True,
+    log: bool = False,
 ) -> Iterator[Session]:
     """Begin a session in a new workspace: `echo`, with the schemas of its plugin, and a *policy* of the kind ``rules``.
 
     *guards* is the number of hooks that allow the call before it, *observers* of those that look at its result, and
-    *strangers* of those that are about another ability.
+    *strangers* of those that are about another ability. With *log* the workspace has a log with a key, and checkpoints
+    are as frequent as they are by themselves.
     """
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
         system = Path(folder) / ".system"
         (system / "hooks").mkdir(parents=True)
-        _settings(system, durability, effects, policy=policy)
+        _settings(system, durability, effects, policy=policy, key=f"{folder}/log.key" if log else "")
         _hooks(system, guards, strangers, observers)
         with open_kernel(folder, catalogue=discover([_OFFERED, *importlib_metadata.distributions()])) as kernel:
+            if log:
+                Office(kernel.state, kernel.ledger, kernel.checkpoints.settings).rotate(lost=False)
             begun = kernel.session("call")
             assert not isinstance(begun, Err), begun
             with begun.value as made:
@@ -73,7 +78,7 @@ def ledger_file(made: Session) -> Path:
     return Path(made.ledger._folder.path) / ".events.jsonl"
 
 
-def _settings(system: Path, durability: str, effects: str, *, policy: bool) -> None:
+def _settings(system: Path, durability: str, effects: str, *, policy: bool, key: str) -> None:
     rule = {"match": {"abilities": ["echo"]}, "then": "allow", "reason": "it may be used by everybody"}
     echo = {"summary": "Echo a text back.", "handler": {"tool": "echo"}, "effects": effects, "timeout_ms": 5000}
     settings: dict[str, Any] = {
@@ -82,6 +87,8 @@ def _settings(system: Path, durability: str, effects: str, *, policy: bool) -> N
         "profiles": {"bench": {"durability": durability}},
         "abilities": {"echo": echo},
     }
+    if key:
+        settings["checkpoints"] = {"key": key}
     if policy:
         settings["policies"] = {"baseline": {"kind": "rules", "rules": [rule], "default": "deny"}}
     _yaml(system / "deedbook.yaml", settings)

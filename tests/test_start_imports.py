@@ -10,6 +10,8 @@ NEVER = ("cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", 
 """Libraries: SDKs and engines that plugins use, and what only those need who wait, read YAML or type a command."""
 LATER = (
     "bridging.agents", "bridging.desk", "bridging.tools",
+    "checkpoints.announcing", "checkpoints.coverage", "checkpoints.followers", "checkpoints.keeper", "checkpoints.keys",
+    "checkpoints.log", "checkpoints.trees", "checkpoints.writer",
     "bm25", "routes", "compiling.abilities", "compiling.compiler", "compiling.guards", "compiling.instances",
     "compiling.narrowing", "compiling.skills", "loops", "policies.expressions", "policies.rulebook", "policies.rules",
     "policies.syntax", "policies.vocabulary", "markdown", "programs.exchange", "programs.isolation", "programs.scripts",

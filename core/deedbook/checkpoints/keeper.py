@@ -64,7 +64,7 @@ class Keeper:
         try:
             return self._writer.cover(why, track, ledger.size, partial(self._advance, ledger))
         except (DeedbookError, OSError) as problem:
-            why_not = problem.error if isinstance(problem, DeedbookError) else fault("FAILED", str(problem))
+            why_not = _error(problem)
             told = f"no checkpoint could be written: {why_not} [{why_not.code}]"
             raise LedgerError(fault("CHECKPOINT_FAILED", told, retryable=why_not.retryable)) from problem
 
@@ -98,6 +98,10 @@ class Keeper:
         if self._thread is not None:
             self._thread.join()
         self._announcer.close()
+        try:
+            self._writer.settle()
+        except (DeedbookError, OSError) as problem:
+            self._failed(_error(problem))
 
     def _told(self, made: Made) -> None:
         self._latest = time.monotonic()
@@ -114,12 +118,13 @@ class Keeper:
 
     def _watch(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
-            if why := self._due():
-                try:
+            try:
+                if why := self._due():
                     self._cover_all(why)
-                except DeedbookError as problem:
-                    self._failed(problem.error)
-                    self._stop.wait(self.settings.every_seconds)
+                self._writer.settle()
+            except (DeedbookError, OSError) as problem:
+                self._failed(_error(problem))
+                self._stop.wait(self.settings.every_seconds)
 
     def _due(self) -> Why | None:
         grown = sum(max(ledger.size - track.covered, 0) for ledger, track in list(self._open.values()))
@@ -135,3 +140,7 @@ class Keeper:
             self._writer.also(track, partial(self._advance, ledger))
         for ledger, _ in grown[:1]:
             self.cover(ledger.session_id, why)
+
+
+def _error(problem: Exception) -> DomainError:
+    return problem.error if isinstance(problem, DeedbookError) else fault("FAILED", str(problem))

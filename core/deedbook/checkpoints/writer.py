@@ -26,6 +26,9 @@ Why: TypeAlias = Literal["session_end", "events", "seconds", "irreversible", "as
 MOST: Final = 5000
 """How many sessions one append names; of more, several are made, since a torn append is read as a whole."""
 
+LATER: Final = frozenset({"irreversible", "events", "seconds"})
+"""Checkpoints that are put into their file by whoever looks after it, since somebody waits or more will come soon."""
+
 
 @attrs.frozen
 class Made:
@@ -62,6 +65,7 @@ class Writer:
         self._lock = Lock()
         self._wanted: dict[str, tuple[Track, Callable[[Track], None]]] = {}
         self._last: Made | None = None
+        self._unkept: Made | None = None
 
     def follow(self, track: Track) -> None:
         """Listen for leaves that other processes make of the session of *track*; before its first line is written."""
@@ -134,11 +138,19 @@ class Writer:
         self._ledger.append(build, durable=True)
         for track, size in covered.values():
             track.covered = max(track.covered, size)
-        with self._ledger.alone():
-            keep(self._state, made[0].note)
-        self._last = made[0]
+        self._last = self._unkept = made[0]
+        if why not in LATER:
+            self.settle()
         self._made(made[0])
         return made[0]
+
+    def settle(self) -> None:
+        """Put the newest checkpoint into its file, unless it is there; raises `LedgerError`, `OSError`."""
+        if (made := self._unkept) is not None:
+            with self._ledger.alone():
+                keep(self._state, made.note)
+            if self._unkept is made:
+                self._unkept = None
 
     def _entries(self, why: Why, tracks: Iterable[Track]) -> tuple[list[Entry], Made]:
         """Return a checkpoint and the leaves before it; the caller holds the workspace ledger's lock."""
