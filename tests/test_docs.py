@@ -37,6 +37,7 @@ EXAMPLES = sorted(ROOT.glob("examples/**/README.md"))
 """Their blocks are run by a test of their own."""
 PLAYED = [
     DOCS / "changing-policy.md",
+    DOCS / "checkpoints.md",
     DOCS / "commands.md",
     DOCS / "replay.md",
     DOCS / "skills.md",

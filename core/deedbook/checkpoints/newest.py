@@ -70,7 +70,7 @@ def refuse_below(state: Folder, fd: int, end: int, ledger: str) -> None:
         return
     wanted = known.checkpoint
     if wanted.origin != origin_of(ledger):
-        what = "it is another workspace ledger" if ledger else "the workspace ledger is gone"
+        what = "this is another workspace ledger" if ledger else "the workspace ledger is gone"
         _refuse(state, known, what)
     for offset, raw in lines_from_end(fd, end, place=state.path):
         if (
@@ -81,15 +81,14 @@ def refuse_below(state: Folder, fd: int, end: int, ledger: str) -> None:
         found = Signed.parse(decode(line.payload), state.path)
         if found.size <= wanted.size:
             if (found.size, found.root) != (wanted.size, wanted.root.hex()):
-                _refuse(state, known, f"its newest checkpoint below that has {found.size} leaves")
+                _refuse(state, known, f"that of the workspace ledger has {found.size}")
             return
-    _refuse(state, known, "it has no checkpoint at all")
+    _refuse(state, known, "the workspace ledger has none")
 
 
 def _refuse(state: Folder, known: Newest, what: str) -> None:
     why = (
-        f"the newest signed checkpoint has {known.checkpoint.size} leaves, and the workspace ledger does not: {what}. "
-        "Lines were taken away, or all was written anew; nothing is written. Put the whole state folder back from a "
-        "copy; `deedbook verify` says all"
+        f"the newest signed checkpoint has {known.checkpoint.size} leaves, and {what}. Lines were taken away, or all "
+        "was written anew; nothing is written. Put the whole state folder back from a copy; `deedbook verify` says all"
     )
     raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{NAME}"))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from deedbook.canonical import digest
 from deedbook.cosignatures import WitnessKey
 from deedbook.errors import SignatureError, SourceError
 
@@ -49,14 +50,15 @@ def _key(name: str, reading: Reading, own: Tree, place: str) -> str | None:
 
 
 def _witness(said: str, reading: Reading, own: Tree, place: str) -> str:
+    """Return a witness's key, from the file that *said* names unless it is the key itself."""
+    path = f"{SYSTEM}/{said}"
     try:
-        key = said if "+" in said else _text(said, reading, own)
-        return str(WitnessKey.parse(key))
+        if "+" in said:
+            return str(WitnessKey.parse(said))
+        raw = read(own.folder, path)
+        key = str(WitnessKey.parse(raw.decode().strip()))
     except (SourceError, SignatureError, UnicodeDecodeError) as problem:
         reading.refuse("KEY_INVALID", f"the witness's public key cannot be read: {problem}", place)
         return said
-
-
-def _text(name: str, reading: Reading, own: Tree) -> str:
-    reading.digest(own, f"{SYSTEM}/{name}")
-    return read(own.folder, f"{SYSTEM}/{name}").decode().strip()
+    reading.digests[path] = digest(raw)
+    return key
