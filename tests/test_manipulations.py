@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from agreeing import javascript
 from faults import histories
 from faults.attacks import ATTACKS
 from faults.judging import Judge
 from faults.logged import CONTROLS, LOGGED
+from faults.manipulations import Change
 from faults.states import State, honest
 from test_tampering import HASHED, STRUCTURE, TEMPLATE
 
@@ -47,6 +49,22 @@ def test_what_no_reader_of_the_files_can_find_is_found_with_a_checkpoint_kept_el
     judge: Judge, logged: State, tmp_path: Path, name: str
 ):
     assert judge.found_only_by(logged, CONTROLS[name], tmp_path)
+
+
+def test_reader_in_javascript_finds_the_same(state: State, logged: State, tmp_path: Path):
+    """Every third manipulation, as above, and whatever nobody finds who has the files alone."""
+
+    def said(of: State, name: str, changes: list[Change], *keys: str) -> list[str]:
+        copies = [of.copy(tmp_path / f"{name}{number}") for number in range(len(changes))]
+        for copy, change in zip(copies, changes, strict=True):
+            change(copy)
+        return [verdict.partition(":")[0] for verdict in javascript("--state", *(copy.state for copy in copies), *keys)]
+
+    plain = [one.change for one in list(ATTACKS.values())[::3]]
+    assert "sound" not in said(state, "plain", plain)
+    assert "sound" not in said(logged, "logged", [one.change for one in list(LOGGED.values())[::3]], logged.key)
+    assert set(said(logged, "control", [lambda _: None, *CONTROLS.values()], logged.key)) == {"sound"}
+    assert said(state, "honest", [lambda _: None]) == ["sound"]
 
 
 def test_honest_workspaces_raise_no_alarm(judge: Judge, state: State, logged: State):

@@ -97,6 +97,9 @@ def stated(place, change=lambda **_: None, *, kept=True):
     log.leaf(run, 5)
     log.checkpoint("events")
     log.key(logs.NEXT_SEED, ledgers.SEED)
+    for book in (run, call):
+        head = {"session_id": book.session_id, "events": 1, "head": json.loads(book.lines[0])["envelope_hash"]}
+        own.add("ledger.session", {**head, "state": "open"}, parent=f"{1:016x}")
     note = log.witnessed(log.checkpoint("session_end", run, call))
     change(run=run, call=call, own=own, log=log)
     write(place, run, call, own=own)
