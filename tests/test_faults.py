@@ -43,7 +43,7 @@ def test_power_cuts_lose_nothing_that_was_acknowledged_as_durable(tmp_path, kind
 @pytest.mark.skipif(not syscalls.available(), reason="strace is not installed, or may not hold a process here")
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
 def test_system_calls_fail_in_turn_and_nothing_acknowledged_is_lost(quick):
-    counts = syscalls.sweep(quick, every=12)
+    counts = syscalls.sweep(quick, every=24)
     assert counts["cases"] >= 60
     assert counts["told"] > 20
     assert counts["died"] > 10

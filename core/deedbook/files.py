@@ -89,7 +89,7 @@ class Folder:
 
     def read(self, path: str, *, limit: int) -> bytes:
         """Return a whole file of at most *limit* bytes; a longer one is `FileRefused` (``INTAKE_REFUSED``)."""
-        with self.open(path) as file:
+        with self._explained(path), self.open(path) as file:
             size = os.fstat(file.fileno()).st_size
             raw = file.read(limit + 1) if size <= limit else b""
         if size > limit or len(raw) > limit:

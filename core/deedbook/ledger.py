@@ -224,7 +224,8 @@ class WorkspaceLedger(Chain):
     def backwards(self) -> Iterator[tuple[int, bytes]]:
         """Yield offset and bytes of the lines that this writer knows, the last one first."""
         self._journal.check()
-        return lines_from_end(self._journal.fd, self._journal.end, place=self.place)
+        with explained(self.place):
+            yield from lines_from_end(self._journal.fd, self._journal.end, place=self.place)
 
     def _begin(self, torn: Sequence[Torn], state: Folder, root: Object) -> None:
         if not self.size:
@@ -318,7 +319,8 @@ def _lines(fd: int, start: int, end: int, place: str) -> Iterator[bytes]:
     """Yield the lines between two bytes of a file, whose own place is left where it is: threads may read at once."""
     held = b""
     while start < end:
-        block = os.pread(fd, min(end - start, _BLOCK), start)
+        with explained(place):
+            block = os.pread(fd, min(end - start, _BLOCK), start)
         if not block:
             raise LedgerError(fault("LEDGER_UNSOUND", "it was cut since it was read; verify it", place=place))
         *lines, held = (held + block).split(b"\n")

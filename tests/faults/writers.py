@@ -25,6 +25,7 @@ from deedbook.checkpoints.asked import Office
 from deedbook.checkpoints.settings import Settings
 from deedbook.errors import SignatureError
 from deedbook.files import Folder
+from deedbook.ledger import WorkspaceLedger
 from deedbook.notes import Note
 from deedbook.proofs import Checkpoint
 from deedbook.sealed import opened
@@ -88,19 +89,22 @@ def write(place: Path, style: Style, name: str, count: int) -> None:
 
 def sign(place: Path, count: int) -> None:
     """Write checkpoints of the workspace's log; say ``<size> 0`` for each that is written."""
-    with closing(shared(place)) as ledger, Folder.at(place) as state:
-        office = Office(state, ledger, Settings())
+    with closing(shared(place)) as ledger:
         os.write(1, b"ready\n")
         sys.stdin.buffer.readline()
         for _ in range(count):
-            os.write(1, b"%d 0\n" % _signed(office))
+            os.write(1, b"%d 0\n" % signed(ledger, place))
 
 
-def _signed(office: Office) -> int:
-    """Have a checkpoint made, with a new key where there is none, and return how many leaves it covers."""
-    try:
-        return office.checkpoint().covered.made[-1].size
-    except SignatureError:
+def signed(ledger: WorkspaceLedger, place: Path) -> int:
+    """Have a checkpoint made, with a first key where there is none, and return how many leaves it covers."""
+    with Folder.at(place) as state:
+        office = Office(state, ledger, Settings())
+        try:
+            return office.checkpoint().covered.made[-1].size
+        except SignatureError as problem:
+            if "no key yet" not in problem.error.message:
+                raise
         return office.rotate(lost=False).asked.covered.made[-1].size
 
 
