@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fcntl import ioctl
 from pathlib import Path
+from select import select
 
 import attrs
 
@@ -18,6 +19,8 @@ from .writers import SIGNS, Said, Style, end, go, heard, kept, start
 SHUTDOWN = 0x8004587D
 """``_IOR('X', 125, __u32)``: ext4 and XFS forget what is not on the disk."""
 NO_LOG_FLUSH = struct.pack("I", 2)
+FIRST_SECONDS = 30
+"""How long is waited for the first word of a writer."""
 SIZES = {"small": 300, "line": 450_000, "sealed": 2_500_000}
 """Bytes of a text, doubled at most: small ones, some that make a line large, some that are sealed."""
 DISKS = {
@@ -104,6 +107,7 @@ def stop_some(
     writers = [start(place, style, name) for name in names]
     try:
         go(writers)
+        select([writers[0].stdout], [], [], FIRST_SECONDS)
         time.sleep(random.uniform(0.01, 0.4 if style.size > 100_000 else 0.15))
         said = stop(writers)
     finally:
