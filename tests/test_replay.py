@@ -140,7 +140,13 @@ def test_replay_says_first_what_verification_says(told: Place, tmp_path):
     assert (answer["verified"], answer["verdict"]) == (False, unsound[0])
     made = elsewhere.here("replay", "./bad.jsonl", "--html", status=0).out
     assert f'<div class="verdict bad"><p class="words">{unsound[0].replace("<", "&lt;")}' in made
-    assert 'class="verdict good"' in told.here("replay", "last", "--html", status=0).out
+    assert 'class="verdict odd"' in told.here("replay", "last", "--html", status=0).out, "nobody else vouches for it"
+
+
+def test_page_says_how_far_somebody_else_vouches():
+    for covered, look in ((True, "good"), (False, "odd")):
+        made, _ = told(story(*EVENTS.items()), Checked(True, "sound", ("a note",), covered=covered))
+        assert f'class="verdict {look}"' in made
 
 
 def test_page_that_was_not_verified_says_so():

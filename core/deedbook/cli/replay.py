@@ -39,30 +39,37 @@ def command(asked: Asked, session: str, html: bool, out: str | None) -> int:
     if out is not None and not html:
         raise click.UsageError("--out is for --html; write `deedbook replay SESSION --html --out FILE`")
     place = session_file(asked.workspace, session)
+    checked = _checked(asked, session, place)
     if html:
-        return _page(place, _checked(asked, place), out)
+        return _page(place, checked, out)
     if asked.json:
-        checked = _checked(asked, place)
         as_json({**fold(SnapshotFold(), read(place)).as_json(), "verified": checked.sound, "verdict": checked.words})
         return 0
-    say(plain(_checked(asked, place).words))
+    say(plain(checked.words))
     for line in transcript(read(place)):
         say(line)
     return 0
 
 
-def _checked(asked: Asked, place: Path) -> "Checked":
-    """Return what verification says of the ledger at *place*."""
+def _checked(asked: Asked, session: str, place: Path) -> "Checked":
+    """Return what verification says of the ledger at *place*, which *session* names."""
     from deedbook.replaying.page import Checked
-    from deedbook.schema import Schemas, data_folder
     from deedbook.upcasting.naming import parted
-    from deedbook.verify import verify_file
+    from deedbook.verification.report import UNWITNESSED
+    from deedbook.verification.verdict import conclude
+
+    from .checking import check
+    from .chosen import one
+    from .vouching import Believed, vouch
 
     if parted(place)[0].stat().st_size > MOST_BYTES:
         return Checked(None, "not verified: the ledger is large; `deedbook verify` checks it")
-    report = verify_file(shown(place), schemas=Schemas.load(data_folder("schemas")))
-    *notes, verdict = report.lines()
-    return Checked(report.sound, verdict, tuple(notes))
+    chosen = one(asked.workspace, session)
+    reports = check(chosen, plugins=False, jobs=1)
+    vouched = vouch(chosen, reports, Believed())
+    verdict = conclude(reports, vouched.contradictions, vouched.covered)
+    lines = [line for report in reports for line in list(report.lines())[:-1] if line != UNWITNESSED]
+    return Checked(verdict.sound, verdict.said, (*vouched.notes, *lines), verdict.kind == "checkpointed")
 
 
 def _page(place: Path, checked: "Checked", out: str | None) -> int:

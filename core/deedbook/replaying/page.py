@@ -27,17 +27,27 @@ _SECTIONS: Final = (
     ("timeline", "Timeline"),
     ("tree", "Tree"),
 )
-_LOOK: Final = {True: "good", False: "bad", None: "odd"}
 _BAD: Final = frozenset({"tool.denied", "tool.error", "llm.error", "flow.error", "schema.violation", "call.diverged"})
 
 
 @attrs.frozen
 class Checked:
-    """What verification said of a ledger: *sound* or not (``None``: it was not verified), in *words*, and *notes*."""
+    """What verification said of a ledger: *sound* or not (``None``: it was not verified), in *words*, and *notes*.
+
+    *covered*: a checkpoint vouches for it, so that more than the file itself says so.
+    """
 
     sound: bool | None
     words: str
     notes: tuple[str, ...] = ()
+    covered: bool = False
+
+    @property
+    def look(self) -> str:
+        """How it is shown."""
+        if self.sound is False:
+            return "bad"
+        return "good" if self.sound and self.covered else "odd"
 
 
 def page(name: str, account: Account, checked: Checked, style: str, *, left_out: int = 0) -> Iterator[str]:
@@ -59,7 +69,7 @@ def _body(name: str, account: Account, checked: Checked, left_out: int) -> Itera
 
 
 def _verdict(checked: Checked, left_out: int) -> Iterator[str]:
-    yield f'<div class="verdict {_LOOK[checked.sound]}">{tag("p", text(checked.words), class_="words")}'
+    yield f'<div class="verdict {checked.look}">{tag("p", text(checked.words), class_="words")}'
     yield from (tag("p", text(note)) for note in checked.notes)
     yield "</div>"
     if left_out:
