@@ -45,11 +45,12 @@ def command(  # noqa: PLR0913 - one for each option
     more is done.
     """
     from deedbook.forking.parent import read_parent
+    from deedbook.upcasting.naming import parted
 
     from .acting import act
     from .ledgers import session_file
 
-    parent = read_parent(session_file(asked.workspace, session))
+    parent = read_parent(parted(session_file(asked.workspace, session))[0])
     forks: list[Fork] = []
 
     def begin(kernel: "Kernel") -> "Session":

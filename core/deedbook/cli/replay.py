@@ -39,7 +39,7 @@ def command(asked: Asked, session: str, html: bool, out: str | None) -> int:
     if out is not None and not html:
         raise click.UsageError("--out is for --html; write `deedbook replay SESSION --html --out FILE`")
     place = session_file(asked.workspace, session)
-    checked = _checked(asked, session, place)
+    checked = _checked(asked, place)
     if html:
         return _page(place, checked, out)
     if asked.json:
@@ -51,8 +51,8 @@ def command(asked: Asked, session: str, html: bool, out: str | None) -> int:
     return 0
 
 
-def _checked(asked: Asked, session: str, place: Path) -> "Checked":
-    """Return what verification says of the ledger at *place*, which *session* names."""
+def _checked(asked: Asked, place: Path) -> "Checked":
+    """Return what verification says of the ledger at *place*."""
     from deedbook.replaying.page import Checked
     from deedbook.upcasting.naming import parted
     from deedbook.verification.report import UNWITNESSED
@@ -62,9 +62,10 @@ def _checked(asked: Asked, session: str, place: Path) -> "Checked":
     from .chosen import one
     from .vouching import Believed, vouch
 
-    if parted(place)[0].stat().st_size > MOST_BYTES:
+    file, _ = parted(place)
+    if file.stat().st_size > MOST_BYTES:
         return Checked(None, "not verified: the ledger is large; `deedbook verify` checks it")
-    chosen = one(asked.workspace, session)
+    chosen = one(asked.workspace, str(file))
     reports = check(chosen, plugins=False, jobs=1)
     vouched = vouch(chosen, reports, Believed())
     verdict = conclude(reports, vouched.contradictions, vouched.covered)
