@@ -342,6 +342,7 @@ CLI = {
     "vouching": 3,
     "verdicts": 4,
     "proof": 2,
+    "reading": 2,
 }
 """The command line has floors of its own: commands stand on these, `__init__` on the commands."""
 PURE = (
@@ -492,7 +493,8 @@ def declared(project):
     names = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     distributions = {re.split(r"[^A-Za-z0-9._-]", name)[0].lower() for name in names}
     modules = {"attrs": ("attr", "attrs"), "google-re2": ("re2",), "ruamel.yaml": ("ruamel",)}
-    return {each for name in distributions for each in modules.get(name, (name.replace("-", "_"),))}
+    spread = {"opentelemetry"} if any(name.startswith("opentelemetry-") for name in distributions) else set()
+    return spread | {each for name in distributions for each in modules.get(name, (name.replace("-", "_"),))}
 
 
 @pytest.mark.parametrize("project", [ROOT, *sorted(ROOT.glob("plugins/*"))], ids=lambda path: path.name)

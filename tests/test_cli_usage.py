@@ -45,7 +45,7 @@ WRONG = [
     (["replay", ".."], "no file of that name exists"),
     (["tree", "x\n\x1b[31m"], "no file of that name exists"),
     (["export", "nothere"], "there is no session 'nothere'"),
-    (["export", "nothere", "--as", "seed-003"], "'seed-003' is not 'seed-002'"),
+    (["export", "nothere", "--as", "seed-003"], "'seed-003' is not one of 'seed-002', 'cloudevents'"),
     (["-C", "/", "abilities"], "no folder .system/ in / or any folder above it"),
     (["-C", "/nowhere/at/all", "run", "hello"], "no folder .system/"),
 ]

@@ -2,23 +2,20 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import click
 
 from . import completing
 from .common import Asked, json_option, shown
 from .output import as_json, complain, say, table
+from .reading import Found, Ledgers
 
 if TYPE_CHECKING:
     from deedbook.errors import DeedbookError
     from deedbook.observing.figures import Figures, FiguresFold, Window
     from deedbook.observing.prices import Prices
-    from deedbook.workspaces.declarations import Workspace
 
 UNSOUND = 4
 EVERY = "all"
@@ -28,15 +25,6 @@ _LISTS: Final = (
     ("denials", ("kind", "ability", "code", "by", "name"), "count"),
     ("errors", ("kind", "ability", "code"), "count"),
 )
-
-
-@attrs.frozen
-class _Chosen:
-    """A ledger to count: its file, and whether somebody writes it; the workspace's own has the *approvals* of all."""
-
-    place: Path
-    live: bool = False
-    approvals: bool = True
 
 
 @click.command("stats")
@@ -60,12 +48,9 @@ def command(
 
     if prometheus and asked.json:
         raise click.UsageError("say either --json or --prometheus")
-    fold = FiguresFold(
-        providers=cache(lambda charter: _providers(asked.workspace, charter)),
-        prices=_prices(prices),
-        window=_window(since, until),
-    )
-    figures, damaged = _counted(fold, list(_chosen(asked.workspace, sessions)))
+    ledgers = Ledgers(asked.workspace)
+    fold = FiguresFold(providers=ledgers.providers, prices=_prices(prices), window=_window(since, until))
+    figures, damaged = _counted(fold, _chosen(ledgers, sessions))
     if asked.json:
         wrong = [{"ledger": place, "code": error.errors[0].code, "message": str(error)} for place, error in damaged]
         as_json({**told(figures), "damaged": wrong})
@@ -84,41 +69,17 @@ def command(
 # --- what is counted --------------------------------------------------------------------------------------------------
 
 
-def _chosen(workspace: str, names: tuple[str, ...]) -> Iterator[_Chosen]:
-    """Yield the ledgers that *names* name, each once; of all sessions the workspace ledger knows the approvals."""
-    from deedbook.files import Folder
-    from deedbook.kernel import read_workspace
-    from deedbook.reader import sessions
-
-    from .ledgers import ledger_of, own, session_file
-
+def _chosen(ledgers: Ledgers, names: tuple[str, ...]) -> list[Found]:
     if names and EVERY not in names:
-        for place in dict.fromkeys(session_file(workspace, name) for name in names):
-            yield _Chosen(place, live=_is_open(place))
-        return
-    source = read_workspace(workspace)
-    if own(source).exists():
-        yield _Chosen(own(source), live=True)
-    if source.state.is_dir():
-        with Folder.at(source.state) as state:
-            listed = sessions(state)
-        for each in listed:
-            if each.state != "empty":
-                yield _Chosen(ledger_of(source, each.id), live=each.state == "open", approvals=False)
+        return list({found.place: found for found in map(ledgers.named, names)}.values())
+    return list(ledgers.every())
 
 
-def _is_open(place: Path) -> bool:
-    from deedbook.files import Folder
-    from deedbook.reader import is_open
+def _counted(fold: "FiguresFold", chosen: list[Found]) -> "tuple[Figures, list[tuple[str, DeedbookError]]]":
+    """Count the ledgers one after the other; return the figures, and which ledgers could not be read to their end.
 
-    if place.parent.parent.name != "sessions":
-        return False
-    with Folder.at(place.parents[2]) as state:
-        return is_open(state, place.parent.name)
-
-
-def _counted(fold: "FiguresFold", chosen: list[_Chosen]) -> "tuple[Figures, list[tuple[str, DeedbookError]]]":
-    """Count the ledgers one after the other; return the figures, and which ledgers could not be read to their end."""
+    Where the workspace's own is among them, it tells the approvals of all.
+    """
     from deedbook.errors import LedgerError
     from deedbook.reader import read
 
@@ -128,7 +89,7 @@ def _counted(fold: "FiguresFold", chosen: list[_Chosen]) -> "tuple[Figures, list
     damaged: list[tuple[str, DeedbookError]] = []
     with Counting("events counted") as counting:
         for each in chosen:
-            fold.approvals = each.approvals
+            fold.approvals = each.own or not any(other.own for other in chosen)
             try:
                 for event in counting(read(each.place)):
                     fold.step(figures, event)
@@ -136,22 +97,6 @@ def _counted(fold: "FiguresFold", chosen: list[_Chosen]) -> "tuple[Figures, list
                 damaged.append((shown(each.place), problem))
             fold.close(figures, live=each.live)
     return figures, damaged
-
-
-def _providers(workspace: str, digest: str) -> Mapping[str, str]:
-    """Return the provider of each model in a charter; none where the charter is not kept here."""
-    from deedbook.errors import DeedbookError
-    from deedbook.files import Folder
-    from deedbook.kernel import read_workspace
-    from deedbook.observing.makers import providers_of
-    from deedbook.store import Store
-
-    with suppress(DeedbookError, OSError):  # a file needs no workspace
-        source: Workspace = read_workspace(workspace)
-        with Folder.at(source.state) as state:
-            charter = Store(state).find(digest)
-        return providers_of(charter.document) if charter else {}
-    return {}
 
 
 def _window(since: str | None, until: str | None) -> "Window":

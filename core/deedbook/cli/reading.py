@@ -1,0 +1,110 @@
+"""Ledgers for the commands that read many of them, and for what plugins add to the command line."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from deedbook.observing.recorded import Recording
+    from deedbook.workspaces.declarations import Workspace
+
+
+@attrs.frozen
+class Found:
+    """A ledger: where it is, and whether somebody writes it; that of the workspace itself is *own*."""
+
+    place: Path
+    live: bool = False
+    own: bool = False
+
+
+@attrs.define
+class Ledgers:
+    """The ledgers of the workspace at or above *workspace*, for who only reads them. Imports no plugin.
+
+    What ``deedbook otel`` calls is given one of these as the object of click's context.
+    """
+
+    workspace: str = "."
+    _makers: dict[str, Mapping[str, str]] = attrs.field(factory=dict, init=False)
+
+    def named(self, name: str) -> Found:
+        """Return the ledger that *name* is: an id or its beginning, ``last``, ``workspace``, a file.
+
+        Raises `LedgerError` (``SESSION_NOT_FOUND``).
+        """
+        from .ledgers import session_file
+
+        place = session_file(self.workspace, name)
+        return Found(place, live=_is_live(place), own=place.parent.name == "workspace")
+
+    def every(self) -> Iterator[Found]:
+        """Yield every ledger of the workspace that has begun: its own, then the sessions', the oldest first."""
+        from deedbook.files import Folder
+        from deedbook.reader import sessions
+
+        from .ledgers import ledger_of, own
+
+        source = self._source()
+        if own(source).exists():
+            yield Found(own(source), live=True, own=True)
+        if source.state.is_dir():
+            with Folder.at(source.state) as state:
+                listed = sessions(state)
+            for each in listed:
+                if each.state != "empty":
+                    yield Found(ledger_of(source, each.id), live=each.state == "open")
+
+    def open(self, place: Path) -> "Recording":
+        """Return the ledger at *place*, to be read as far as it is, and on."""
+        from deedbook.observing.recorded import Recording
+
+        return Recording(place)
+
+    def providers(self, charter: str) -> Mapping[str, str]:
+        """Return the provider of each model in the charter with a digest; none where it is not kept here."""
+        if charter not in self._makers:
+            self._makers[charter] = self._providers(charter)
+        return self._makers[charter]
+
+    def layer(self, event_type: str) -> str | None:
+        """Return the layer of an event type."""
+        from deedbook.observing.layers import layer_of
+
+        return layer_of(event_type)
+
+    @property
+    def state(self) -> Path:
+        """The state folder of the workspace; raises `SourceError` where there is none."""
+        return self._source().state
+
+    def _source(self) -> "Workspace":
+        from deedbook.kernel import read_workspace
+
+        return read_workspace(self.workspace)
+
+    def _providers(self, digest: str) -> Mapping[str, str]:
+        from deedbook.errors import DeedbookError
+        from deedbook.files import Folder
+        from deedbook.observing.makers import providers_of
+        from deedbook.store import Store
+
+        with suppress(DeedbookError, OSError):  # a file needs no workspace
+            with Folder.at(self.state) as state:
+                charter = Store(state).find(digest)
+            return providers_of(charter.document) if charter else {}
+        return {}
+
+
+def _is_live(place: Path) -> bool:
+    """Say whether somebody writes the ledger at *place*; of the workspace's own, anybody may."""
+    from deedbook.files import Folder
+    from deedbook.reader import is_open
+
+    if place.parent.parent.name != "sessions":
+        return place.parent.name == "workspace"
+    with Folder.at(place.parents[2]) as state:
+        return is_open(state, place.parent.name)

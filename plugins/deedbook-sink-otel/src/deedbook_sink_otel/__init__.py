@@ -1,0 +1,1 @@
+"""What Deedbook's ledgers hold, as OpenTelemetry spans."""

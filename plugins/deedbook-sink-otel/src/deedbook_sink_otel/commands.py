@@ -1,0 +1,137 @@
+"""What this distribution adds to the command line: ``deedbook otel``. The SDK is imported when a command is called."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+import click
+
+if TYPE_CHECKING:
+    from .cursors import Cursor
+    from .delivery import Collector
+    from .work import Ledgers
+
+_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """What the commands have in common. *cursor* is a file; *timeout* is in seconds, for a batch and its retries."""
+
+    endpoint: str
+    headers: tuple[str, ...]
+    timeout: float
+    contents: bool
+    cursor: str | None
+    from_start: bool
+
+
+def _options(command: F) -> F:
+    for option in reversed(
+        (
+            click.option(
+                "--endpoint", metavar="URL", default="",
+                help="Where traces go, such as http://localhost:4318/v1/traces; else OTEL_EXPORTER_OTLP_ENDPOINT says.",
+            ),
+            click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="Send this header, too."),
+            click.option(
+                "--timeout", type=click.FloatRange(0.1, 3600), default=30.0, show_default=True, metavar="SECONDS",
+                help="Give up on a batch, with all retries, after so long.",
+            ),
+            click.option("--contents", is_flag=True, help="Send prompts, arguments, results, too; sealed ones never."),
+            click.option("--cursor", metavar="FILE", help="Go on where this file says, and keep it."),
+            click.option("--from-start", is_flag=True, help="Send everything again, whatever the cursor says."),
+        )
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.group("otel")
+def command() -> None:
+    """Send what ledgers hold to an OpenTelemetry collector, as spans."""
+
+
+@command.command("export")
+@click.argument("sessions", nargs=-1, metavar="[SESSION…|all]")
+@_options
+@click.pass_obj
+def export(ledgers: "Ledgers", /, sessions: tuple[str, ...], **given: Any) -> int:
+    """Send the spans of each SESSION (an id, or a file), or of all, and end.
+
+    Ids are the ledger's: sent twice, they are the same spans.
+    """
+    from .work import Sending  # noqa: PLC0415 - help is quick
+
+    options = Options(**given)
+    every = not sessions or "all" in sessions
+    found = list(ledgers.every()) if every else [ledgers.named(name) for name in sessions]
+    sent = unfinished = 0
+    with _connected(options, options.cursor and Path(options.cursor)) as (collector, cursor):
+        for each in {one.place: one for one in found}.values():
+            with Sending(ledgers, each.place, collector, cursor, contents=options.contents) as sending:
+                sent += sending()
+                unfinished += sending.unfinished
+        _tell(sent, unfinished, collector)
+    return 1 if collector.rejected else 0
+
+
+@command.command("follow")
+@click.argument("sessions", nargs=-1, metavar="[SESSION…]")
+@_options
+@click.pass_obj
+def follow(ledgers: "Ledgers", /, sessions: tuple[str, ...], **given: Any) -> int:
+    """Send spans as they end, of each SESSION until it is over, or of all and new ones until interrupted.
+
+    Where it ended, it goes on: what was taken is kept in a cursor beside the ledgers.
+    """
+    from .cursors import place_of  # noqa: PLC0415 - help is quick
+    from .work import Following  # noqa: PLC0415 - help is quick
+
+    options = Options(**given)
+    told = options.endpoint or "".join(f"{name}={os.environ.get(name, '')}\n" for name in _VARIABLES)
+    place = Path(options.cursor) if options.cursor else place_of(ledgers.state, told, contents=options.contents)
+    names = () if "all" in sessions else sessions
+    with _connected(options, place) as (collector, cursor):
+        sent = Following(ledgers, names, collector, cursor, contents=options.contents)()
+        _tell(sent, 0, collector)
+    return 1 if collector.rejected else 0
+
+
+@contextmanager
+def _connected(options: Options, place: "Path | str | None") -> "Iterator[tuple[Collector, Cursor]]":
+    """Open the collector and the cursor; say in one line what kept a batch from being taken."""
+    from .cursors import Cursor  # noqa: PLC0415 - help is quick
+    from .delivery import Collector, Undelivered  # noqa: PLC0415 - the SDK takes its time
+
+    headers = dict(_pair(each) for each in options.headers)
+    collector = Collector(options.endpoint, headers=headers, timeout=options.timeout)
+    try:
+        with Cursor.held(Path(place) if place else None) as cursor:
+            if options.from_start:
+                cursor.forget()
+            yield collector, cursor
+    except Undelivered as problem:
+        kept = "; what was taken is kept, so call it again" if place else "; nothing is lost, call it again"
+        raise click.ClickException(f"{problem}{kept}") from None
+    finally:
+        collector.close()
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _tell(sent: int, unfinished: int, collector: "Collector") -> None:
+    click.echo("1 span sent" if sent == 1 else f"{sent} spans sent")
+    if unfinished:
+        click.echo(f"{unfinished} have begun and not ended; they are sent when they have", err=True)
+    if collector.rejected:
+        click.echo(f"error: the collector took the batches and rejected {collector.rejected} spans", err=True)

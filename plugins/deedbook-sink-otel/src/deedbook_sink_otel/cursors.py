@@ -1,0 +1,92 @@
+"""How far a collector was told, in a file: after a batch was taken and never before, so that nothing is left out."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import attrs
+import click
+
+__all__ = ["Cursor", "Reached", "place_of"]
+
+_VERSION: Final = "v1"
+_PRIVATE: Final = 0o600
+
+
+@attrs.frozen
+class Reached:
+    """Where a session's ledger was told up to: the last event's number, and the hash of its line."""
+
+    seq: int
+    hash: str
+
+
+def place_of(state: Path, endpoint: str, *, contents: bool) -> Path:
+    """Return where the cursor of one collector is, beside the ledgers."""
+    told = sha256(f"{endpoint}\n{contents}".encode()).hexdigest()[:16]
+    return state / "sinks" / f"otel-{told}.json"
+
+
+class Cursor:
+    """The cursor in one file, held by one process."""
+
+    def __init__(self, place: Path | None) -> None:
+        self._place = place
+        self._reached: dict[str, Reached] = {}
+
+    @classmethod
+    @contextmanager
+    def held(cls, place: Path | None) -> "Iterator[Cursor]":
+        """Take the cursor at *place* (``None``: one that is not kept); raises `click.ClickException`."""
+        if place is None:
+            yield cls(None)
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.with_suffix(".lock").open("w") as lock:
+            try:
+                flock(lock, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                raise click.ClickException(f"{place} is used by another process") from None
+            cursor = cls(place)
+            cursor._read()
+            yield cursor
+
+    def reached(self, session: str) -> Reached | None:
+        """Return how far *session* was told."""
+        return self._reached.get(session)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._reached = {}
+
+    def move(self, session: str, seq: int, hash_: str) -> None:
+        """Note that *session* was told up to an event; it is kept with `keep`."""
+        self._reached[session] = Reached(seq, hash_)
+
+    def keep(self) -> None:
+        """Write the file, whole or not at all, and safe on the disk."""
+        if self._place is None:
+            return
+        told = {name: [each.seq, each.hash] for name, each in self._reached.items()}
+        made = self._place.with_suffix(".new")
+        with open(made, "w", opener=lambda path, flags: os.open(path, flags, _PRIVATE)) as file:
+            json.dump({"schema_version": _VERSION, "sessions": told}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        made.replace(self._place)
+
+    def _read(self) -> None:
+        assert self._place is not None
+        with suppress(FileNotFoundError):
+            try:
+                told = json.loads(self._place.read_bytes())
+                assert told["schema_version"] == _VERSION
+                self._reached = {name: Reached(int(seq), str(hash_)) for name, (seq, hash_) in told["sessions"].items()}
+            except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+                why = "is no cursor of this program; take it away to send everything again"
+                raise click.ClickException(f"{self._place} {why}") from None

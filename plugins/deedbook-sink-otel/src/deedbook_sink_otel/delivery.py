@@ -1,0 +1,233 @@
+"""Sending spans to a collector through OpenTelemetry's own SDK: OTLP over HTTP, protobuf, its retries, its variables.
+
+A batch was taken, or it was not: whatever the collector answers, there is one message about it and nothing is dropped
+in silence. The SDK's own log lines are not shown; the message says what they would.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final
+
+import requests
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from .conventions import SCHEMA_URL
+from .spans import Span
+
+__all__ = ["Collector", "Undelivered"]
+
+_PLAIN: Final = ("application/x-protobuf", "application/json")
+_INSTANCE: Final = "service.instance.id"
+_MILLION: Final = 1_000_000
+_SHOWN: Final = 200
+_MOST: Final = 1000
+
+
+class Undelivered(Exception):  # noqa: N818 - it says what the spans are
+    """A batch was not taken; the message says why, and what may help."""
+
+
+class Collector:
+    """The end of an OTLP connection. *endpoint* is a URL; empty: what ``OTEL_EXPORTER_OTLP_…`` say, or this machine.
+
+    *timeout* is in seconds, for one batch with all its retries. *rejected* counts the spans that the collector refused
+    of batches that it took, which must not be sent again.
+    """
+
+    def __init__(self, endpoint: str = "", *, headers: Mapping[str, str], timeout: float) -> None:
+        self.rejected = 0
+        self._session = _Session()
+        self._ids, self._ended = _Ids(), _Ended()
+        self._exporter = OTLPSpanExporter(
+            endpoint or None, headers=dict(headers) or None, timeout=timeout, session=self._session
+        )
+        provider = TracerProvider(
+            resource=_resource(),
+            sampler=ALWAYS_ON,
+            id_generator=self._ids,
+            span_limits=SpanLimits(max_events=_MOST, max_span_attributes=_MOST),
+            shutdown_on_exit=False,
+        )
+        provider.add_span_processor(self._ended)
+        name = "deedbook_sink_otel"
+        self._tracer = provider.get_tracer(name, version("deedbook-sink-otel"), schema_url=SCHEMA_URL)
+
+    def send(self, spans: Sequence[Span]) -> None:
+        """Send a batch; raises `Undelivered`."""
+        if not spans:
+            return
+        self._session.last = None
+        made = [self._made(span) for span in spans]
+        with _quiet():
+            result = self._exporter.export(made)
+        problem = _problem(self._session.last)
+        if problem or result is not SpanExportResult.SUCCESS:
+            raise Undelivered(problem or "the spans could not be encoded, or the batch is larger than 64 MiB")
+        self._count_rejected(self._session.last)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._session.close()
+
+    def _made(self, span: Span) -> ReadableSpan:
+        """Return a span of the SDK's, with the ledger's ids."""
+        self._ids.trace, self._ids.span = int(span.trace, 16), int(span.id, 16)
+        above = NonRecordingSpan(_context(span.trace, span.parent)) if span.parent else None
+        made = self._tracer.start_span(
+            span.name,
+            context=set_span_in_context(above) if above else set_span_in_context(NonRecordingSpan(_NO_CONTEXT)),
+            kind=SpanKind.CLIENT if span.client else SpanKind.INTERNAL,
+            attributes=_sequences(span.attributes),
+            links=list(_links(span.links)),
+            start_time=_nanoseconds(span.start),
+        )
+        for note in span.notes:
+            made.add_event(note.name, _sequences(note.attributes), _nanoseconds(note.ts))
+        if span.error:
+            made.set_status(Status(StatusCode.ERROR, span.error))
+        made.end(max(_nanoseconds(span.start), _nanoseconds(span.end)))
+        return self._ended.take()
+
+    def _count_rejected(self, answer: "requests.Response | Exception | None") -> None:
+        if isinstance(answer, requests.Response) and answer.content and _is_protobuf(answer):
+            said = ExportTraceServiceResponse.FromString(answer.content).partial_success
+            self.rejected += said.rejected_spans
+
+
+class _Session(requests.Session):
+    """A connection that remembers how the last request ended."""
+
+    last: "requests.Response | Exception | None" = None
+
+    def request(self, *args: Any, **options: Any) -> requests.Response:
+        """Send a request."""
+        try:
+            answer = super().request(*args, **options)
+        except Exception as problem:
+            self.last = problem
+            raise
+        self.last = answer
+        return answer
+
+
+class _Ids(IdGenerator):
+    """Gives the ids that it was told."""
+
+    trace = span = 0
+
+    def generate_span_id(self) -> int:
+        """Return the next span's id."""
+        return self.span
+
+    def generate_trace_id(self) -> int:
+        """Return the next trace's id."""
+        return self.trace
+
+
+class _Ended(SpanProcessor):
+    """Holds the span that ended last."""
+
+    _last: ReadableSpan | None = None
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Take a span that ended."""
+        self._last = span
+
+    def take(self) -> ReadableSpan:
+        """Return it."""
+        assert self._last is not None
+        return self._last
+
+
+def _resource() -> Resource:
+    """Return who sends: as the environment says; without an id that the SDK would make anew for each process."""
+    own = {SERVICE_NAME: "deedbook", **Resource.create({}).attributes}
+    if str(own[SERVICE_NAME]).startswith("unknown_service"):
+        own[SERVICE_NAME] = "deedbook"
+    if _INSTANCE not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        own.pop(_INSTANCE, None)
+    return Resource(own)
+
+
+def _problem(answer: "requests.Response | Exception | None") -> str:
+    """Say why a batch was not taken; empty if it was."""
+    if isinstance(answer, Exception):
+        return f"the collector cannot be reached: {_short(str(answer))}"
+    if answer is None:
+        return "nothing was sent"
+    where = f"the collector at {answer.url} answered {answer.status_code} {answer.reason}"
+    if not 200 <= answer.status_code < 300:
+        return f"{where}: {_short(answer.text)}".rstrip(": ")
+    if answer.content and not answer.headers.get("content-type", "").startswith(_PLAIN):
+        kind = answer.headers.get("content-type", "no type")
+        return f"{where} with {kind}, which no OTLP endpoint does; is the path right, such as /v1/traces?"
+    return ""
+
+
+def _is_protobuf(answer: requests.Response) -> bool:
+    return answer.headers.get("content-type", "").startswith(_PLAIN[0])
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+
+
+def _context(trace: str, span: str) -> SpanContext:
+    return SpanContext(int(trace, 16), int(span, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+_NO_CONTEXT: Final = SpanContext(0, 0, is_remote=False)
+
+
+def _links(parents: Sequence[str]) -> Iterator[Link]:
+    """Yield a link for each foreign ``traceparent`` that is one."""
+    for parent in parents:
+        found = TraceContextTextMapPropagator().extract({"traceparent": parent})
+        for span in found.values():
+            if isinstance(span, NonRecordingSpan) and span.get_span_context().is_valid:
+                yield Link(span.get_span_context())
+
+
+def _sequences(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
+
+
+def _nanoseconds(ts: str) -> int:
+    """Return a time of a ledger in nanoseconds since the epoch."""
+    told = datetime.fromisoformat(ts)
+    told = told if told.tzinfo else told.replace(tzinfo=UTC)
+    return round(told.timestamp() * 1000) * _MILLION
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what the SDK logs to itself for a while: what went wrong is said once, by who asked."""
+    logger = logging.getLogger("opentelemetry")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,153 @@
+"""From the events of a ledger to spans: a fold, without the SDK; the same ledger makes the same spans each time.
+
+What begins and ends is one span, with the id of the event that began it. What only happens is a note on the innermost
+span that is open above it, or where none is, a span that takes no time. A span's parent is the nearest span above it in
+the ledger's tree.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+import attrs
+
+from deedbook import Event
+
+from .shapes import CLOSES, SOFT, Shape, Source
+
+__all__ = ["Note", "Recorded", "Span", "Spans"]
+
+_REMEMBERED: Final = 200_000
+"""Of so many events of a ledger it is known what they hang under; what hangs under an older one is put at the root."""
+
+
+class Recorded(Protocol):
+    """An event of a ledger, with what its line says beyond."""
+
+    @property
+    def event(self) -> Event:
+        """The event."""
+
+    @property
+    def session(self) -> str:
+        """The id of its session."""
+
+    @property
+    def trace(self) -> str:
+        """The trace of its ledger, 32 hex digits."""
+
+    @property
+    def hash(self) -> str:
+        """The hash of its line; empty where its form has none."""
+
+
+@attrs.frozen
+class Note:
+    """Something that happened within a span."""
+
+    name: str
+    ts: str
+    attributes: dict[str, Any]
+
+
+@attrs.define
+class Span:
+    """One span: ids in hex, times as the ledger has them. *error* is why it failed, if it did."""
+
+    name: str
+    trace: str
+    id: str
+    parent: str | None
+    type: str
+    cause: str | None
+    start: str
+    end: str = ""
+    client: bool = False
+    error: str = ""
+    attributes: dict[str, Any] = attrs.field(factory=dict)
+    notes: list[Note] = attrs.field(factory=list)
+    links: list[str] = attrs.field(factory=list)
+
+
+class Spans:
+    """The spans of one ledger. *source* knows what is told beside it; *contents* says whether payloads are, too."""
+
+    def __init__(self, source: Source, *, contents: bool = False) -> None:
+        self._shape = Shape(source, contents=contents)
+        self._open: dict[str, Span] = {}
+        self._homes: OrderedDict[str, tuple[str | None, str | None]] = OrderedDict()
+
+    @property
+    def unfinished(self) -> int:
+        """How many spans have begun and not ended."""
+        return len(self._open)
+
+    def __call__(self, recorded: Recorded) -> Iterator[Span]:
+        """Take the next event in, and yield the spans that ended with it."""
+        event = recorded.event
+        above = self._open.get(event.parent or "")
+        if above and event.type in CLOSES.get(above.type, ()):
+            self._remember(event.span, above.id, above.parent)
+            self._shape.end(above, recorded)
+            yield from self._close(above, event.ts, last=event.type == "session.end")
+            return
+        if event.type == "agent.transition":
+            yield from self._handed_over(event)
+        parent = self._span_above(event.parent)
+        made = self._shape.begin(recorded)
+        if made is None:
+            self._remember(event.span, parent, None)
+            if self._noted(recorded, parent):
+                return
+            made = self._shape.alone(recorded)
+        span = Span(made.name, recorded.trace, event.span, parent, event.type, event.parent, event.ts)
+        span.client, span.error, span.links = made.client, made.error, made.links
+        span.attributes = made.attributes
+        if parent != event.parent and event.parent:
+            span.attributes["deedbook.parent_span_id"] = event.parent
+        self._remember(event.span, event.span, parent)
+        if event.type not in CLOSES:
+            span.end = event.ts
+            yield span
+        else:
+            self._open[span.id] = span
+
+    def _remember(self, event: str, home: str | None, above: str | None) -> None:
+        """Keep in which span an event is, and which span is above that."""
+        self._homes[event] = home, above
+        if len(self._homes) > _REMEMBERED:
+            self._homes.popitem(last=False)
+
+    def _span_above(self, parent: str | None) -> str | None:
+        """Return the span that the event with the span id *parent* is in."""
+        if parent is None:
+            return None
+        known = self._homes.get(parent)
+        return known[0] if known else next(iter(self._open), None)
+
+    def _handed_over(self, event: Event) -> Iterator[Span]:
+        """End the turn of the role that worked before under the same cause."""
+        for span in [each for each in self._open.values() if each.cause == event.parent and each.type == event.type]:
+            yield from self._close(span, event.ts)
+
+    def _close(self, span: Span, ts: str, *, last: bool = False) -> Iterator[Span]:
+        """End *span*; with it what ends by itself below, and at the end of the session whatever is open."""
+        del self._open[span.id]
+        for each in list(self._open.values()):
+            if each.id in self._open and (last or (each.type in SOFT and each.cause == span.id)):
+                if each.type not in SOFT:
+                    self._shape.lose(each)
+                yield from self._close(each, ts, last=last)
+        span.end = ts
+        yield span
+
+    def _noted(self, recorded: Recorded, home: str | None) -> bool:
+        """Put an event that is no span on the innermost open one above it, and say whether there is one."""
+        while home is not None and home not in self._open:
+            known = self._homes.get(home)
+            home = known[1] if known else None
+        if home is None:
+            return False
+        about = self._shape.note(recorded)
+        self._open[home].notes.append(Note(recorded.event.type, recorded.event.ts, about))
+        return True
