@@ -10,7 +10,7 @@ from benchmarks.measures import Line, Measure, table
 
 NAMES: Final = (
     "hashing", "calls", "dispatch", "policies", "durable", "verifying", "rejudging", "starting", "abilities", "workers",
-    "routing", "bridge", "mcp", "serve", "million", "checkpoints", "costs", "peers",
+    "routing", "bridge", "mcp", "serve", "million", "counting", "checkpoints", "costs", "peers",
 )  # fmt: skip
 
 

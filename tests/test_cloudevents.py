@@ -80,6 +80,17 @@ def test_without_data_nothing_of_a_payload_is_there(book):
         assert JSONFormat().read(None, line).get_data() is None
 
 
+def test_payload_that_was_taken_out_is_said_to_be_gone(tmp_path: Path):
+    made = ledgers.call()
+    gone = [json.loads(line) for line in made.lines][1]
+    payload = ledgers.canonical(gone["payload"])
+    raw = b"".join(made.lines).replace(payload, b'{"$excised":"%b"}' % gone["payload_hash"].encode())
+    (tmp_path / "gone.jsonl").write_bytes(raw)
+    lines = list(map(json.loads, exported(tmp_path / "gone.jsonl")))
+    assert len(lines) == len(made.lines)
+    assert (lines[1]["data"], "subject" in lines[1]) == ({"$excised": gone["payload_hash"]}, False)
+
+
 def test_event_of_a_plugin_has_neither_schema_nor_layer(tmp_path: Path):
     made = ledgers.Book()
     made.add("x.acme.seen", {"n": 1})

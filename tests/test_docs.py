@@ -39,13 +39,14 @@ PLAYED = [
     DOCS / "changing-policy.md",
     DOCS / "checkpoints.md",
     DOCS / "commands.md",
+    DOCS / "observability.md",
     DOCS / "replay.md",
     DOCS / "skills.md",
     DOCS / "system-process.md",
 ]
 """Pages whose console blocks are run from the first to the last, in a copy of the starter.
 
-Python that begins with the name of a file is that file."""
+A block of Python or YAML that begins with the name of a file is that file."""
 NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 """Pages that show a program: where it does not stand beside this Python, the page is not run."""
 OWN = [
@@ -424,8 +425,8 @@ def test_readme_first_hour_works_in_an_empty_folder(tmp_path):
 def test_page_shows_what_its_commands_print(workspace, page):
     shell = Shell(workspace)
     for block in blocks(page):
-        name = re.fullmatch(r"# ([a-z]+\.py)", block.first)
-        if block.language == "python" and name:
+        name = re.fullmatch(r"# ([a-z]+\.(?:py|yaml))", block.first)
+        if name:
             (workspace / name[1]).write_text(block.text, encoding="utf-8")
         elif block.language == "console":
             shell.check(block)

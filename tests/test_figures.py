@@ -1,6 +1,7 @@
 """Figures: what a ledger comes to in numbers follows from its lines, and takes the same space however long it is."""
 
 import re
+import tracemalloc
 
 import ledgers
 import pytest
@@ -363,3 +364,19 @@ def test_what_may_become_less_is_no_counter():
     assert samples["deedbook_ability_calls_open", ("ability", "echo"), ("kind", "tool")] == 1
     assert samples["deedbook_sessions", ("state", "open")] == 1
     assert not [key for key in samples if key[0] == "deedbook_ability_calls_total"]
+
+
+def test_ten_times_the_calls_take_no_more_room():
+    def peak(calls):
+        fold = FiguresFold()
+        state = fold.start()
+        tracemalloc.start()
+        for number in range(calls):
+            fold.step(state, Event(0, "tool.call", "user", None, f"{number}", None, NIGHT, {"tool_name": "echo"}))
+            fold.step(state, Event(0, "tool.result", "tool", None, "", f"{number}", NIGHT, {"tool_name": "echo"}))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert as_json(fold.close(state))["abilities"][0]["outcomes"] == {"ok": calls}
+        return most
+
+    assert peak(5000) < peak(500) + 2000

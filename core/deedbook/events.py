@@ -181,6 +181,11 @@ class Line(NamedTuple):
         )
 
     @property
+    def excised(self) -> bool:
+        """Whether the payload was taken out of the line, as the line says itself, and the header is as it was."""
+        return sha256(self.header).hexdigest() == self.envelope_hash and self.payload == excised(self.payload_hash)
+
+    @property
     def event(self) -> Event:
         """The line as folds see it; an older name of its type is read as the present one."""
         event_type = ALIASES.get(self.event_type, self.event_type)

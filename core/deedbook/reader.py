@@ -64,12 +64,13 @@ def read(source: str | Path | Folder) -> Iterator[Event]:
 class Follower:
     """Reads the lines of a ledger's *file* as they are added, from the byte *start* on, where a line begins.
 
-    Each line's hashes are checked, and that it goes on from the line before. To ask whether there is more costs one
-    `fstat`. The file is the follower's, and closed with it.
+    Each line's hashes are checked, and that it goes on from the line before; with *gaps* a payload may have been taken
+    out of its line, which says so. To ask whether there is more costs one `fstat`. The file is the follower's, and
+    closed with it.
     """
 
-    def __init__(self, file: BinaryIO, *, start: int = 0, place: str = "") -> None:
-        self._file, self._end, self._place = file, start, place
+    def __init__(self, file: BinaryIO, *, start: int = 0, place: str = "", gaps: bool = False) -> None:
+        self._file, self._end, self._place, self._gaps = file, start, place, gaps
         self._head: str | None = None
 
     def __call__(self) -> Iterator[Line]:
@@ -82,7 +83,8 @@ class Follower:
         self._file.seek(self._end)
         for raw in _lines(self._file, self._place):
             line = split_line(raw, place=self._place)
-            if not line.sound or self._head not in (None, line.prev_envelope_hash):
+            sound = line.sound or (self._gaps and line.excised)
+            if not sound or self._head not in (None, line.prev_envelope_hash):
                 why = f"event {line.seq} is not what was written; verify it"
                 raise LedgerError(fault("LEDGER_UNSOUND", why, place=self._place))
             self._end, self._head = self._end + len(raw), line.envelope_hash

@@ -42,7 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "processes": "Show who wrote: processes, their runs and sessions.",
         "verify": "Check ledgers: bytes and structure.",
         "ledger": "Sign how far ledgers have come: `ledger checkpoint`.",
-        "prove": "Prove that an event stands in the log, or that the log only grew.",
+        "prove": "Prove that an event stands in the log, or that it only grew.",
         "replay": "Tell a session's story, or make a page of it; nothing is called.",
         "fork": "Go on from a point in a session's past, without doing it again.",
         "tree": "Show what caused what in a session.",

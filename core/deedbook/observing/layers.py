@@ -43,6 +43,7 @@ _FAMILIES: Final[Mapping[str, str]] = MappingProxyType(
         # the record and what keeps it
         "session": "L4",
         "ledger": "L4",
+        "call": "L4",
         "event": "L4",
         "payload": "L4",
         "system": "L4",

@@ -47,7 +47,8 @@ class Recorded:
 class Recording:
     """The ledger in the file at *place*: called, it yields what was added since it was called last.
 
-    Its lines are checked as they are read: hashes, and that each goes on from the one before.
+    Its lines are checked as they are read: hashes, and that each goes on from the one before. A payload that was taken
+    out of its line is what stands there now.
     """
 
     def __init__(self, place: Path) -> None:
@@ -99,7 +100,7 @@ class Recording:
         self._file.seek(0)
         first = self._file.readline(_LONGEST)
         if first.startswith(_PRESENT):
-            self._lines = Follower(self._file, place=str(self.place))
+            self._lines = Follower(self._file, place=str(self.place), gaps=True)
         return first.endswith(b"\n")
 
 
