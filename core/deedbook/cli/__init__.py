@@ -57,7 +57,6 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "memory": "Show what is remembered and why; propose, retract, import.",
         "approvals": "Show what waits for a person; approve, deny, or run it.",
         "keys": "Make and show keys: of approvers, and of the log.",
-        "keys": "Make and show the keys that approvers sign with.",
         "witness": "Be a witness for logs: cosign what goes on from what was seen.",
         "mcp": "Speak the Model Context Protocol: with servers, and as one.",
         "lock": "Compile the charter, show what changed, and pin it.",
