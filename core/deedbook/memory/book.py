@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from deedbook.contracts import Event
 from deedbook.errors import LedgerError
-from deedbook.events import split_line
+from deedbook.events import EXCISED_KEY, split_line
 from deedbook.files import Folder
 from deedbook.journal import NAME, lines_from_end
 from deedbook.reader import Follower, read
@@ -77,6 +77,8 @@ class Book:
         try:
             entry = opened(self._folder, held["entry"])
         except (FileNotFoundError, LedgerError):
+            return {**made, ERASED: True}
+        if EXCISED_KEY in entry:
             return {**made, ERASED: True}
         made["value"] = entry.get("value", entry)
         made |= {part: entry[part] for part in ("provenance", "reason") if part in entry}

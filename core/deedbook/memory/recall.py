@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from deedbook.contracts import Event, Object
+from deedbook.events import EXCISED_KEY
 from deedbook.sealed import is_sealed
 
 from .entries import LEGACY, is_key, upcast
@@ -49,10 +50,14 @@ class Change(NamedTuple):
 
 @attrs.define
 class Memory:
-    """Everything that is remembered, and the proposals that nothing was decided about yet, by their ids."""
+    """Everything that is remembered, and the proposals that nothing was decided about yet, by their ids.
+
+    *taken_out* are the spans of proposals whose payload was taken out of its line.
+    """
 
     slots: dict[Name, Slot] = attrs.field(factory=dict)
     pending: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    taken_out: list[str] = attrs.field(factory=list)
 
     def slot(self, name: Name) -> Slot:
         """Return what is known of a key; an empty slot where nothing ever was."""
@@ -67,6 +72,7 @@ class Memory:
         """Take *event* in and return what it changed; an event that does not fit what was before changes nothing."""
         takers: dict[str, Callable[[Event], Change | None]] = {
             "memory.proposed": self._propose,
+            "memory.checked": self._check,
             "memory.refused": self._refuse,
             "memory.committed": self._commit,
             "memory.imported": self._import,
@@ -79,23 +85,32 @@ class Memory:
 
     def _propose(self, event: Event) -> None:
         said = event.payload
-        if said["proposal"] not in self.pending:
+        if EXCISED_KEY in said:
+            self.taken_out.append(event.span)
+        elif said["proposal"] not in self.pending:
             parts = ("proposal", "persona", "entry", *_LINKS)
             self.pending[said["proposal"]] = {name: said[name] for name in parts}
+
+    def _check(self, event: Event) -> None:
+        """Let a proposal be known again by its check, where nothing else is left of it."""
+        said = event.payload
+        if event.parent in self.taken_out and said["proposal"] not in self.pending:
+            self.taken_out.remove(event.parent)
+            self.pending[said["proposal"]] = {"proposal": said["proposal"], "entry": {EXCISED_KEY: ""}}
 
     def _refuse(self, event: Event) -> Change | None:
         held = self.pending.pop(event.payload["proposal"], None)
         if held is None:
             return None
         entry = held["entry"]
-        name = Name(held["persona"], str(entry.get("zone", "")), str(entry.get("key", "")))
+        name = Name(held.get("persona"), str(entry.get("zone", "")), str(entry.get("key", "")))
         why = f"{event.payload['code']}: {event.payload['reason']}"
         return Change("refused", name, self.slot(name).version, {**held, **_at(event)}, why)
 
     def _commit(self, event: Event) -> Change | None:
         said = event.payload
         held = self.pending.pop(said["proposal"], None)
-        if held is None or held["persona"] != said["persona"]:
+        if held is None or held.get("persona", said["persona"]) != said["persona"]:
             return None
         return self._hold("committed", said, {**held, **_at(event)})
 
@@ -107,10 +122,11 @@ class Memory:
     def _hold(self, what: str, said: Object, held: dict[str, Any]) -> Change | None:
         """Let a key hold what *held* says, unless *said* is about another one, or out of turn."""
         entry, version = held["entry"], said["version"]
-        made, zone = (entry, said["zone"]) if is_sealed(entry) else upcast(entry)
+        hidden = is_sealed(entry) or EXCISED_KEY in entry
+        made, zone = (entry, said["zone"]) if hidden else upcast(entry)
         name = Name(said["persona"], LEGACY if what == "imported" else zone, said["key"])
         slot = self.slots.get(name) or Slot()
-        fits = is_key(name.key) and (is_sealed(entry) or entry["key"] == name.key)
+        fits = is_key(name.key) and (hidden or entry["key"] == name.key)
         if not fits or type(version) is not int or version != slot.version + 1:
             return None
         slot.version, slot.holds = version, {**held, "entry": dict(made)}

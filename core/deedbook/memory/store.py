@@ -101,6 +101,7 @@ def render(memory: Memory, place: Place) -> bytes:
         **place._asdict(),
         "entries": [[*name, slot.version, slot.holds] for name, slot in sorted(memory.slots.items(), key=_order)],
         "pending": memory.pending,
+        "taken_out": memory.taken_out,
     }
     return encode({**body, "sha256": digest(encode(body, _DEPTH, _NODES))}, _DEPTH, _NODES)
 
@@ -119,7 +120,7 @@ def _read(said: dict[str, Any]) -> tuple[Memory, Place]:
     if type(place.seq) is not int or type(place.end) is not int:
         raise ValueError
     slots = {Name(persona, zone, key): Slot(version, holds) for persona, zone, key, version, holds in said["entries"]}
-    return Memory(slots, dict(said["pending"])), place
+    return Memory(slots, dict(said["pending"]), list(said["taken_out"])), place
 
 
 def readable(raw: bytes) -> Object:

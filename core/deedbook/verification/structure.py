@@ -19,6 +19,8 @@ from .audit import ABOUT as AUDITED
 from .audit import Audit
 from .excisions import EXCISED
 from .hierarchy import HEAD, KINDS, Hierarchy
+from .memories import ABOUT as REMEMBERED
+from .memories import Memories
 from .report import Findings
 from .spans import Spans
 
@@ -28,7 +30,7 @@ _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _CONSENTING: Final = frozenset({"approval.requested", "approval.answered", *ANSWERS, *events.OUTCOMES})
 _NONE: Final[frozenset[str]] = frozenset()
-_LIVES: Final = (_CONSENTING | TASKS | AUDITED | KINDS | {HEAD, "ledger.excised"}) - events.OUTCOMES.keys()
+_LIVES: Final = (_CONSENTING | TASKS | AUDITED | KINDS | REMEMBERED | {HEAD, "ledger.excised"}) - events.OUTCOMES.keys()
 WATCHED: Final = _LIVES | events.OUTCOMES.keys()
 """The events whose payloads are looked at here; of the others only the causal fields are."""
 _PLAIN: Final = frozenset(events.CATALOGUE) - events.OUTCOMES.keys() - _INTENTS.keys() - {*ROOTS, "session.end"}
@@ -55,6 +57,7 @@ class Structure:
         self._hierarchy = Hierarchy(workspace=workspace)
         self._lives = Lives(workspace=workspace)
         self._audit = Audit()
+        self._memories = Memories()
         self._calm = True
         self._excised: dict[int, str] = {}
         self._to_excise: list[int] = []
@@ -179,6 +182,8 @@ class Structure:
         if kind in KINDS or kind == HEAD:
             wanted = "a session of one run of one process that lives"
             yield "hierarchy", wanted, self._hierarchy.check(kind, span, parent, payload)
+        if kind in REMEMBERED and "memory" not in gone:
+            yield "memory", "what was proposed, checked and in turn", self._memories.check(kind, span, parent, payload)
         if kind in AUDITED:
             yield "audit", "a record of all that happened", self._audit.check(line, kind, parent, payload)
 

@@ -1,0 +1,167 @@
+"""What memory rests on, held against the ledgers of the sessions that it names.
+
+A proposal names the call that made it and, where it has provenance, its check names an event: both have to stand in the
+files of their sessions and say the same. What is sealed or taken out on either side is not compared, and a file that
+cannot be read is passed over: its own verification says what is wrong with it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from deedbook.canonical import decode, encode
+from deedbook.conditions import ABSENT, lookup
+from deedbook.errors import DeedbookError
+from deedbook.events import MAX_PAYLOAD, SESSION_ID, Line, split_line
+from deedbook.files import Folder
+from deedbook.journal import NAME
+
+from .heads import Gap
+from .lines import Lines
+
+_LONGEST: Final = MAX_PAYLOAD + 1024
+_FAMILY: Final = b'"event_type":"memory.'
+_HIDDEN: Final = (b'"$sealed"', b'"$excised"')
+_KINDS: Final[Mapping[str, str]] = {
+    "user_declared": "user.message",
+    "tool_verified": "tool.result",
+    "human_approved": "approval.granted",
+}
+"""What kind of event each kind of provenance rests on."""
+
+
+@attrs.define
+class _Claim:
+    """What was committed: the proposal, and the event that its check names, if it names one."""
+
+    said: Mapping[str, Any]
+    source: Mapping[str, Any] | None = None
+
+
+def recollections(state: Path, sessions: Collection[str]) -> Iterator[Gap]:
+    """Yield where what is remembered rests on something else than the ledgers of *sessions* have.
+
+    A session of a *state* folder is looked at if it is one of *sessions*, whether it proposed, or is what something
+    rests on.
+    """
+    files: dict[str, _Session | None] = {}
+
+    def file(name: Any) -> _Session | None:
+        if not isinstance(name, str) or not SESSION_ID.fullmatch(name) or name not in sessions:
+            return None
+        if name not in files:
+            files[name] = _read(state / "sessions" / name)
+        return files[name]
+
+    for claim in _claims(state / "workspace"):
+        proposer = file(claim.said.get("session"))
+        if proposer is not None:
+            yield from _proposed(claim, proposer)
+        source = file(claim.source.get("session")) if claim.source else None
+        if source is not None:
+            yield from _rests(claim, source)
+
+
+class _Session:
+    """The lines of a session, by place and by span, and the persona that it is bound to."""
+
+    def __init__(self, name: str, lines: list[Line]) -> None:
+        self.name = name
+        self.lines = lines
+        self.spans = {line.span_id: line for line in lines}
+        bound = [line for line in lines if line.event_type == "persona.bound" and not _hides(line)]
+        self.persona = decode(bound[0].payload)["persona"] if bound else None
+
+    def gap(self, what: str, expected: str, found: str) -> Gap:
+        """Return a gap of this session."""
+        return Gap(self.name, what, expected, found)
+
+
+def _proposed(claim: _Claim, session: _Session) -> Iterator[Gap]:
+    """Hold a proposal against the call that it says it is."""
+    said = claim.said
+    proposal = f"proposal {said['proposal']}"
+    intent = session.spans.get(said["span"])
+    if intent is None or intent.event_type != "memory.call":
+        found = intent.event_type if intent else "none"
+        yield session.gap(proposal, f"the memory.call {said['span']} that it names", found)
+        return
+    if said["persona"] != session.persona:
+        yield session.gap(proposal, f"persona {said['persona']}", f"a session of {session.persona}")
+    who = said["by"]["id"] if isinstance(said["by"], dict) else None
+    if isinstance(who, str) and intent.principal != who:
+        yield session.gap(proposal, f"a call of {who}", f"one of {intent.principal}")
+    entry = said["entry"]
+    if _hides(intent) or _is_hidden(entry) or said.get("withheld"):
+        return
+    args = decode(intent.payload)["args"]
+    for part in ("zone", "key", "value", "provenance"):
+        if encode([args.get(part, None)]) != encode([entry.get(part, None)]):
+            yield session.gap(proposal, f"the {part} of its call", "another")
+
+
+def _rests(claim: _Claim, session: _Session) -> Iterator[Gap]:
+    """Hold the event that something rests on against what the file has there."""
+    assert claim.source
+    said, source = claim.said, claim.source
+    proposal, entry = f"proposal {said['proposal']}", said["entry"]
+    seq = source["seq"]
+    line = session.lines[seq] if isinstance(seq, int) and seq < len(session.lines) else None
+    if line is None or (line.envelope_hash, line.span_id) != (source["hash"], source["span"]):
+        yield session.gap(proposal, f"event {seq} with the hash that it rests on", "another" if line else "none")
+        return
+    if said["persona"] != session.persona:
+        yield session.gap(proposal, f"persona {said['persona']}", f"a session of {session.persona}")
+    grounds = entry.get("provenance") if isinstance(entry, dict) else None
+    if not isinstance(grounds, dict) or "kind" not in grounds:
+        return
+    wanted = _KINDS.get(grounds["kind"], "")
+    if line.event_type != wanted:
+        yield session.gap(proposal, f"{wanted} as {grounds['kind']}", line.event_type)
+    elif wanted == "user.message" and isinstance(said["by"], dict) and line.principal != said["by"].get("id"):
+        yield session.gap(proposal, f"a message of {said['by'].get('id')}", f"one of {line.principal}")
+    elif wanted == "tool.result" and not _hides(line) and not _is_hidden(entry):
+        found = lookup(f"/result{grounds.get('pointer', '')}")(decode(line.payload))
+        if found is ABSENT or encode([found]) != encode([entry["value"]]):
+            yield session.gap(proposal, "the value in the result that it rests on", "another")
+
+
+def _read(place: Path) -> _Session | None:
+    with suppress(DeedbookError, OSError, ValueError, KeyError), Folder.at(place) as folder, folder.open(NAME) as file:
+        return _Session(place.name, [split_line(raw) for raw in Lines(file, _LONGEST)])
+    return None
+
+
+def _claims(place: Path) -> list[_Claim]:
+    """Return what was committed, as the workspace ledger has it."""
+    proposed: dict[str, _Claim] = {}
+    committed: list[_Claim] = []
+    with suppress(DeedbookError, OSError), Folder.at(place) as folder, folder.open(NAME) as file:
+        for raw in Lines(file, _LONGEST):
+            if _FAMILY in raw:
+                with suppress(DeedbookError, ValueError, KeyError, TypeError):
+                    _take(split_line(raw), proposed, committed)
+    return committed
+
+
+def _take(line: Line, proposed: dict[str, _Claim], committed: list[_Claim]) -> None:
+    said: Any = decode(line.payload)
+    if line.event_type == "memory.proposed":
+        proposed[said["proposal"]] = _Claim({**said, "by": said["by"], "span": said["span"], "entry": said["entry"]})
+    elif line.event_type == "memory.checked" and isinstance(said.get("source"), dict) and "seq" in said["source"]:
+        proposed[said["proposal"]].source = said["source"]
+    elif line.event_type == "memory.committed":
+        committed.append(proposed.pop(said["proposal"]))
+
+
+def _hides(line: Line) -> bool:
+    """Say whether something of a payload is sealed, or it was taken out."""
+    return any(mark in line.payload for mark in _HIDDEN)
+
+
+def _is_hidden(value: Any) -> bool:
+    raw = encode([value], 96)
+    return any(mark in raw for mark in _HIDDEN)
