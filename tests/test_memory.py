@@ -5,6 +5,7 @@ The lab verifies every ledger when it closes, and judges every recorded call aga
 
 import json
 
+import ledgers
 import pytest
 from persons import approving
 from remembering import ABILITIES, ALLOW, bound, code, declared, fine, folded, kept, propose, remembering, told, why
@@ -398,3 +399,88 @@ def test_persona_file_is_checked(lab):
     lab.write("persona.json", json.dumps({"schema_version": "v1", "id": "Ada Lovelace", "version": 1}))
     with pytest.raises(SourceError, match=r"persona\.json"):
         lab.kernel()
+
+
+# --- attacks ----------------------------------------------------------------------------------------------------------
+
+
+def test_session_that_somebody_made_up_or_wrote_anew_proves_nothing(lab):
+    remembering(lab)
+    with lab.session() as session:
+        grounds = declared(session, "I live in Oslo")
+    lines = lab.ledger(session).read_bytes().splitlines(keepends=True)
+    made_up = "f0" * 16
+    place = lab.state / "sessions" / made_up / ".events.jsonl"
+    place.parent.mkdir()
+    forged = ledgers.forge([line.replace(session.id.encode(), made_up.encode()) for line in lines])
+    place.write_bytes(b"".join(forged))
+    with lab.session() as later:
+        refused = propose(later, "city", "Rome", "world_state", provenance={**grounds, "session": made_up})
+        assert (code(refused), "knows no session" in why(refused)) == ("MEMORY_UNPROVEN", True)
+    rewritten = ledgers.forge([line.replace(b"Oslo", b"Rome") for line in lines])
+    lab.ledger(session).write_bytes(b"".join(rewritten))
+    with lab.session() as later:
+        refused = propose(later, "city", "Rome", "world_state", provenance=grounds)
+        assert (code(refused), "not what the workspace ledger recorded" in why(refused)) == ("MEMORY_UNPROVEN", True)
+    lab.damaged = True
+    assert folded(lab) == {}
+
+
+def test_model_that_names_the_persons_own_message_is_no_person(lab):
+    """The skill lets it into the zone, and it has found the message: it declares nothing all the same."""
+    remembering(lab, zones={"world_state": {"propose": [{"skills": ["go"]}]}})
+    said = {}
+
+    def flow(args, run):
+        agent = run.agent("worker")
+        call = agent.complete({"messages": [{"role": "user", "content": "go"}]})["tool_calls"][0]
+        try:
+            agent.use(call)
+        except Exception as refused:
+            said["why"] = str(refused)
+        return {"reply": "", "state": "COMPLETED"}
+
+    def model(request, ctx):
+        message = next(each for each in lab.events(ctx.session) if each.type == "user.message")
+        grounds = {"kind": "user_declared", "session": ctx.session, "span": message.span}
+        args = {"zone": "world_state", "key": "owner", "value": "the model", "provenance": grounds}
+        return [{"id": "t", "name": "memory/propose", "args": args}]
+
+    lab.model(model)
+    lab.role("worker")
+    lab.flow("work", flow)
+    lab.skill("go", allows="memory/propose")
+    with lab.session() as session:
+        fine(session.run("go"))
+    assert "only a person declares; this was asked by agent agent:worker" in said["why"]
+    assert folded(lab) == {}
+
+
+def test_what_an_agent_says_that_its_own_tool_gave_proves_nothing(lab):
+    from deedbook.events import split_line
+    from deedbook.handlers import Outcome
+
+    remembering(lab, verified_by=["**"])
+    lab.settings(agents={"claude-code": {}})
+    with lab.session() as session:
+        opened = fine(session.before("claude-code/Read", {"file_path": "a"}))
+        fine(session.after(opened, Outcome("result", {"owner": "eve"})))
+        (line,) = (
+            found
+            for raw in lab.ledger(session).read_bytes().splitlines()
+            if (found := split_line(raw)).event_type == "tool.result"
+        )
+        grounds = {"session": session.id, "seq": line.seq, "hash": line.envelope_hash, "pointer": "/owner"}
+        refused = propose(session, "owner", "eve", "world_state", provenance={"kind": "tool_verified", **grounds})
+        assert (code(refused), "the agent's own tool" in why(refused)) == ("MEMORY_UNPROVEN", True)
+
+
+def test_client_is_in_the_zones_that_name_it_and_uses_nothing_that_is_not_exposed(lab):
+    remembering(lab, zones={"observation": {"propose": [{"principals": ["agent:helper"]}], "read": []}})
+    lab.settings(agents={"helper": {"expose": {"kind": "memory"}}, "other": {"expose": {"kind": ["tool", "flow"]}}})
+    with lab.kernel() as kernel:
+        for name, wanted in (("helper", None), ("other", "is outside what is exposed to other")):
+            with kernel.session(principal=kernel.client(name, via="stdio")).value as session:
+                result = propose(session, "a", 1)
+                assert isinstance(result, Ok) if wanted is None else wanted in why(result)
+                assert code(session.call("memory/read", {"zone": "observation"})) == "TOOL_NOT_ALLOWED"

@@ -15,7 +15,7 @@ from deedbook.approvals.answering import answer, perform_once
 from deedbook.door import Door
 from deedbook.handlers import Outcome
 from deedbook.kernel import Kernel
-from deedbook.runs import CallCtx, FlowRun, RoleAgent
+from deedbook.runs import CallCtx, FlowRun, MemoryCall, RoleAgent
 from deedbook.session import Session
 from deedbook.tasks.runner import Tasks
 
@@ -26,6 +26,7 @@ EFFECTS = {
     Door: {"call", "acall", "before", "abefore", "perform", "aperform", "after", "resume"},
     CallCtx: {"call", "acall"},
     FlowRun: {"call", "acall"},
+    MemoryCall: {"call", "acall"},
     RoleAgent: {"use", "complete"},
     Tasks: {"run", "direct_run"},
 }
@@ -78,6 +79,9 @@ NO_EFFECT = {
         "every": "reads the record",
         "close": "lets go of the book",
     },
+    MemoryCall: {
+        "state": "is a path",
+    },
     RoleAgent: {
         "message": "parses text",
         "tools": "reads the charter",
@@ -98,7 +102,9 @@ def public(of):
     }
 
 
-@pytest.mark.parametrize("of", [Kernel, Session, Door, CallCtx, FlowRun, RoleAgent, Tasks], ids=lambda of: of.__name__)
+@pytest.mark.parametrize(
+    "of", [Kernel, Session, Door, CallCtx, FlowRun, MemoryCall, RoleAgent, Tasks], ids=lambda of: of.__name__
+)
 def test_public_methods_are_all_known_here(of):
     inherited = {name for name in EFFECTS.get(of, set()) if name not in vars(of)}
     assert public(of) | inherited == EFFECTS.get(of, set()) | set(NO_EFFECT[of])
@@ -287,7 +293,7 @@ def test_way_to_an_effect_has_its_intent_in_the_ledger_while_it_happens(probing,
 def test_every_public_way_is_tried():
     tried = " ".join(WAYS)
     for of, names in EFFECTS.items():
-        owner = {CallCtx: "Ctx", FlowRun: "Run", RoleAgent: "Agent"}.get(of, of.__name__)
+        owner = {CallCtx: "Ctx", MemoryCall: "Ctx", FlowRun: "Run", RoleAgent: "Agent"}.get(of, of.__name__)
         for name in names:
             assert any(
                 way.startswith(owner) and name in way.replace(",", "").replace(".", " ").split() for way in WAYS

@@ -278,10 +278,11 @@ def _result(asked: Asked, name: str, pointer: str) -> dict[str, Any]:
 
     session, _, seq = name.partition(":")
     place: Path = session_file(asked.workspace, session)
-    for raw in place.open("rb"):
-        if f'"seq":{seq},'.encode() in raw and (line := split_line(raw)).seq == int(seq):
-            grounds = {"session": line.session_id, "seq": line.seq, "hash": line.envelope_hash}
-            return {"kind": "tool_verified", **grounds, "pointer": pointer}
+    with place.open("rb") as file:
+        for raw in file:
+            if f'"seq":{seq},'.encode() in raw and (line := split_line(raw)).seq == int(seq):
+                grounds = {"session": line.session_id, "seq": line.seq, "hash": line.envelope_hash}
+                return {"kind": "tool_verified", **grounds, "pointer": pointer}
     raise click.BadParameter(f"{session!r} has no event {seq!r}", param_hint="--result")
 
 

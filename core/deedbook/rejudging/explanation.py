@@ -239,6 +239,8 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places) -> str:
         place = places("abilities", bound.id, "/schema_in") or places("abilities", bound.id, "")
         return f"to allow it, change the arguments, or what {place or bound.id} accepts"
     by = verdict.by or {}
+    if by.get("rule") == "memory":
+        return "to allow it, add a policy with match: {kind: memory}, and a rule that does"
     if by.get("rule") == "approval-gate":
         return f"to allow it without a person, edit {places('abilities', bound.id, '/tags') or bound.id}"
     where: str = by["rule"] if isinstance(by.get("rule"), str) else ""
@@ -249,6 +251,8 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places) -> str:
 
 
 def _wider_scope(asking: Asking, bound: Bound, places: Places) -> str:
+    if asking.caller.scope.allows(bound) and bound.kind == "memory":
+        return "to allow it, let them into that zone: memory.zones in .system/deedbook.yaml"
     if asking.caller.scope.allows(bound):
         return "to allow it, nest calls less deeply"
     skill = asking.bindings.skills.get(asking.caller.skill or "")

@@ -121,6 +121,10 @@ def _rests(claim: _Claim, session: _Session) -> Iterator[Gap]:
     wanted = _KINDS.get(grounds["kind"], "")
     if line.event_type != wanted:
         yield session.gap(proposal, f"{wanted} as {grounds['kind']}", line.event_type)
+    elif wanted == "approval.granted":
+        intent = session.spans.get(said["span"])
+        if intent is None or intent.parent_span_id != line.span_id:
+            yield session.gap(proposal, "the approval under which its call stands", "another")
     elif wanted == "user.message" and isinstance(said["by"], dict) and line.principal != said["by"].get("id"):
         yield session.gap(proposal, f"a message of {said['by'].get('id')}", f"one of {line.principal}")
     elif wanted == "tool.result" and not _hides(line) and not _is_hidden(entry):
