@@ -463,6 +463,14 @@ def test_verify_shares_nothing_with_the_writer_but_the_format():
     assert not everything_below("verify") & {"chain", "journal", "ledger", "reader", "records", "recovery"}
 
 
+@pytest.mark.parametrize("module", sorted(name for name in KERNEL if name.startswith("witnessing.")))
+def test_witness_stands_without_the_kernel(module):
+    """It is a program of its own: what reads and writes ledgers, or opens a workspace, is not in it."""
+    own = {name for name in KERNEL if name.startswith("witnessing.")}
+    allowed = {"cosignatures", "errors", "files", "notes", "paths", "proofs", "terminal"}
+    assert everything_below(module) - own <= allowed
+
+
 @pytest.mark.parametrize("module", PURE)
 def test_pure_module_touches_nothing_outside(module):
     outside = {"asyncio", "os", "pathlib", "random", "shutil", "socket", "subprocess", "sys", "threading", "time"}

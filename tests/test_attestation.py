@@ -1,9 +1,10 @@
 """Checkpoints and witnesses together: each is asked after a checkpoint, and what it knows outweighs the files."""
 
+import io
 import json
 import shutil
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 import pytest
 from test_checkpoints import ask, count, own, rotate
@@ -197,3 +198,30 @@ def test_key_of_a_witness_that_is_none_refuses_the_workspace(lab, key):
     lab.settings(checkpoints={"witnesses": [{"key": key, "url": "http://w"}]})
     with pytest.raises(SourceError, match="public key cannot be read"):
         lab.kernel()
+
+
+def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_path, monkeypatch):
+    from deedbook import proving
+    from deedbook.cli.common import Asked
+    from deedbook.cli.proof import check_proof
+    from deedbook.files import Folder
+
+    with watching(seen.inbox):
+        ask(seen)
+    with Folder.at(seen.state) as state:
+        (tmp_path / "proof.json").write_text(json.dumps(proving.inclusion(state, "workspace", 1)))
+
+    def told(place):
+        with redirect_stdout(io.StringIO()) as out:
+            assert check_proof(Asked(str(place), json=True), str(tmp_path / "proof.json"), [], []) == 0
+        return json.loads(out.getvalue())
+
+    (tmp_path / "elsewhere").mkdir()
+    assert told(tmp_path / "elsewhere")["vouched"] == "your own key ring"
+    assert told(tmp_path / "elsewhere")["witnessed"] == []
+    (seen.path / ".system" / "log.pub").write_text(f"{seen.key}\n")
+    seen.settings(checkpoints={"keys": ["log.pub"]})
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    here = told(seen.path)
+    assert here["vouched"] == "checkpoints.keys of the workspace here"
+    assert [each["witness"] for each in here["witnessed"]] == ["w1"]

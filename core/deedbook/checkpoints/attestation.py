@@ -3,9 +3,9 @@
 The proofs are made of the leaves in the workspace ledger, which is read on from where it was left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from deedbook.canonical import decode, encode
 from deedbook.errors import LedgerError, WitnessError, fault
@@ -13,11 +13,11 @@ from deedbook.events import Entry, label, split_line
 from deedbook.files import Folder
 from deedbook.ledger import WorkspaceLedger
 from deedbook.notes import Note
-from deedbook.proofs import Checkpoint, Tree
+from deedbook.proofs import Checkpoint, Tree, leaf_hash
 from deedbook.witnessing.requests import DONE
 from deedbook.witnessing.submission import Ahead, Party, Shared
 
-from .leaves import CHECKPOINT, LEAF, Leaf, Signed, origin_of
+from .leaves import CHECKPOINT, LEAF, Signed, origin_of
 from .newest import keep, newest
 
 WITNESSED: Final = "ledger.witnessed"
@@ -57,7 +57,7 @@ class Leaves:
                 continue
             line = split_line(raw, place=place)
             if line.event_type == LEAF:
-                self.tree.push(Leaf.parse(decode(line.payload), place).hash)
+                self.tree.push(_hash(decode(line.payload)))
             elif line.event_type == CHECKPOINT:
                 self.newest = Signed.parse(decode(line.payload), place)
             elif line.event_type == WITNESSED:
@@ -68,12 +68,12 @@ class Leaves:
         """Remember that a witness has cosigned so many leaves."""
         self.seen[witness] = max(self.seen.get(witness, 0), size)
 
-    def prove(self, old: int, size: int) -> Sequence[bytes]:
-        """Return the proof that a checkpoint of *size* leaves goes on from one of *old*; raises `LedgerError`."""
-        if not old <= size <= self.tree.size:
-            why = f"a witness has cosigned {old} leaves, the checkpoint has {size}, and the ledger {self.tree.size}"
-            raise LedgerError(fault("LEDGER_UNSOUND", f"{why}; verify the workspace", place=self._ledger.place))
-        return self.tree.consistency(old, size)
+    def prove(self, old: int, new: Checkpoint) -> Sequence[bytes]:
+        """Return the proof that the checkpoint *new* goes on from one of *old* leaves; raises `LedgerError`."""
+        if not old <= new.size <= self.tree.size or self.tree.root(new.size) != new.root:
+            why = f"the checkpoint of {new.size} leaves is not of the leaves in it; verify the workspace"
+            raise LedgerError(fault("LEDGER_UNSOUND", why, place=self._ledger.place))
+        return self.tree.consistency(old, new.size)
 
 
 class Attestation:
@@ -93,18 +93,18 @@ class Attestation:
             self._collect()
             leaves.catch_up()
             note = leaves.newest.note if leaves.newest and leaves.newest.size > made.size else made.note
-            size = Checkpoint.parse(Note.parse(note).text).size
+            checkpoint = Checkpoint.parse(Note.parse(note).text)
             known = leaves.seen.get(key, 0)
-            if known >= size:
+            if known >= checkpoint.size:
                 return
             try:
-                signed = self._party.submit(note, lambda old: leaves.prove(old, size), known)
+                signed = self._party.submit(note, lambda old: leaves.prove(old, checkpoint), known)
             except Ahead as ahead:
                 leaves.catch_up()
                 if leaves.tree.size < ahead.known:
                     raise
                 return  # another process wrote a later checkpoint meanwhile, and asked about that
-            self._record(signed, size)
+            self._record(signed, checkpoint.size)
 
     def _collect(self) -> None:
         """Take over what the witness answered when nobody waited any more; what is no cosignature is asked anew."""
@@ -130,3 +130,8 @@ class Attestation:
                 more = tuple(each for each in signed.signatures if each not in known.note.signatures)
                 signed = Note(signed.text, (*known.note.signatures, *more))
             keep(self._state, str(signed))
+
+
+def _hash(told: Mapping[str, Any]) -> bytes:
+    """Return the hash of a leaf; that all leaves come to what was signed is checked where they are used."""
+    return leaf_hash(encode({name: told[name] for name in ("head", "root", "session_id", "size")}))
