@@ -11,6 +11,7 @@ import pytest
 from agreeing import differences, javascript
 from commandline import SCHEMAS
 from test_proving import begun, other, places, write
+from test_verify import BREAKS_1_0, honest_1_0, line_1_0
 
 from deedbook import proving
 from deedbook.files import Folder
@@ -83,6 +84,42 @@ def test_sealed_erased_and_excised_ledgers_are_judged_alike(tmp_path):
     assert {name for name, verdict in said.items() if verdict == "sound"} == {
         "sealed", "erased", "excised", "excised twice",
     }  # fmt: skip
+
+
+def test_ledgers_of_envelope_1_0_are_judged_alike(tmp_path):
+    """Honest, broken in each of the ways that the kernel's own tests know, and with numbers as Python spells them."""
+    numbers = [
+        0,
+        -0.0,
+        1.5,
+        1e16,
+        1e-5,
+        0.0001,
+        1e22,
+        123456789012345680.0,
+        5e-324,
+        2**70,
+        -7,
+        1e15,
+        0.1,
+        [1.0, {"b": 2}],
+    ]
+    more = line_1_0(
+        "note", {"_span_id": "x", "_parent_span_id": "a", "n": numbers, "\U0001f600": 1, "\ue000": "\x7f\x01"}
+    )
+    cases = {"honest": honest_1_0(), "numbers": [*honest_1_0(), more], "torn": [*honest_1_0(), b"{"]}
+    for name, (change, _) in BREAKS_1_0.items():
+        cases[name] = [honest_1_0()[0], change(honest_1_0()), *honest_1_0()[2:]]
+        cases[f"{name}, behind"] = [*honest_1_0(), change(honest_1_0())]
+    cases["spelled otherwise"] = [*honest_1_0(), more.replace(b"1e+16", b"1e16")]
+    files = {}
+    for number, (name, lines) in enumerate(cases.items()):
+        files[name] = tmp_path / f"{number}.jsonl"
+        files[name].write_bytes(b"".join(lines))
+    assert differences(files) == []
+    assert javascript(files["honest"], files["numbers"], files["spelled otherwise"]) == [
+        "sound", "sound", "line 6: canonical",
+    ]  # fmt: skip
 
 
 # --- states with a log ------------------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ export const HEADER = new RegExp(
   ',"event_type":"([a-z][a-z0-9_]*(?:\\.[a-z][a-z0-9_]*)+)","actor":"(?:runtime|user|agent|tool|policy|system)"' +
   ',"principal":(?:null|"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}"),"span_id":"([0-9a-f]{16})"' +
   ',"parent_span_id":(?:null|"([0-9a-f]{16})"),"payload_hash":"[0-9a-f]{64}","prev_envelope_hash":"[0-9a-f]{64}"$');
-const OLD = /"payload":(\{[^]*\}),"payload_hash":"([0-9a-f]{64})","schema_version":"1\.0"/;
+const OLD = "event_type,payload,payload_hash,schema_version,session_id,trace_id,ts";
+const OLD_TS = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.]\d{3}Z$/;
+const TOKENS = /"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*/g;
 const KEPT = /^(ledger|session|system|payload)\.|^approval\.(granted|answered)$/;  // never excised
 const AFTER_END = /^ledger\.|^(event\.amended|payload\.erased)$/;
 const INTENTS = { "tool.result": "tool.call", "tool.error": "tool.call", "llm.response": "llm.request",
@@ -112,33 +114,60 @@ function fits(value, rule, whole) {  // the keywords that the event schemas use
     names.every((name) => fits(value[name], has(name) ? rule.properties[name] : rule.additionalProperties, whole));
 }
 
-function old(text) {  // the envelope 1.0: hashes of payloads, one root, parents before, outcomes under calls
-  const sessions = new Map();
-  for (const [index, line] of text.slice(0, -1).split("\n").entries()) {
+function repr(token) {  // a number as Python spells it
+  if (/^-?[0-9]+$/.test(token)) return token === "-0" ? "0" : token;
+  const value = Number(token), [digits, power] = value.toExponential().split("e");
+  const far = Number(power) < -4 || Number(power) >= 16;
+  if (far) return `${digits}e${power[0]}${power.slice(1).padStart(2, "0")}`;
+  const plain = String(Math.abs(value));
+  return `${Object.is(value, -0) || value < 0 ? "-" : ""}${plain.includes(".") ? plain : `${plain}.0`}`;
+}
+
+function python(value, numbers) {  // as json.dumps spells it, sorted and compact; numbers come from the text, in order
+  if (typeof value === "number") return repr(numbers.shift() ?? "");
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  if (Array.isArray(value)) return `[${value.map((item) => python(item, numbers)).join(",")}]`;
+  const names = Object.keys(value).sort((one, other) => Buffer.compare(Buffer.from(one), Buffer.from(other)));
+  return `{${names.map((name) => `${JSON.stringify(name)}:${python(value[name], numbers)}`).join(",")}}`;
+}
+
+function old(bytes) {  // the envelope 1.0: spelling and hash of each line, and a session's structure
+  const sessions = new Map(), all = bytes.split("\n");
+  hold(all.pop() === "", "torn");
+  for (const [index, line] of all.entries()) {
     const bad = (truth, what) => hold(truth, `line ${index + 1}: ${what}`);
-    const [, payload, own] = OLD.exec(line) ?? [];
-    bad(payload && hash(payload) === own, "payload_hash");
-    const said = JSON.parse(Buffer.from(line, "latin1").toString());
-    const names = "event_type,payload,payload_hash,schema_version,session_id,trace_id,ts";
-    bad(Object.keys(said).join() === names, "header");
-    if (!sessions.has(said.session_id)) sessions.set(said.session_id, new Map());
-    const spans = sessions.get(said.session_id), { _span_id: span, _parent_span_id: parent } = said.payload;
-    const type = ALIASES[said.event_type] ?? said.event_type;
-    bad((spans.size === 0) === (type === "session.start"), "root");
-    if (span === undefined) { spans.set(index, type); continue; }
-    bad(!spans.has(span) && (parent === undefined ? spans.size === 0 : spans.has(parent)), "parent");
-    bad(!type.startsWith("tool.") || !INTENTS[type] || spans.get(parent) === "tool.call", "outcome");
+    let said, text;
+    try {
+      text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.from(line, "latin1"));
+      said = JSON.parse(text);
+    } catch { bad(false, "json"); }
+    const { payload, ...header } = said ?? {};
+    bad(TYPES.object(payload), "json");
+    bad(Object.keys(said).sort().join() === OLD && header.schema_version === "1.0", "header");
+    bad(Object.values(header).every((value) => typeof value === "string" && value), "header");
+    const numbers = (part) => (part.match(TOKENS) ?? []).filter((token) => token[0] !== '"');
+    bad(python(said, numbers(text)) === text, "canonical");
+    const own = sha(python(payload, numbers(text))).toString("hex");
+    bad(own === header.payload_hash, "payload_hash");
+    bad(OLD_TS.test(header.ts), "ts");
+    if (!sessions.has(header.session_id)) sessions.set(header.session_id, new Map());
+    const spans = sessions.get(header.session_id), { _span_id: span, _parent_span_id: parent = null } = payload;
+    if (typeof span !== "string" || !span || (parent !== null && typeof parent !== "string")) continue;
+    const type = header.event_type;
+    if (parent === null) bad(!spans.root && type === "session.start", "root");
+    else bad(spans.has(parent), "parent");
+    bad(parent === null || !/^tool[.](result|error)$/.test(type) || spans.get(parent) === "tool.call", "outcome");
+    bad(!spans.has(span), "span");
+    spans.root ||= parent === null;
     spans.set(span, type);
   }
-  hold(text.endsWith("\n"), "torn");
-  return [];
 }
 
 export function ledger(place) {  // all that a reader of one file can know, but for approvals, tasks and processes
   const spans = new Map(), closed = new Set();
   let shared, root, ended = false;
   const found = [], text = regular(place).toString("latin1");
-  if (text.startsWith('{"event_type":')) return old(text);
+  if (text.startsWith('{"event_type":')) return old(text) ?? [];
   for (const { index, header, payload, own, gone } of lines(text)) {
     const bad = (truth, what) => hold(truth, `line ${index + 1}: ${what}`);
     const match = HEADER.exec(header);

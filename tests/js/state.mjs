@@ -154,7 +154,7 @@ export function state(folder, keys) {
     hold(texts.get(told.size) === kept.text, "ROLLED BACK: the newest signed note is not of this ledger");
     hold(named.some((one) => signed(kept, one)), "checkpoint: signature");
   }
-  hold(!believed.length || !newest || vouched.has(newest.by), "the newest checkpoint is not signed by a key that is believed");
+  hold(!believed.length || !newest || vouched.has(newest.by), "nobody who is believed signed the newest checkpoint");
   const by = seen ? `witnessed up to ${seen}` : "unwitnessed";
   return newest ? `sound: checkpoint ${newest.size}, ${by}` : "sound: no checkpoint";
 }
