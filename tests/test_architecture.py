@@ -19,6 +19,7 @@ KIT = ROOT / "plugins" / "deedbook-testing"
 
 FLOORS = (
     ("words", {
+        "verification.crew": "work for several processes at once, in order",
         "release": "which kernel this is",
         "bridging.client": "what a coding agent's hook starts: asks the runtime, and passes its answer on",
         "contracts": "the plugin contract: what plugins declare, are given and answer",
@@ -183,6 +184,7 @@ FLOORS = (
         "tasks.book": "all tasks of a workspace: how each stands, and where its events are; a fold",
     }),
     ("entries", {
+        "verification.ranges": "one large ledger, read by several processes, with its seams checked",
         "verification.trees": "the tree of a ledger at given sizes, made from its file",
         "verification.log": "the log of a workspace, read and held to its rules: keys, leaves, checkpoints, witnesses",
         "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
@@ -199,7 +201,6 @@ FLOORS = (
         "verification.taken_in": "old ledgers that were taken in, held against what the workspace ledger says of them",
         "verification.recollections": "what memory rests on, held against the ledgers of the sessions that it names",
         "verification.agreement": "what the workspace ledger and sessions say of tasks, held against each other",
-        "verify": "the independent reader: bytes and structure; knows the format and not the writer",
         "compiling.abilities": "what a charter says of each ability and each model",
         "charter": "one frozen, content-addressed document of all that is in force",
         "changes": "what became looser or tighter between two charters; pure",
@@ -225,6 +226,7 @@ FLOORS = (
         "compiling.skills": "what a charter says of each skill: every loader asked, each answer checked",
     }),
     ("charter", {
+        "verify": "the independent reader: bytes and structure; knows the format and not the writer",
         "verification.leaves": "every leaf of a log, held against the file that it speaks of",
         "verification.held": "checkpoints that others hold, keys that a reader trusts, and what contradicts them",
         "replaying.page": "a session as one page that a person can open, and nothing was called to make it",

@@ -68,6 +68,8 @@ MAY_IMPORT = {
     },
     # and whoever asks a witness that the workspace names
     "http": {"witnessing.listener", "witnessing.submission"},
+    # processes of our own code, which verify parts of what is asked for
+    "multiprocessing": {"verification.crew"},
     "ctypes": {"programs.supervisor"},
     "shutil": {"health", "programs.process", "workspaces.drafts", "workspaces.starter"},
 }

@@ -4,6 +4,7 @@ It shares the format with the writer and nothing else, so that a writer's mistak
 proved sound in the fewest steps; only one that is not is looked at closely, to say which rule it breaks.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
@@ -17,12 +18,12 @@ from .schema import Schemas, Validator
 from .upcasting.naming import parted
 from .upcasting.seed_000 import FORM
 from .upcasting.table import form_of
-from .verification import envelope_1_0, seed_000
+from .verification import envelope_1_0, ranges, seed_000
 from .verification.hashes import Chain
 from .verification.headers import MAX_LINE, Headers
-from .verification.lines import Lines
-from .verification.payloads import UNDECLARED, Payloads
-from .verification.report import UNWITNESSED, Findings, Part, Report
+from .verification.lines import Lines, Watch
+from .verification.payloads import UNDECLARED, Payloads, SealedFiles
+from .verification.report import UNWITNESSED, Findings, Part, Report, Torn
 from .verification.structure import Structure
 
 __all__ = ["MAX_LINE", "Level", "verify_file"]
@@ -39,12 +40,15 @@ def verify_file(
     level: Level = "full",
     declared: Mapping[str, Validator] = UNDECLARED,
     approvers: Approvers | None = None,
+    jobs: int = 1,
+    watch: Watch | None = None,
 ) -> Report:
     """Check the ledger at *path*, of format 1.1 or 1.0, and report; everything is opened for reading only.
 
     *declared* holds validators of event types that a charter added; *approvers* tells whose keys a charter declares,
     without it signatures are checked with the keys that the ledger itself names. Sealed values are looked for in the
-    folder ``sealed`` beside the file. Raises `FileNotFoundError`, and `FileRefused` for what is no regular file.
+    folder ``sealed`` beside the file. A large ledger is read by *jobs* processes at once; *watch* is told of every so
+    many bytes that were read. Raises `FileNotFoundError`, and `FileRefused` for what is no regular file.
     """
     where, _ = parted(path)
     with Folder.at(where.parent) as folder, folder.open(where.name) as file:
@@ -52,9 +56,13 @@ def verify_file(
         file.seek(0)
         form = form_of(opening)
         if form != events.FORMAT:
-            return (seed_000.verify if form == FORM else envelope_1_0.verify)(str(path), Lines(file, MAX_LINE))
-        run = _Run(str(path), level, file, Chain(opening, payloads=level != "chain"))
-        return run.full(folder, schemas, declared, approvers) if level == "full" else run.hashes()
+            return (seed_000.verify if form == FORM else envelope_1_0.verify)(str(path), Lines(file, MAX_LINE, watch))
+        run = _Run(str(path), level, file, Chain(opening, payloads=level != "chain"), watch)
+        if level != "full":
+            return run.hashes()
+        if jobs > 1 and not declared and (found := run.apart(folder, where, approvers, jobs)):
+            return found
+        return run.full(folder, schemas, declared, approvers)
 
 
 @attrs.frozen
@@ -65,17 +73,18 @@ class _Run:
     level: Level
     file: BinaryIO
     chain: Chain
+    watch: Watch | None
 
     def hashes(self) -> Report:
-        lines = Lines(self.file, MAX_LINE)
+        lines = Lines(self.file, MAX_LINE, self.watch)
         for _ in self.chain.links(lines, quiet=True):
             pass
-        return self._report(lines, "unknown", Part(), ("template, canonical form and structure were not checked",))
+        return self._report(lines.torn, "unknown", Part(), ("template, canonical form and structure were not checked",))
 
     def full(
         self, folder: Folder, schemas: Schemas, declared: Mapping[str, Validator], approvers: Approvers | None
     ) -> Report:
-        lines, stored, said = Lines(self.file, MAX_LINE), self.chain.findings, Findings()
+        lines, stored, said = Lines(self.file, MAX_LINE, self.watch), self.chain.findings, Findings()
         structure = Structure(said, workspace=self.chain.workspace, approvers=approvers)
         headers, payloads = Headers(stored), Payloads(folder, schemas, stored, said, declared)
         for number, head, rest in self.chain.links(lines):
@@ -84,11 +93,35 @@ class _Run:
                 kind, span, parent, ts, payload = told
                 value = payloads.read(number, kind, payload, head[-153:-89] if rest else b"")
                 structure.check(number, kind, span, parent, ts, value)
+        return self._finished(structure, said, payloads.sealed, lines.torn)
+
+    def apart(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
+        """Let *jobs* processes read ranges of a large ledger; ``None`` if it is small, or not sound."""
+        size = os.fstat(self.file.fileno()).st_size
+        if size < 2 * ranges.STEP:
+            return None
+        said, sealed, last = Findings(), SealedFiles(folder, self.chain.findings), None
+        structure = Structure(said, workspace=self.chain.workspace, approvers=approvers)
+        for found in ranges.read_ranges(place, size, jobs):
+            if found is None or not ranges.is_joined(last, found):
+                return None
+            for row in found.rows:
+                structure.check(*row[:5], ranges.payload_of(row))
+            sealed.present, sealed.absent = sealed.present + found.present, sealed.absent + found.absent
+            sealed.to_erase.update(found.erased)
+            if self.watch:
+                self.watch(found.size)
+            last = found._replace(rows=found.rows[-1:])
+        if last is None:
+            return None
+        self.chain.findings.checked, self.chain.head = last.rows[-1][0], last.head.decode()
+        return self._finished(structure, said, sealed, Torn(*last.torn) if last.torn else None)
+
+    def _finished(self, structure: Structure, said: Findings, sealed: SealedFiles, torn: Torn | None) -> Report:
         for line in self._with(frozenset(structure.finish())):
             said.add(line, "span", "a span that no earlier line has", "one that an earlier line has")
         state = "workspace" if self.chain.workspace else "ended" if structure.ended else "open"
-        notes = (*structure.notes(), *payloads.sealed.notes())
-        return self._report(lines, state, said.part(), notes)
+        return self._report(torn, state, said.part(), (*structure.notes(), *sealed.notes()))
 
     def _with(self, spans: frozenset[bytes]) -> Iterator[int]:
         """Yield each line that has one of *spans* which a line before it has, too."""
@@ -103,7 +136,7 @@ class _Run:
                     yield number
                 seen.add(match["span_id"])
 
-    def _report(self, lines: Lines, state: str, structure: Part, notes: tuple[str, ...]) -> Report:
+    def _report(self, torn: Torn | None, state: str, structure: Part, notes: tuple[str, ...]) -> Report:
         return Report(
             file=self.path,
             format=events.FORMAT,
@@ -115,5 +148,5 @@ class _Run:
             bytes=self.chain.findings.part(),
             structure=structure,
             notes=(UNWITNESSED, *notes),
-            torn=lines.torn,
+            torn=torn,
         )

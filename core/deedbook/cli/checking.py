@@ -2,14 +2,14 @@
 
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 
 from .common import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from deedbook.approvals.consents import Approvers
     from deedbook.rejudging.charters import Charters
@@ -20,9 +20,37 @@ if TYPE_CHECKING:
 
 
 def check(chosen: "Chosen", *, plugins: bool, jobs: int) -> "list[Report]":
-    """Check every ledger that was chosen."""
-    with Checker(chosen.source, plugins=plugins) as checker:
-        return [checker(place, jobs=jobs) for place in chosen.files]
+    """Check every ledger that was chosen, with *jobs* processes: many ledgers at once, large ones one by one."""
+    from .progress import Reading
+
+    sizes = {place: place.stat(follow_symlinks=False).st_size for place in chosen.files}
+    small = [place for place, size in sizes.items() if size < LARGE]
+    with Reading(sum(sizes.values())) as reading, Checker(chosen.source, plugins=plugins) as checker:
+        found: dict[Path, Report] = {}
+        if jobs > 1 and len(small) > 1:
+            with suppress(RuntimeError):  # one of the others died: then this one does it
+                for place, report in zip(small, _shared(small, chosen, plugins, jobs), strict=True):
+                    found[place] = report
+                    reading(sizes[place])
+        return [found.get(place) or checker(place, jobs=jobs, watch=reading) for place in chosen.files]
+
+
+def _shared(places: "list[Path]", chosen: "Chosen", plugins: bool, jobs: int) -> "Iterator[Report]":
+    from deedbook.verification.crew import ordered
+
+    root = str(chosen.source.root) if chosen.source else None
+    return ordered(places, min(jobs, len(places)), _begun, root, plugins)
+
+
+def _begun(root: str | None, plugins: bool) -> "Callable[[Path], Report]":
+    """Begin to check in a process of its own, which holds what it needs until it ends."""
+    from deedbook.kernel import read_workspace
+
+    return Checker(read_workspace(root) if root else None, plugins=plugins).__enter__()
+
+
+LARGE: Final = 1 << 24
+"""A ledger of so many bytes is read by several processes itself."""
 
 
 class Checker:
@@ -56,7 +84,7 @@ class Checker:
         from deedbook.verify import verify_file
 
         approvers = _approvers(self._source) if self._source else None
-        report = verify_file(shown(place), schemas=self._schemas, approvers=approvers)
+        report = verify_file(shown(place), schemas=self._schemas, approvers=approvers, jobs=jobs, watch=watch)
         judged = report.format == "1.1" and report.state != "workspace"
         if not judged or report.bytes.failures or report.structure.failures:
             return report

@@ -28,6 +28,7 @@ _STEPS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 _WIDTH: Final = 70
+_EVERY: Final = 0.2
 _OFTEN: Final = 20_000
 _SECONDS: Final = 0.5
 T = TypeVar("T")
@@ -79,6 +80,33 @@ def tell(event: Event) -> None:
         line = plain(f"· {word:<6} {short(show(event.payload.get(member, '')), _WIDTH)}")
         with suppress(OSError):  # nobody may be looking any more; the session goes on
             click.echo(click.style(line, dim=True) if colours(sys.stderr) else line, err=True)
+
+
+class Reading:
+    """How much of *total* bytes was read, on one line of a terminal that somebody looks at; use it as a context."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._read, self._said = max(total, 1), 0, time.monotonic()
+        self._shown = False
+
+    def __call__(self, size: int) -> None:
+        """Take in that *size* bytes more were read."""
+        self._read += size
+        now = time.monotonic()
+        if now - self._said >= _EVERY and moving():
+            self._said, self._shown = now, True
+            self._show(f"verifying: {min(100, 100 * self._read // self._total)} % of {self._total >> 20} MiB")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._show("")
+
+    def _show(self, text: str) -> None:
+        with suppress(OSError):
+            click.echo(f"\r{text}\x1b[K", err=True, nl=False)
 
 
 class Parked:

@@ -51,7 +51,7 @@ def vouch(chosen: "Chosen", reports: "Sequence[Report]", believed: Believed) -> 
     from deedbook.verification.log import read_log
 
     source = chosen.source if chosen.inside else None
-    missing = list(map(_missing, chosen.lost))
+    missing = [*_swapped(chosen, reports), *map(_missing, chosen.lost)]
     if source is None:
         return Vouched(missing, notes=_unheld(believed))
     log, trust = read_log(source.state), _trust(source, believed)
@@ -81,6 +81,19 @@ def _missing(gap: "Gap") -> "Contradiction":
     return Contradiction("broken", f"session {gap.session}", seq, why)
 
 
+def _swapped(chosen: "Chosen", reports: "Sequence[Report]") -> "Iterator[Contradiction]":
+    """Yield every session in whose place lies the ledger of another."""
+    from deedbook.verification.verdict import Contradiction
+
+    if chosen.source is None or not chosen.inside:
+        return
+    for report in reports:
+        name = Path(report.file).resolve().parent.name
+        if report.state != "workspace" and report.session_id not in (None, name):
+            why = f"in its place lies the ledger of {report.session_id}"
+            yield Contradiction("broken", f"session {name}", 0, why)
+
+
 def _unheld(believed: Believed) -> list[str]:
     given = [*believed.checkpoints, *believed.places]
     return [f"{place} was not looked at: the ledger belongs to no log that is known here" for place in given]
@@ -94,7 +107,7 @@ def _trust(source: "Workspace", believed: Believed) -> "Trust":
     from deedbook.notes import VerifierKey
     from deedbook.verification.held import Trust
 
-    said = getattr(source, "checkpoints", {})
+    said = source.checkpoints
     keys = [VerifierKey.parse(key) for key in (*said.get("keys", ()), *map(read_key, believed.keys))]
     named = (*(each["key"] for each in said.get("witnesses", ())), *map(read_key, believed.witnesses))
     return Trust(keys, [WitnessKey.parse(key) for key in named])
@@ -111,7 +124,7 @@ def _own_keys(log: "Log") -> "Iterator[VerifierKey]":
     for name in ring.names():
         if name.startswith(f"{log.identity}."):
             with suppress(DeedbookError):  # one that is not kept safely is nobody's
-                yield ring.load(name).public
+                yield ring.load(name, log.origin).public
 
 
 # --- what others hold -------------------------------------------------------------------------------------------------
@@ -154,7 +167,7 @@ def _asked(source: "Workspace", log: "Log", believed: Believed, notes: list[str]
     from deedbook.errors import DeedbookError
     from deedbook.witnessing.submission import Http, Shared
 
-    said = getattr(source, "checkpoints", {}).get("witnesses", ())
+    said = source.checkpoints.get("witnesses", ())
     folders = [str(source.root / Path(each["folder"]).expanduser()) for each in said if each.get("folder")]
     for place in dict.fromkeys((*folders, *believed.places)):
         channel = Http(place) if "://" in place else Shared(Path(place))

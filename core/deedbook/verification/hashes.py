@@ -51,7 +51,7 @@ class Chain:
         self._payloads = payloads
 
     def links(
-        self, lines: Lines, *, quiet: bool = False, number: int = 0, prev: bytes | None = None
+        self, lines: Lines, *, quiet: bool = False, number: int = 0, prev: bytes | tuple[bytes, ...] | None = None
     ) -> Iterator[tuple[int, bytes, bytes]]:
         """Yield every line (`Link`) once its hashes are checked; if *quiet*, only those that fail.
 

@@ -1,22 +1,32 @@
 r"""The complete lines of a file that may be of any size, and what is torn off behind the last one."""
 
 import io
-from collections.abc import Iterator
-from typing import Any, BinaryIO, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, TypeAlias
 
 from .report import Torn
 
+Watch: TypeAlias = Callable[[int], None]
+"""Told of so many more bytes that were read."""
 BLOCK: Final = 1 << 17
+
+
+class Blocks(Protocol):
+    """What lines are read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most *size* bytes more; none at the end."""
 
 
 class Lines:
     r"""The lines of *file*, split on ``\n`` only and yielded without it; afterwards `torn` says what followed the last.
 
-    Of a line longer than *limit* bytes little more than the first *limit* is kept, so that memory stays flat.
+    Of a line longer than *limit* bytes little more than the first *limit* is kept, so that memory stays flat. *watch*
+    is told as reading goes on.
     """
 
-    def __init__(self, file: BinaryIO, limit: int) -> None:
-        self._bounded = _Bounded(file, limit)
+    def __init__(self, file: Blocks, limit: int, watch: Watch | None = None) -> None:
+        self._bounded = _Bounded(file, limit, watch)
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self.whole():
@@ -37,8 +47,8 @@ class Lines:
 class _Bounded(io.RawIOBase):
     """A file without the far parts of endless lines: *size* bytes were read, *rest* of them after the last newline."""
 
-    def __init__(self, file: BinaryIO, limit: int) -> None:
-        self._file, self._limit = file, limit
+    def __init__(self, file: Blocks, limit: int, watch: Watch | None) -> None:
+        self._file, self._limit, self._watch = file, limit, watch
         self.size = self.rest = 0
 
     def readable(self) -> bool:
@@ -53,6 +63,8 @@ class _Bounded(io.RawIOBase):
             after = len(block) - block.rfind(b"\n") - 1
             self.rest = after if after < len(block) else self.rest + len(block)
             self.size += len(block)
+            if self._watch:
+                self._watch(len(block))
             if skipped < len(block):
                 buffer[: len(block) - skipped] = block[skipped:] if skipped else block
                 return len(block) - skipped

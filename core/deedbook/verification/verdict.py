@@ -11,7 +11,7 @@ from .report import Failure, Report, counted
 Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back"]
 
 UNCOVERED: Final = "whoever can write the file could have cut its end or written it anew"
-_RANK: Final[Mapping[str, int]] = MappingProxyType({"broken": 0, "rolled_back": 1})
+_RANK: Final[Mapping[str, int]] = MappingProxyType({"rolled_back": 0, "broken": 1})
 
 
 @attrs.frozen
