@@ -92,7 +92,6 @@ def _serve(connection: Connection, work: Work, args: tuple[Any, ...]) -> None:
     take = work(*args)
     while True:
         try:
-            task = connection.recv()
-        except (EOFError, OSError):
+            connection.send(take(connection.recv()))
+        except Exception:  # noqa: BLE001 - who waits hears that this process ended, and does it itself
             return
-        connection.send(take(task))

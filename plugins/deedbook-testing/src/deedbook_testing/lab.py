@@ -16,6 +16,7 @@ from deedbook.errors import DeedbookError, Err
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins import GROUPS, Catalogue, discover
 from deedbook.reader import read
+from deedbook.rejudging.recheck import recheck
 from deedbook.rejudging.rederive import rejudge
 from deedbook.schema import Schemas, data_folder
 from deedbook.session import Session
@@ -239,6 +240,8 @@ class Lab:
                 changed = [each for each in rejudge(self.ledger(session), session.bindings) if each.change not in _FINE]
                 found = [(each.call.seq, each.call.ability, each.call.code, each.change) for each in changed]
                 assert not found, f"judged again, other decisions: {found}"
+                told = recheck(self.ledger(session), lambda _, bindings=session.bindings: bindings)
+                assert not told.failures, f"made again, otherwise: {[str(each) for each in told.failures]}"
 
     def _check_ledgers(self) -> None:
         for place in sorted(self.state.glob("*/**/.events.jsonl")):

@@ -1,0 +1,246 @@
+"""verify holds ledgers against the log, and that against whoever knows more: each attack in its own words."""
+
+import json
+import os
+import shutil
+from hashlib import sha256
+
+import ledgers
+import pytest
+from commandline import Place
+
+from deedbook.cosignatures import WitnessSigner
+from deedbook.notes import Note
+from deedbook.proofs import Checkpoint
+
+SETTINGS = """schema_version: v1
+abilities: {echo: {summary: Echo a text back., handler: {tool: echo}}}
+policies: {baseline: {kind: rules, rules: [{match: {effects: [none]}, then: allow}], default: deny}}
+"""
+
+
+def workspace(folder):
+    made = Place(folder)
+    (folder / ".system").mkdir(parents=True)
+    (folder / ".system" / "deedbook.yaml").write_text(SETTINGS)
+    key = made.here("keys", "rotate", status=0).out.strip()
+    for text in ("one", "two"):
+        made.here("call", "echo", "--args", json.dumps({"text": text}), status=0)
+    return made, key
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """Give a workspace with a log, its first key, and what its state and its checkpoint were one session before."""
+    made, key = workspace(tmp_path_factory.mktemp("log") / "w")
+    older = made.path.parent / "older"
+    shutil.copytree(made.path / ".deedbook", older)
+    made.here("call", "echo", "--args", '{"text":"three"}', status=0)
+    return made, key, older
+
+
+@pytest.fixture
+def case(honest, tmp_path):
+    """Give a copy that may be attacked, and the ids of its sessions."""
+    made = Place(tmp_path / "w")
+    shutil.copytree(honest[0].path, made.path)
+    return made, sorted(place.name for place in (made.path / ".deedbook" / "sessions").iterdir())
+
+
+def ledger(place, name):
+    folder = place.path / ".deedbook"
+    return (folder / "workspace" if name == "workspace" else folder / "sessions" / name) / ".events.jsonl"
+
+
+def verdict(place, *args):
+    """Return the verdict, which is the first line that verify prints; its exit status says the same."""
+    told = place.here("verify", "--json", *args)
+    found = told.fits("output_verify_v1")
+    assert (told.status == 0) == found["sound"] == (found["verdict"]["kind"] in ("checkpointed", "unwitnessed"))
+    return found["verdict"]["said"]
+
+
+def rewrite(file, before, after):
+    """Change a ledger and compute all hashes anew, as whoever can write the file may do."""
+    lines = [line.replace(before, after) for line in file.read_bytes().splitlines(keepends=True)]
+    file.write_bytes(b"".join(ledgers.forge(lines, genesis="workspace" if "workspace" in str(file) else "session")))
+
+
+# --- honest -----------------------------------------------------------------------------------------------------------
+
+
+def test_honest_workspace_is_complete_up_to_its_newest_checkpoint(honest):
+    place, key, _ = honest
+    said = verdict(place)
+    assert said.startswith("sound and complete up to checkpoint 7 (")
+    assert f"key {key.split('+')[1]}, trusted; unwitnessed), and 1 event after it" in said
+    told = place.here("verify", "--json", status=0).fits("output_verify_v1")
+    assert sorted(told["verdict"]["ledgers"].values()) == [0, 0, 0, 1]
+    assert (told["log"]["leaves"], told["log"]["failed"]) == (7, 0)
+    assert verdict(place, "last").endswith("and 0 events after it")
+    lines = place.here("verify", status=0).out.splitlines()
+    assert (lines[0], lines[-1]) == (said, "all 4 sound")
+
+
+def test_key_that_only_the_ledger_vouches_for_is_called_so(honest, tmp_path, monkeypatch):
+    place, key, _ = honest
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert "which only the ledger itself vouches for; unwitnessed" in verdict(place)
+    assert ", trusted; unwitnessed" in verdict(place, "--log-key", key)
+    (place.path.parent / "log.pub").write_text(key)
+    assert ", trusted; " in verdict(place, "--log-key", str(place.path.parent / "log.pub"))
+
+
+def test_key_that_was_handed_over_is_believed_and_one_after_a_lost_key_is_not(case, honest, tmp_path, monkeypatch):
+    place, _ = case
+    shutil.copytree(os.environ["XDG_CONFIG_HOME"], tmp_path / "ring")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "ring"))
+    place.here("keys", "rotate", status=0)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nobody"))
+    assert "handed over to by a trusted one" in verdict(place, "--log-key", honest[1])
+    place.here("keys", "rotate", "--lost", status=0)
+    said = verdict(place, "--log-key", honest[1])
+    assert said.startswith("BROKEN at or before event ")
+    assert said.endswith(f"for which none of the trusted keys ({honest[1].split('+')[1]}) vouches")
+
+
+# --- attacks ----------------------------------------------------------------------------------------------------------
+
+
+def cut_tail(place, sessions):
+    file = ledger(place, sessions[0])
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    return f"ROLLED BACK: session {sessions[0]} has 4 events, and a checkpoint covers 5"
+
+
+def delete(place, sessions):
+    shutil.rmtree(ledger(place, sessions[0]).parent)
+    return f"ROLLED BACK: session {sessions[0]} has 0 events, and a checkpoint covers 5"
+
+
+def swap(place, sessions):
+    shutil.copyfile(ledger(place, sessions[1]), ledger(place, sessions[0]))
+    return f"BROKEN at or before event 0 of session {sessions[0]}: in its place lies the ledger of {sessions[1]}"
+
+
+def rewrite_session(place, sessions):
+    for text in (b'"one"', b'"two"', b'"three"'):
+        rewrite(ledger(place, sessions[0]), text, b'"none"')
+    return f"BROKEN at or before event 4 of session {sessions[0]}: its first 5 events are not those that a checkpoint"
+
+
+def change_byte(place, sessions):
+    file = ledger(place, sessions[0])
+    file.write_bytes(file.read_bytes().replace(b'"purpose":"call"', b'"purpose":"cull"'))
+    return f"BROKEN at event 0 of session {sessions[0]}: payload_hash: expected "
+
+
+def cut_workspace(place, _):
+    file = ledger(place, "workspace")
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:12]))
+    return "ROLLED BACK: the log has "
+
+
+def rewrite_workspace(place, _):
+    rewrite(ledger(place, "workspace"), b'"kernel":"0.', b'"kernel":"1.')
+    return "BROKEN at or before event "
+
+
+def delete_log(place, _):
+    ledger(place, "workspace").unlink()
+    return "ROLLED BACK: the workspace has no log, and a checkpoint of 7 leaves in "
+
+
+def tear(place, _):
+    with ledger(place, "workspace").open("ab") as file:
+        file.write(b'{"schema')
+    return "torn after event "
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [cut_tail, delete, swap, rewrite_session, change_byte, cut_workspace, rewrite_workspace, delete_log, tear],
+)
+def test_attack_is_found_in_its_own_words(case, attack):
+    place, sessions = case
+    wanted = attack(place, sessions)
+    assert verdict(place).startswith(wanted)
+    if attack in (cut_tail, rewrite_session):
+        assert verdict(place, sessions[0]).startswith(wanted)
+        assert verdict(place, sessions[1]).startswith("sound and complete up to checkpoint 7")
+
+
+# --- everything put back, everything written anew ---------------------------------------------------------------------
+
+
+def roll_back(place, older):
+    shutil.rmtree(place.path / ".deedbook")
+    shutil.copytree(older, place.path / ".deedbook")
+
+
+def test_whole_state_that_was_put_back_is_found_by_whoever_holds_a_newer_checkpoint(case, honest):
+    place, _ = case
+    kept = place.path / "kept"
+    shutil.copyfile(place.path / ".deedbook" / "checkpoint", kept)
+    assert verdict(place, "--checkpoint", str(kept)).startswith("sound and complete up to checkpoint 7")
+    roll_back(place, honest[2])
+    assert verdict(place).startswith("sound and complete up to checkpoint 5"), "nobody here can know better"
+    wanted = f"ROLLED BACK: the log has 5 leaves, and the checkpoint of 7 leaves in {kept} is signed"
+    assert verdict(place, "--checkpoint", str(kept)) == wanted
+
+
+def test_whole_state_that_was_written_anew_is_found_by_its_key_and_by_an_older_checkpoint(
+    honest, tmp_path, monkeypatch
+):
+    _, key, older = honest
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "attacker"))
+    forged, _ = workspace(tmp_path / "forged")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "auditor"))
+    assert verdict(forged).startswith("sound and complete up to checkpoint 5"), "it is sound by itself"
+    said = verdict(forged, "--log-key", key)
+    assert said.startswith("BROKEN at or before event ")
+    assert said.endswith(f"for which none of the trusted keys ({key.split('+')[1]}) vouches")
+    said = verdict(forged, "--checkpoint", str(older / "checkpoint"))
+    assert said.startswith("BROKEN in ws-")
+    assert said.endswith(f"is of {key.split('+')[0]}, and not of this log")
+    shutil.copyfile(older / "checkpoint", forged.path / ".deedbook" / "checkpoint")
+    assert verdict(forged).startswith("BROKEN in ws-"), "the newest checkpoint's file outlives the ledger"
+
+
+# --- witnesses --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def witness(case, honest):
+    """Give a folder in which a witness shows its newest checkpoint, and the witness's key."""
+    place, _ = case
+    signer = WitnessSigner.generate("witness.example.com/w1")
+    folder = place.path / "shared"
+    (folder / "checkpoints").mkdir(parents=True)
+    note = Note.parse((place.path / ".deedbook" / "checkpoint").read_text())
+    seen = Note(note.text, (*note.signatures, signer.cosign(note.text, 1_800_000_000)))
+    origin = Checkpoint.parse(note.text).origin
+    (folder / "checkpoints" / sha256(origin.encode()).hexdigest()).write_text(str(seen))
+    return folder, str(signer.public)
+
+
+def test_witness_is_named_with_what_it_saw_and_when_if_it_is_believed(case, witness):
+    place, _ = case
+    said = verdict(place, "--witness", str(witness[0]), "--witness-key", witness[1])
+    assert "; witnessed by witness.example.com/w1 at 2027-01-15T08:00:00.000Z), and 1 event after it" in said
+    assert "; unwitnessed), " in verdict(place, "--witness", str(witness[0])), "nobody believes it"
+
+
+def test_witness_remembers_what_was_rolled_back(case, witness, honest):
+    place, _ = case
+    roll_back(place, honest[2])
+    said = verdict(place, "--witness", str(witness[0]), "--witness-key", witness[1])
+    assert (
+        said
+        == f"ROLLED BACK: the log has 5 leaves, and the checkpoint of 7 leaves in the witness at {witness[0]} is signed"
+    )
+
+
+def test_witness_that_cannot_be_asked_is_said(case, tmp_path):
+    ran = case[0].here("verify", "--witness", str(tmp_path / "nowhere"), status=0)
+    assert ran.out.splitlines()[1].startswith(f"the witness at {tmp_path / 'nowhere'} ")
