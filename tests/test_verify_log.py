@@ -99,6 +99,7 @@ def test_key_that_was_handed_over_is_believed_and_one_after_a_lost_key_is_not(ca
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nobody"))
     assert "handed over to by a trusted one" in verdict(place, "--log-key", honest[1])
     place.here("keys", "rotate", "--lost", status=0)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "auditor"))
     said = verdict(place, "--log-key", honest[1])
     assert said.startswith("BROKEN at or before event ")
     assert said.endswith(f"for which none of the trusted keys ({honest[1].split('+')[1]}) vouches")

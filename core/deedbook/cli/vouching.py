@@ -51,17 +51,17 @@ def vouch(chosen: "Chosen", reports: "Sequence[Report]", believed: Believed) -> 
     from deedbook.verification.log import read_log
 
     source = chosen.source if chosen.inside else None
-    missing = [*_swapped(chosen, reports), *map(_missing, chosen.lost)]
+    missing, found = list(map(_missing, chosen.lost)), list(_swapped(chosen, reports))
     if source is None:
-        return Vouched(missing, notes=_unheld(believed))
+        return Vouched([*found, *missing], notes=_unheld(believed))
     log, trust = read_log(source.state), _trust(source, believed)
     notes: list[str] = []
     held = list(_held(source, log, believed, notes))
     if log is None or not (log.keys or log.size):
         identity = log.identity if log else "the workspace ledger"
-        return Vouched([*missing, *(unlogged(each, identity) for each in held)], notes=notes)
+        return Vouched([*found, *missing, *(unlogged(each, identity) for each in held)], notes=notes)
     trust = attrs.evolve(trust, keys=[*trust.keys, *_own_keys(log)])
-    found = [each for each in (contradiction(log, one, trust) for one in held) if each]
+    found += [each for each in (contradiction(log, one, trust) for one in held) if each]
     found += [contradicting for contradicting in [log.newest and distrusted(log, log.newest, trust)] if contradicting]
     found += _rules(log)
     found += misfits(log, source.state, [chosen.session] if chosen.session else None)

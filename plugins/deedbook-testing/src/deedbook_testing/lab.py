@@ -240,7 +240,7 @@ class Lab:
                 changed = [each for each in rejudge(self.ledger(session), session.bindings) if each.change not in _FINE]
                 found = [(each.call.seq, each.call.ability, each.call.code, each.change) for each in changed]
                 assert not found, f"judged again, other decisions: {found}"
-                told = recheck(self.ledger(session), lambda _, bindings=session.bindings: bindings)
+                told = recheck(self.ledger(session), {session.bindings.charter.digest: session.bindings}.__getitem__)
                 assert not told.failures, f"made again, otherwise: {[str(each) for each in told.failures]}"
 
     def _check_ledgers(self) -> None:
