@@ -172,8 +172,7 @@ class WorkspaceLedger(Chain):
             fd = _present(folder, partial(_shared_file, folder), TURN_SECONDS)
         try:
             with explained(place), _turn(fd, place):
-                stands, torn = _stand(folder, fd, workspace)
-                refuse_below(state, fd, stands.end, stands.session_id if stands.seq else "")
+                stands, torn = _stand(folder, fd, workspace, state)
                 journal = Journal(fd, stands.end, place=place, durability=durability, fdatasync=fdatasync)
                 ledger = cls(folder, journal, stands, sealer, clock)
                 ledger._begin(torn, state, {"format": FORMAT, "kernel": kernel, "workspace": workspace})
@@ -302,13 +301,15 @@ def _turn(fd: int, place: str) -> Iterator[None]:
         release(fd)
 
 
-def _stand(folder: Folder, fd: int, workspace: str) -> tuple[Place, Sequence[Torn]]:
+def _stand(folder: Folder, fd: int, workspace: str, state: Folder) -> tuple[Place, Sequence[Torn]]:
     tail = find_tail(fd, place=place_of(folder))
-    if not tail.end:
+    first = first_line(fd, place_of(folder)) if tail.end else None
+    refuse_below(state, fd, tail.end, first.session_id if first else "")  # before anything of it is set aside
+    if not first:
         name = f"ws-{new_id()}"
         torn = [set_aside(folder, fd, tail)] if tail.torn else []
         return Place(name, new_id(), "", 0, first_workspace_hash(name), 0), torn
-    owner = opened(folder, decode(first_line(fd, place_of(folder)).payload)).get("workspace")
+    owner = opened(folder, decode(first.payload)).get("workspace")
     if owner != workspace:
         why = f"the state folder belongs to the workspace {owner!r}; choose another folder with `state:`"
         raise SourceError(fault("STATE_IN_USE", why, place=folder.path))

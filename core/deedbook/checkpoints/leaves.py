@@ -38,7 +38,7 @@ class Leaf:
                 told["index"], told["session_id"], told["size"], told["head"], told["root"], tuple(told["peaks"])
             )
             sound = found.tree.root.hex() == found.root
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             sound = False
         if not sound:
             raise LedgerError(fault("LEDGER_UNSOUND", "a leaf of the log is not what was written; verify", place=place))
@@ -76,7 +76,7 @@ class Signed:
         try:
             found = cls(told["size"], told["root"], tuple(told["peaks"]), str(told["note"]))
             sound = found.tree.root.hex() == found.root
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             sound = False
         if not sound:
             why = "a checkpoint of the log is not what was written; verify"

@@ -85,7 +85,7 @@ class Log:
             if (self.newest.size, self.newest.root) != (self.tree.size, self.tree.root.hex()):
                 self._refuse(f"the checkpoint of {self.newest.size} leaves is not of the leaves before it")
         elif kind == KEY:
-            self.signer = str(told["key"])
+            self.signer = str(told.get("key"))
 
     def _leaf(self, leaf: Leaf) -> None:
         if leaf.index != self.tree.size:

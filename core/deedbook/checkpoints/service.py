@@ -83,7 +83,7 @@ class Checkpoints:
 
 def is_on(state: Folder, ledger: WorkspaceLedger, settings: Settings) -> bool:
     """Say whether the workspace has a log: any of its traces will do, so that taking one away does not end it."""
-    if settings.key or state.exists(NAME):
+    if state.exists(NAME) or (settings.key and settings.key.exists()):
         return True
     if any(mark in raw[:512] for _, raw in islice(ledger.backwards(), _LAST) for mark in _MARKS):
         return True
