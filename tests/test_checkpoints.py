@@ -15,7 +15,7 @@ from deedbook.contracts import Failed
 from deedbook.errors import Err, LedgerError, SignatureError
 from deedbook.files import Folder
 from deedbook.handlers import Outcome
-from deedbook.kernel import read_workspace
+from deedbook.kernel import read_workspace, write
 from deedbook.upkeep import close_session, own_ledger
 
 
@@ -89,6 +89,24 @@ def test_session_that_began_before_the_first_key_is_covered_when_it_ends(lab):
     session.end(ok=True, reason="done")
     assert logs.audit(lab.state)[-1]["why"] == "session_end"
     assert logs.covered(lab.state)[session.id] == len(lab.events(session))
+
+
+@pytest.mark.parametrize("trace", ["the private key", "the file", "the ledger's last lines"])
+def test_any_trace_of_the_log_is_enough_to_know_that_there_is_one(signed, trace):
+    signed.tool("drop", lambda args, ctx: args, effects="irreversible")
+    key = signed.key.where.read_bytes()
+    if trace != "the private key":
+        signed.key.where.unlink()
+    if trace != "the file":
+        (signed.state / "checkpoint").unlink()
+    if trace != "the ledger's last lines":
+        kernel = signed.kernel()
+        for _ in range(70):
+            write(kernel.ledger, "ledger.charter", {"digest": "0" * 64, "previous": None, "looser": [], "tighter": []})
+    result = signed.session().call("drop", {})
+    assert isinstance(result, Err) == (trace != "the private key")
+    signed.key.where.write_bytes(key)
+    signed.key.where.chmod(0o600)
 
 
 # --- when -------------------------------------------------------------------------------------------------------------

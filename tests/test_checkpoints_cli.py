@@ -54,7 +54,9 @@ def test_damaged_session_is_left_out_and_told_and_the_others_are_covered(place):
 
 def test_end_that_cannot_be_covered_is_said_by_the_command(place, tmp_path, monkeypatch):
     place.here("keys", "rotate", status=0)
+    assert "and the key that signs the next checkpoint is here" in place.here("doctor", status=0).out
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
+    assert "calls that are irreversible are denied" in place.here("doctor", status=0).out
     ran = place.here("call", "echo", "--args", '{"text":"hi"}', status=0)
     assert "checkpoint: no checkpoint could be written" in ran.err
     assert "[CHECKPOINT_FAILED]" in ran.err

@@ -21,6 +21,10 @@ import attrs
 
 from .bindings import freeze
 from .charter import Charter
+from .checkpoints.keys import LogKeys
+from .checkpoints.leaves import origin_of
+from .checkpoints.newest import newest
+from .checkpoints.settings import Settings
 from .compiling.compiler import compile_charter
 from .compiling.registry import absent
 from .errors import DeedbookError, DomainError, describe
@@ -142,6 +146,7 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
     yield _lock(workspace, charter, catalogue)
     yield from _records(workspace)
+    yield from _log(workspace)
     yield from _disk(workspace.state)
 
 
@@ -243,6 +248,29 @@ def _lost(state: Path) -> Iterator[Check]:
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
+
+
+def _log(workspace: Workspace) -> Iterator[Check]:
+    """Look at the newest checkpoint, and whether this user has the key that signs the next."""
+    try:
+        with Folder.at(workspace.state) as state:
+            known = newest(state)
+    except FileNotFoundError:
+        known = None
+    except DeedbookError as problem:
+        yield Check("log", "fault", describe(problem), "deedbook verify")
+        return
+    if known is None:
+        yield Check("log", "ok", "no checkpoints, since the log has no key (deedbook keys rotate)")
+        return
+    settings = Settings.read(workspace.checkpoints, workspace.root)
+    ledger = known.checkpoint.origin.removeprefix(origin_of(""))
+    lacks = LogKeys.of(ledger, settings.key).lacks(known.note.signatures[0].id)
+    if lacks and settings.before:
+        denied = f"calls that are {' or '.join(sorted(settings.before))} are denied"
+        yield Check("log", "note", f"{lacks.error.message}; {denied}", "deedbook keys rotate --lost, or another user")
+    else:
+        yield Check("log", "ok", f"{known.checkpoint.size} leaves, and the key that signs the next checkpoint is here")
 
 
 def _disk(state: Path) -> Iterator[Check]:

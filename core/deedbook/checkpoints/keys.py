@@ -61,6 +61,14 @@ class LogKeys:
             raise SignatureError(fault("KEY_REFUSED", why))
         return key
 
+    def lacks(self, identity: str) -> SignatureError | None:
+        """Return why the key with that id cannot be used by this process; ``None`` if it can."""
+        try:
+            self._load(identity, None)
+        except SignatureError as problem:
+            return problem
+        return None
+
     def _load(self, identity: str, public: str | None) -> SigningKey:
         """Return the key with that id, and that *public* half if it is known."""
         for name in self.names():

@@ -37,6 +37,7 @@ class Checkpoints:
         self._state, self._ledger = state, ledger
         self._keeper: Keeper | None = None
         self._making = Lock()
+        self._looked = False
 
     def begin(self, ledger: Ledger) -> "Keeper | None":
         """Return who covers the session that begins with *ledger*, if there is a log; raises `LedgerError`."""
@@ -48,10 +49,13 @@ class Checkpoints:
     def keeper(self) -> "Keeper | None":
         """Return who writes this process's checkpoints, if there is a log by now; raises `LedgerError`."""
         with self._making:
-            if self._keeper is None and is_on(self._state, self._ledger, self.settings):
+            if self._keeper is None and is_on(
+                self._state, self._ledger, self.settings, last=0 if self._looked else _LAST
+            ):
                 from .keeper import Keeper
 
                 self._keeper = Keeper(self._state, self._ledger, self.settings, self._say)
+            self._looked = True
         return self._keeper
 
     def _say(self, error: DomainError) -> None:
@@ -81,11 +85,14 @@ class Checkpoints:
             self._keeper.close()
 
 
-def is_on(state: Folder, ledger: WorkspaceLedger, settings: Settings) -> bool:
-    """Say whether the workspace has a log: any of its traces will do, so that taking one away does not end it."""
+def is_on(state: Folder, ledger: WorkspaceLedger, settings: Settings, *, last: int = _LAST) -> bool:
+    """Say whether the workspace has a log: any of its traces will do, so that taking one away does not end it.
+
+    Of the ledger, the *last* lines are looked at.
+    """
     if state.exists(NAME) or (settings.key and settings.key.exists()):
         return True
-    if any(mark in raw[:512] for _, raw in islice(ledger.backwards(), _LAST) for mark in _MARKS):
+    if any(mark in raw[:512] for _, raw in islice(ledger.backwards(), last) for mark in _MARKS):
         return True
     return any(name.startswith(f"{ledger.session_id}.") for name in KeyRing.of(os.environ).names())
 
