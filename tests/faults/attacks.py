@@ -14,9 +14,11 @@ from .manipulations import (
     cut,
     hard_linked,
     header,
+    imported,
     invented,
     linked,
     piped,
+    put_back,
     put_in_place,
     raw,
     sealed,
@@ -25,8 +27,10 @@ from .manipulations import (
     sealed_link,
     sealed_swapped,
     swapped,
+    taken_out,
     told,
     twice,
+    unknown_import,
     without,
 )
 from .states import HOME
@@ -172,5 +176,22 @@ TASKS = {
 }
 """Tasks, which both ledgers tell of."""
 
-ATTACKS = SESSIONS | SEALED | HOME_LEDGER | APPROVALS | TASKS
+KEPT = {
+    "a payload taken out, and nothing said of it": M(taken_out, "call", "excised"),
+    "an excision taken back": M(without("gone", "ledger.excised"), "gone", "excised"),
+    "an excision told of another event": M(told("gone", "ledger.excised", seq=2), "gone", "excised"),
+    "an excision told of another payload": M(told("gone", "ledger.excised", payload_hash="0" * 64), "gone", "excised"),
+    "another payload where one was taken out": M(put_back, "gone", "payload_hash"),
+    "a line of an old ledger changed": M(
+        imported(lambda file: file.write_bytes(file.read_bytes().replace(b'"old"', b'"new"'))), "", "sha256"
+    ),
+    "a line of an old ledger added": M(imported(lambda file: file.write_bytes(file.read_bytes() * 2)), "", "sha256"),
+    "an old ledger emptied": M(imported(lambda file: file.write_bytes(b"")), "", "sha256"),
+    "an old ledger deleted": M(imported(lambda file: shutil.rmtree(file.parent)), "", "sha256"),
+    "an old ledger that nobody took in": M(unknown_import, "", "record"),
+    "an old ledger told otherwise": M(told(HOME, "ledger.imported", sha256="0" * 64), "", "sha256|record"),
+}
+"""What was taken out lawfully, and old ledgers that were taken in."""
+
+ATTACKS = SESSIONS | SEALED | HOME_LEDGER | APPROVALS | TASKS | KEPT
 """Every manipulation that the files of the workspace show by themselves."""

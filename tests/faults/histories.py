@@ -19,7 +19,7 @@ from deedbook.errors import Err
 from deedbook.kernel import open_kernel
 
 from .judging import Judge
-from .states import NAME, SETTINGS, State, keys_in
+from .states import NAME, OLD, SETTINGS, State, keys_in
 
 Step = Callable[["History"], None]
 
@@ -109,7 +109,7 @@ def _killed(history: History) -> None:
     history.place.here("sessions", "--json", status=0)
     history.call()  # whoever comes next cleans up
     for each in history.place.here("sessions", "--json", status=0).json["sessions"]:
-        if each["state"] == "interrupted":
+        if each["state"] == "interrupted" and not each["id"].startswith("old-"):
             history.place.here("sessions", "close", each["id"], status=0)
 
 
@@ -161,6 +161,25 @@ def _remember(history: History) -> None:
         history.place.here("memory", "retract", "observation", key)
 
 
+def _corrected(history: History) -> None:
+    """Say an event otherwise, erase what a session has sealed, or take a payload out."""
+    session = history.some_session()
+    reason = ("--reason", "it has to be")
+    for word in (
+        ("amend", session, "1", "--set", '/args/text="otherwise"'),
+        ("erase", session),
+        ("excise", session, "1", "--yes"),
+    ):
+        if session and history.dice.random() < 0.5:
+            history.place.here("ledger", *word, *reason)
+
+
+def _imported(history: History) -> None:
+    """Take in an old ledger, of a session that nobody else has."""
+    history.place.write("old.jsonl", OLD.replace('"old"', f'"old-{history.dice.randrange(10**6)}"'))
+    history.place.here("ledger", "import", "old.jsonl", status=0)
+
+
 STEPS: dict[str, tuple[int, Step]] = {
     "call": (6, _call),
     "refused": (1, _refused),
@@ -172,6 +191,8 @@ STEPS: dict[str, tuple[int, Step]] = {
     "checkpoint": (2, _checkpoint),
     "fork": (1, _fork),
     "remember": (1, _remember),
+    "corrected": (2, _corrected),
+    "imported": (1, _imported),
 }
 """What may happen, and how often."""
 

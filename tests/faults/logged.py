@@ -76,6 +76,7 @@ def cut_at_checkpoint(nth: int) -> Change:
         cut(HOME, number + 1)(state)
         for identity in gone:
             shutil.rmtree(state.folder(identity))
+        shutil.rmtree(state.state / "imported")
 
     return change
 
@@ -159,6 +160,8 @@ LOGGED = {
     "an event of the workspace ledger left out": M(without(HOME, "system.shutdown"), HOME, LEAF),
     "an event of the workspace ledger twice": M(twice(HOME, "ledger.session"), HOME, ANEW),
     "a principal of the workspace ledger changed": M(header(HOME, "system.boot", principal="eve"), HOME, ANEW),
+    "an approval used twice": M(twice(HOME, "approval.used"), HOME, ANEW),
+    "an answer given twice": M(twice(HOME, "approval.answered"), HOME, ANEW),
     "the ledger of another workspace": M(renamed_workspace, HOME, KEY),
     "a leaf with another index": M(leaf(index=9), HOME, LEAF),
     "a leaf of more lines": M(leaf(size=40), HOME, CHECKPOINT),
@@ -210,7 +213,7 @@ LOGGED = {
     "the workspace ledger cut at the first checkpoint": M(cut_at_checkpoint(0), HOME, BACK),
     "the log taken out of the ledger": M(without_log, HOME, BACK),
     "the file's signature changed": M(file_changed, HOME, r"BROKEN .* in .*checkpoint.*"),
-    "the file signed by somebody else": M(file_of_attacker, HOME, r"BROKEN .* in .*checkpoint.*"),
+    "the file signed by somebody else": M(file_of_attacker, HOME, r"(BROKEN|ROLLED BACK).* in .*checkpoint.*"),
     "the file of another workspace": M(file_of_another_workspace, HOME, r"BROKEN .* in .*checkpoint.*"),
 }
 """What a log finds, for who knows its key."""

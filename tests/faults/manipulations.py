@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -197,3 +198,42 @@ def sealed_folder(state: State) -> None:
 def committed(value: Any) -> Change:
     """Let a call have had another argument than a sealed one, with hashes made right."""
     return told("sealed", "tool.call", args={"text": value})
+
+
+# --- what was taken out, and what was taken in ------------------------------------------------------------------------
+
+
+def taken_out(state: State) -> None:
+    """Take a payload out of its line, and say nothing of it."""
+    lines = state.lines("call")
+    number = state.number("call", "tool.call")
+    head, _, _ = lines[number].partition(b',"payload":')
+    digest = Event.parse(lines[number]).header["payload_hash"]
+    lines[number] = head + b',"payload":{"$excised":"' + digest.encode() + b'"}}\n'
+    state.put("call", lines)
+
+
+def put_back(state: State) -> None:
+    """Put another payload where one was taken out."""
+    lines = state.lines("gone")
+    head, _, _ = lines[1].partition(b',"payload":')
+    lines[1] = head + b',"payload":{"args":{"text":"never said"},"tool_name":"echo"}}\n'
+    state.put("gone", lines)
+
+
+def imported(edit: Callable[[Path], object]) -> Change:
+    """Do something to the bytes of an old ledger that was taken in."""
+
+    def change(state: State) -> None:
+        (file,) = (state.state / "imported").glob("*/events.jsonl")
+        file.chmod(0o600)
+        edit(file)
+
+    return change
+
+
+def unknown_import(state: State) -> None:
+    """Lay an old ledger beside the others that nobody took in."""
+    folder = state.state / "imported" / ("0" * 64)
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").write_bytes(b"{}\n")

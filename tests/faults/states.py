@@ -34,6 +34,13 @@ SETTINGS: dict[str, Any] = {
     },
 }
 
+OLD = (
+    '{"event_type":"session.start","payload":{"_span_id":"a"},"payload_hash":"'
+    + sha256(b'{"_span_id":"a"}').hexdigest()
+    + '","schema_version":"1.0","session_id":"old","trace_id":"t","ts":"2025-01-01T00:00:00.000Z"}\n'
+)
+"""A ledger of the envelope 1.0."""
+
 
 @attrs.define
 class Event:
@@ -56,7 +63,8 @@ class Event:
     def line(self, seq: int, prev: str) -> tuple[bytes, str]:
         """Return the line at *seq* behind one with the hash *prev*, and its own hash."""
         raw = canonical(self.payload)
-        fields = self.header | {"seq": seq, "payload_hash": digest(raw), "prev_envelope_hash": prev}
+        hashed = self.header["payload_hash"] if "$excised" in self.payload else digest(raw)
+        fields = self.header | {"seq": seq, "payload_hash": hashed, "prev_envelope_hash": prev}
         fields.pop("envelope_hash", None)
         head = json.dumps(fields, separators=(",", ":")).encode()[:-1]
         own = digest(head)
@@ -266,6 +274,7 @@ def honest(work: Path, *, log: bool = True) -> State:
     """Make a workspace by the real command: calls, sealed values, a task, an approval; with *log* checkpoints of it."""
     place, names = Place(work / "honest"), dict[str, str]()
     place.system("deedbook.yaml", json.dumps(SETTINGS))
+    place.write("old.jsonl", OLD)
     (work / "config").mkdir(exist_ok=True)
     with keys_in(work / "config"):
         place.here("keys", "new", "ada", "--out", ".system/ada.pub", status=0)
@@ -280,9 +289,18 @@ def honest(work: Path, *, log: bool = True) -> State:
             "parked": ("call", "asked", "--args", '{"text":"may I"}'),
             "answer": ("approvals", "approve", "last"),
             "approved": ("approvals", "run", "last"),
+            "gone": ("call", "echo", "--args", '{"text":"never sealed"}'),
+            "excised": ("ledger", "excise", "{gone}", "1", "--reason", "it must not stay", "--yes"),
+            "erased": ("call", "echo", "--args", '{"text":"her PIN-1234"}'),
+            "erasure": ("ledger", "erase", "{erased}", "--reason", "she asked for it"),
+            "amended": ("ledger", "amend", "{other}", "1", "--set", '/args/text="hoo"', "--reason", "misheard"),
+            "import": ("ledger", "import", "old.jsonl"),
         }.items():
             before = set(place.sessions())
-            place.here(*arguments, status=3 if name == "parked" else 0)
+            place.here(
+                *(word.format(**names) if "{" in word[:1] and '"' not in word else word for word in arguments),
+                status=3 if name == "parked" else 0,
+            )
             new = set(place.sessions()) - before
             names |= dict.fromkeys([name] if new else [], new.pop() if new else "")
     (private,) = [file.read_text() for file in (work / "config").rglob("ws-*")] or [""]
