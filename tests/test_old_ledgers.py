@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -170,6 +171,20 @@ def test_name_that_two_old_ledgers_have_is_asked_about(place):
     place.here("ledger", "import", "longer.jsonl", status=0)
     ran = place.here("tree", "s", status=2)
     assert "2 sessions that were taken in begin with 's'; name one:" in ran.err
+
+
+def test_old_sessions_are_counted_with_the_others(ready):
+    every = ready.here("stats", "--json", status=0).fits("output_stats_v1")
+    old = [ready.here("stats", name, "--json", status=0).fits("output_stats_v1") for name in ("s", "other")]
+    assert sum(one["events"] for one in old) < every["events"]
+    assert every["ledgers"] == 1 + sum(len(each["sessions"]) for each in told(ready))
+
+
+def test_old_session_is_exported_as_cloudevents(ready):
+    lines = list(map(json.loads, ready.here("export", "s", "--as", "cloudevents", status=0).out.splitlines()))
+    assert {line["deedbooksession"] for line in lines} == {"s"}
+    assert len({line["traceparent"] for line in lines}) == len(lines)
+    assert all(re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-01", line["traceparent"]) for line in lines)
 
 
 def test_old_session_is_exported_in_the_form_of_seed_002(ready):

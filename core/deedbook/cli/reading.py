@@ -14,11 +14,21 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Found:
-    """A ledger: where it is, and whether somebody writes it; that of the workspace itself is *own*."""
+    """A ledger: where it is, and whether somebody writes it; that of the workspace itself is *own*.
+
+    One of several sessions in a file of an older form has ``FILE#SESSION`` as its place.
+    """
 
     place: Path
     live: bool = False
     own: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes its file has."""
+        from deedbook.upcasting.naming import parted
+
+        return parted(self.place)[0].stat().st_size
 
 
 @attrs.define
@@ -42,7 +52,10 @@ class Ledgers:
         return Found(place, live=_is_live(place), own=place.parent.name == "workspace")
 
     def every(self) -> Iterator[Found]:
-        """Yield every ledger of the workspace that has begun: its own, then the sessions', the oldest first."""
+        """Yield every ledger of the workspace that has begun: its own, then the sessions', the oldest first.
+
+        After them come the sessions of the old ledgers that were taken in.
+        """
         from deedbook.files import Folder
         from deedbook.reader import sessions
 
@@ -57,6 +70,7 @@ class Ledgers:
             for each in listed:
                 if each.state != "empty":
                     yield Found(ledger_of(source, each.id), live=each.state == "open")
+            yield from _taken_in(source.state)
 
     def open(self, place: Path) -> "Recording":
         """Return the ledger at *place*, to be read as far as it is, and on."""
@@ -97,6 +111,18 @@ class Ledgers:
                 charter = Store(state).find(digest)
             return providers_of(charter.document) if charter else {}
         return {}
+
+
+def _taken_in(state: Path) -> Iterator[Found]:
+    from deedbook.errors import DeedbookError
+    from deedbook.keeping.imports import imports
+
+    try:
+        known = imports(state)
+    except (DeedbookError, OSError):  # reading the workspace's own ledger says what is wrong with it
+        return
+    for one in known:
+        yield from (Found(one.session(state, each.id)) for each in one.sessions)
 
 
 def _is_live(place: Path) -> bool:

@@ -10,20 +10,21 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Final, Self
+from typing import BinaryIO, Final, Self
 
 import attrs
 
-from deedbook.canonical import MAX_BYTES, decode
+from deedbook.canonical import MAX_BYTES
 from deedbook.contracts import Event
-from deedbook.errors import DeedbookError, LedgerError, fault
+from deedbook.errors import LedgerError, fault
 from deedbook.events import FORMAT, TRACE_ID
 from deedbook.files import Folder
 from deedbook.reader import Follower, read
+from deedbook.upcasting.naming import parted
+from deedbook.upcasting.table import UPCASTERS, form_of
 
 __all__ = ["Recorded", "Recording"]
 
-_PRESENT: Final = f'{{"schema_version":"{FORMAT}",'.encode()
 _SPAN: Final = re.compile("(?!0{16})[0-9a-f]{16}")
 _LONGEST: Final = MAX_BYTES + 65536
 
@@ -85,7 +86,7 @@ class Recording:
             return
         for line in self._lines():
             try:
-                event = line.event
+                event = UPCASTERS.present(line.event)
             except ValueError:
                 why = f"event {line.seq} has a payload that is no JSON; verify the file"
                 raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(self.place))) from None
@@ -95,11 +96,12 @@ class Recording:
     def _opened(self) -> bool:
         """Open the file; say whether there is a first line yet, of whichever form."""
         if self._file is None:
-            with Folder.at(self.place.parent) as folder:
-                self._file = folder.open(self.place.name)
+            place, _ = parted(self.place)
+            with Folder.at(place.parent) as folder:
+                self._file = folder.open(place.name)
         self._file.seek(0)
         first = self._file.readline(_LONGEST)
-        if first.startswith(_PRESENT):
+        if form_of(first) == FORMAT:
             self._lines = Follower(self._file, place=str(self.place), gaps=True)
         return first.endswith(b"\n")
 
@@ -115,16 +117,15 @@ def _of_old_form(place: Path) -> Iterator[Recorded]:
 
 
 def _identity(place: Path) -> tuple[str, str]:
-    """Return the session that the first line names, and its trace; one is made of the session where none is told."""
-    try:
-        with Folder.at(place.parent) as folder, folder.open(place.name) as file:
-            line: Any = decode(file.readline(_LONGEST))
-        session, trace = str(line["session_id"]), line.get("trace_id")
-    except (DeedbookError, ValueError, KeyError, TypeError):
-        session, trace = place.name, None
-    if isinstance(trace, str) and TRACE_ID.fullmatch(trace):
+    """Return the session, and its trace; one is made of the session where the form has none."""
+    file_, session = parted(place)
+    with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
+        raw = file.readline(_LONGEST).rstrip(b"\n")
+    row = UPCASTERS.row(raw, form_of(raw), f"{place}:1")
+    session = session or str(row["session_id"])
+    if TRACE_ID.fullmatch(trace := str(row["trace_id"])) and trace.strip("0"):
         return session, trace
-    return session, sha256(f"deedbook-old-trace\n{session}".encode()).hexdigest()[:32]
+    return session, sha256(f"deedbook-old-trace\n{session}\n{trace}".encode()).hexdigest()[:32]
 
 
 def _span(session: str, told: str) -> str:

@@ -120,9 +120,13 @@ def test_ledger_of_an_old_form_is_told(lab, session, otel, collector, tmp_path):
     (tmp_path / "old.jsonl").write_bytes(exported.stdout)
     otel("export", session)
     otel("export", str(tmp_path / "old.jsonl"))
-    new, old = ({(span.name, span.span_id) for span in each.resource_spans[0].scope_spans[0].spans}
-                for each in collector.requests)  # fmt: skip
+    (tmp_path / "two.jsonl").write_bytes(exported.stdout + exported.stdout.replace(session.encode(), b"another"))
+    otel("follow", f"{tmp_path}/two.jsonl#another")
+    new, old, other = ({(span.name, span.span_id) for span in each.resource_spans[0].scope_spans[0].spans}
+                       for each in collector.requests)  # fmt: skip
     assert old >= new
+    assert other == old
+    assert told(collector.spans[-1])["deedbook.session.id"] == "another"
 
 
 # --- cursors ----------------------------------------------------------------------------------------------------------

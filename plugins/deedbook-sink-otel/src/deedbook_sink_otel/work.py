@@ -31,6 +31,10 @@ class Found(Protocol):
     def live(self) -> bool:
         """Whether somebody writes it."""
 
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+
 
 class Recording(Protocol):
     """A ledger, open for reading."""
@@ -167,7 +171,7 @@ class Following:
 
     def _on(self, found: Found) -> int:
         """Go on with one ledger; one that nobody writes any more is closed, and looked at again if it grows."""
-        size = found.place.stat().st_size
+        size = found.size
         if self._over.get(found.place) == size:
             return 0
         one = self._sending.get(found.place)
