@@ -10,6 +10,8 @@ import logs
 import pytest
 from agreeing import differences, javascript
 from commandline import SCHEMAS
+from test_old_verification import BREAKS as BREAKS_000
+from test_old_verification import complete
 from test_proving import begun, other, places, write
 from test_verify import BREAKS_1_0, honest_1_0, line_1_0
 
@@ -120,6 +122,17 @@ def test_ledgers_of_envelope_1_0_are_judged_alike(tmp_path):
     assert javascript(files["honest"], files["numbers"], files["spelled otherwise"]) == [
         "sound", "sound", "line 6: canonical",
     ]  # fmt: skip
+
+
+def test_events_of_seed_000_are_judged_alike(tmp_path):
+    cases = {name: [*complete(), line] for name, (line, _) in BREAKS_000.items()}
+    cases |= {"honest": complete(), "torn": [*complete(), b"{"], "cut": complete()[:3]}
+    files = {}
+    for number, (name, lines) in enumerate(cases.items()):
+        files[name] = tmp_path / f"{number}.jsonl"
+        files[name].write_bytes(b"".join(lines))
+    assert differences(files) == []
+    assert javascript(files["honest"], files["cut"]) == ["sound", "sound"]
 
 
 # --- states with a log ------------------------------------------------------------------------------------------------

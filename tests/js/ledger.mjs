@@ -15,6 +15,7 @@ export const HEADER = new RegExp(
   ',"principal":(?:null|"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}"),"span_id":"([0-9a-f]{16})"' +
   ',"parent_span_id":(?:null|"([0-9a-f]{16})"),"payload_hash":"[0-9a-f]{64}","prev_envelope_hash":"[0-9a-f]{64}"$');
 const OLD = "event_type,payload,payload_hash,schema_version,session_id,trace_id,ts";
+const OLDER = "actor,id,parent_id,payload,schema_version,session_id,ts,type";
 const OLD_TS = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.]\d{3}Z$/;
 const TOKENS = /"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*/g;
 const KEPT = /^(ledger|session|system|payload)\.|^approval\.(granted|answered)$/;  // never excised
@@ -163,11 +164,35 @@ function old(bytes) {  // the envelope 1.0: spelling and hash of each line, and 
   }
 }
 
+function older(bytes) {  // the events of seed 000, which have no hashes: ids, parents, one session
+  const types = new Map(), all = bytes.split("\n");
+  hold(all.pop() === "", "torn");
+  let session;
+  for (const [index, line] of all.entries()) {
+    const bad = (truth, what) => hold(truth, `line ${index + 1}: ${what}`);
+    let said;
+    try {
+      said = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.from(line, "latin1")));
+    } catch { bad(false, "json"); }
+    bad(TYPES.object(said), "json");
+    const { id, session_id, type, actor, parent_id: parent = null, ts, schema_version } = said;
+    bad(Object.keys({ parent_id: null, ...said }).sort().join() === OLDER && schema_version === "v1", "header");
+    bad([id, session_id, type, actor].every((value) => typeof value === "string" && value), "header");
+    bad(parent === null || typeof parent === "string", "header");
+    bad(typeof ts === "number" ? Math.abs(ts) < 6e10 : typeof ts === "string" && !Number.isNaN(Date.parse(ts)), "ts");
+    session ??= session_id;
+    bad(session === session_id && !types.has(id) && (parent === null || types.has(parent)), "id");
+    bad(parent === null || type !== "tool.result" || types.get(parent) === "tool.invoke", "outcome");
+    types.set(id, type);
+  }
+}
+
 export function ledger(place) {  // all that a reader of one file can know, but for approvals, tasks and processes
   const spans = new Map(), closed = new Set();
   let shared, root, ended = false;
   const found = [], text = regular(place).toString("latin1");
   if (text.startsWith('{"event_type":')) return old(text) ?? [];
+  if (/^\s*\{\s*"id"\s*:/.test(text)) return older(text) ?? [];
   for (const { index, header, payload, own, gone } of lines(text)) {
     const bad = (truth, what) => hold(truth, `line ${index + 1}: ${what}`);
     const match = HEADER.exec(header);
