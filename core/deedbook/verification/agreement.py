@@ -4,6 +4,7 @@ Each ledger is sound by itself, whoever wrote its last lines. So a step that sta
 was made up or taken away.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from deedbook import canonical
 from deedbook.contracts import Event
 from deedbook.errors import DeedbookError
-from deedbook.events import SESSION_ID
+from deedbook.events import EXCISED_KEY, SESSION_ID
 from deedbook.reader import read
 from deedbook.sealed import is_sealed
 
@@ -45,14 +46,16 @@ def disagreements(state: Path, sessions: Collection[str], *, every: bool = False
     wrong with it.
     """
     seen = {name: found for name in sessions if (found := _session(state / "sessions" / name)) is not None}
-    told, ended = _told(state / "workspace")  # after the sessions: it is written first
+    told, ended, gone = _told(state / "workspace")  # after the sessions: it is written first
     for name in sorted(told.keys() - {*sessions}) if every else ():
         if not SESSION_ID.fullmatch(name) or not (state / "sessions" / name).exists():
             yield Gap(name, "file", "a ledger, since the workspace ledger names it", _NONE)
     for name, session in seen.items():
         theirs = told.get(name, {})
         for span, step in session.steps.items():
-            if span in theirs or step.type != _ENDED or name in ended:
+            if span not in theirs and gone[step.type]:
+                gone[step.type] -= 1  # its payload was taken out there, and nobody can say which it was
+            elif span in theirs or step.type != _ENDED or name in ended:
                 yield from _compared(name, span, step, theirs.get(span, ()))
         for span in theirs.keys() - session.steps.keys() if session.whole else ():
             for each in theirs[span]:
@@ -85,25 +88,29 @@ def _session(place: Path) -> _Session | None:
     return _Session(steps, whole)
 
 
-def _told(place: Path) -> tuple[dict[str, dict[str, list[_Step]]], set[str]]:
+def _told(place: Path) -> tuple[dict[str, dict[str, list[_Step]]], set[str], Counter[str]]:
     """Return the steps that the workspace ledger names, by the session and the span that it says they have.
 
-    Beside it are the sessions whose end it has: whatever was written before that is on the disk.
+    Beside it are the sessions whose end it has: whatever was written before that is on the disk; and how many steps of
+    each type have no payload any more.
     """
+    gone: Counter[str] = Counter()
     told: dict[str, dict[str, list[_Step]]] = {}
     ended: set[str] = set()
     with suppress(DeedbookError, OSError):
         for event in read(place):
             session, span = event.payload.get("session"), event.payload.get("span")
+            gone[event.type] += EXCISED_KEY in event.payload
             if event.type in _STEPS | {_ENDED} and isinstance(session, str) and isinstance(span, str):
                 told.setdefault(session, {}).setdefault(span, []).append(_step(event))
             elif event.type == "ledger.session" and event.payload.get("state") == "ended":
                 ended.add(str(event.payload.get("session_id")))
-    return told, ended
+    return told, ended, gone
 
 
 def _step(event: Event) -> _Step:
-    said = {name: value for name, value in event.payload.items() if not _has_sealed(value)}
+    shown = {} if EXCISED_KEY in event.payload else event.payload
+    said = {name: value for name, value in shown.items() if not _has_sealed(value)}
     return _Step(event.type, {name: canonical.digest(canonical.encode([value])) for name, value in said.items()})
 
 
