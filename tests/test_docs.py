@@ -40,6 +40,8 @@ PLAYED = [
     DOCS / "checkpoints.md",
     DOCS / "commands.md",
     DOCS / "observability.md",
+    DOCS / "corrections.md",
+    DOCS / "old-ledgers.md",
     DOCS / "replay.md",
     DOCS / "skills.md",
     DOCS / "system-process.md",
