@@ -401,6 +401,34 @@ def test_persona_file_is_checked(lab):
         lab.kernel()
 
 
+@pytest.mark.parametrize(
+    ("section", "way", "said"),
+    [
+        ({"verified_by": ["clock"]}, "looser", "memory: verified_by clock is new"),
+        ({"never": ["x"]}, "tighter", "memory: never x is new"),
+        ({"max_bytes": 1}, "tighter", "memory: max_bytes: 1, was 65536"),
+        ({"max_entries": 20000}, "looser", "memory: max_entries: 20000, was 10000"),
+        ({"keys": {"a": {}}}, "tighter", 'memory: keys ["a",{}] is new'),
+        ({"zones": {"decision": {"propose": []}}}, "tighter", 'memory: decision: propose {"actors":["user"]} is gone'),
+        ({"zones": {"world_state": {"propose": [{}]}}}, "looser", "memory: world_state: propose {} is new"),
+    ],
+)
+def test_what_becomes_looser_or_tighter_is_said(section, way, said):
+    from deedbook.changes import Difference, _memory
+    from deedbook.memory.zones import entry_of
+
+    def compared(old, new):
+        found = list(_memory(old, new))
+        return Difference(*(tuple(text for kind, text in found if kind == each) for each in ("looser", "tighter")))
+
+    before, after = entry_of({}), entry_of(section)
+    assert said in getattr(compared(before, after), way)
+    back = getattr(compared(after, before), {"looser": "tighter", "tighter": "looser"}[way])
+    assert len(back) >= 1
+    assert compared(None, before) == Difference(looser=("memory is new",))
+    assert compared(before, None) == Difference(tighter=("memory is gone",))
+
+
 # --- attacks ----------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from deedbook.events import Line, excised, split_line
 from deedbook.files import Folder
 from deedbook.journal import NAME, acquire, is_replaced
 from deedbook.ledger import LOCK_SECONDS, TURN_SECONDS
+from deedbook.memory.store import NAME as STORE
 from deedbook.paths import DRAFT
 from deedbook.sealed import digests_in
 
@@ -71,7 +72,11 @@ def finish(state: Folder, name: str) -> Done:
     except FileNotFoundError:
         raise LedgerError(fault("SESSION_NOT_FOUND", f"there is no ledger {name!r}")) from None
     with folder, _held(folder, TURN_SECONDS if name == "workspace" else LOCK_SECONDS) as fd:
-        return _finished(folder, fd)
+        done = _finished(folder, fd)
+    if done.excised and name == "workspace":
+        with suppress(FileNotFoundError):  # a cache of the ledger, which knows what was taken out of it
+            state.remove(STORE)
+    return done
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class Book:
                 assert self.found.memory
                 assert self.found.place
                 self.memory, self.place = self.found.memory, self.found.place
-            self._follow = Follower(self._folder.open(NAME), start=self.place.end, place=place)
+            self._begin()
             self._saved = self.place
             self.refresh()
         except BaseException:
@@ -55,10 +55,23 @@ class Book:
     def refresh(self) -> None:
         """Take in what was recorded since; raises `LedgerError` where a line is not what was written."""
         with self._lock:
-            for line in self._follow():
-                if line.event_type.startswith(FAMILY):
-                    self.memory.take(line.event)
-                self.place = Place(line.session_id, line.seq, line.envelope_hash, self._follow.end)
+            self._take()
+            if self._file.closed:  # another file took its place: of what was taken out of it nothing stays known
+                self._follow.close()
+                self.place, self.memory = Place("", -1, "", 0), Memory()
+                self._begin()
+                self._take()
+
+    def _begin(self) -> None:
+        self._file = self._folder.open(NAME)
+        place = f"{self._folder.path}/{NAME}"
+        self._follow = Follower(self._file, start=self.place.end, place=place, gaps=True)
+
+    def _take(self) -> None:
+        for line in self._follow():
+            if line.event_type.startswith(FAMILY):
+                self.memory.take(line.event)
+            self.place = Place(line.session_id, line.seq, line.envelope_hash, self._follow.end)
 
     def slot(self, name: Which) -> Slot:
         """Return a key as it is now."""
@@ -127,7 +140,7 @@ class Book:
         except LedgerError:
             return False
         stands = (line.session_id, line.seq, line.envelope_hash)
-        return raw.endswith(b"\n") and line.sound and stands == found.place[:3]
+        return raw.endswith(b"\n") and (line.sound or line.excised) and stands == found.place[:3]
 
 
 def shown(held: Any) -> dict[str, Any]:

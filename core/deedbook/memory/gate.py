@@ -64,6 +64,10 @@ class Gate:
         self._keys = [(glob_test([glob]), body) for glob, body in self._said["keys"].items()]
         self._grounds = Grounds(book.state, document, self._said["verified_by"])
 
+    def close(self) -> None:
+        """Let go of the memory, and save its store."""
+        self._book.close()
+
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, args: Object) -> dict[str, Any]:

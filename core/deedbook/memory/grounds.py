@@ -154,7 +154,7 @@ class Grounds:
             folder = Folder.at(self._state / "sessions" / session)
         except FileNotFoundError:
             raise Unproven(f"session {session} has no ledger") from None
-        with folder, closing(Follower(folder.open(NAME), place=f"{folder.path}/{NAME}")) as follow:
+        with folder, closing(Follower(folder.open(NAME), place=f"{folder.path}/{NAME}", gaps=True)) as follow:
             lines = list(follow())
         self._check_heads(session, heads, lines)
         bound = next((decode(line.payload)["persona"] for line in lines if line.event_type == "persona.bound"), None)

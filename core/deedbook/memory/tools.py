@@ -52,7 +52,7 @@ _CHANGED: Final = {
 
 
 class _Remembering:
-    """What the three have in common: one book for all calls of a kernel."""
+    """What the three have in common: one gate for all calls of a kernel."""
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the shape of all plugins
         self._host = host
@@ -62,14 +62,13 @@ class _Remembering:
         if not isinstance(ctx, MemoryCall):
             raise Failed("BINDING_INVALID", "this handler is for abilities of kind memory; say kind: memory")
         try:
-            book = self._host.shared("deedbook/memory", lambda: _book(ctx))
-            charter = ctx.charter
-            return Gate(ctx.own, book, charter.document, charter.digest), Asked(
-                caller=ctx.caller, ability=ctx.ability, raw=ctx.raw,
-                session=ctx.session, trace=ctx.trace, span=ctx.span,
-            )  # fmt: skip
+            gate = self._host.shared("deedbook/memory", lambda: _opened(ctx))
         except DeedbookError as problem:
             raise Failed(problem.error.code, str(problem)) from None
+        return gate, Asked(
+            caller=ctx.caller, ability=ctx.ability, raw=ctx.raw,
+            session=ctx.session, trace=ctx.trace, span=ctx.span,
+        )  # fmt: skip
 
 
 class MemoryRead(_Remembering):
@@ -161,14 +160,17 @@ class MemoryRetract(_Remembering):
         return _said(lambda: gate.retract(args, asked))
 
 
-def _book(ctx: MemoryCall) -> Book:
+def _opened(ctx: MemoryCall) -> Gate:
     """Open the memory of the workspace; a store of an older form in its place is moved aside and taken over first."""
-    book = Book(ctx.state, saves=True)
-    if book.found.what == "old":
-        persona = (ctx.charter.document.get("persona") or {}).get("id")
-        take_over(ctx.own, book, book.found.raw, persona, moved=True)
-        book.rebuild()
-    return book
+    book, document = Book(ctx.state, saves=True), ctx.charter.document
+    try:
+        if book.found.what == "old":
+            take_over(ctx.own, book, book.found.raw, (document.get("persona") or {}).get("id"), moved=True)
+            book.rebuild()
+        return Gate(ctx.own, book, document, ctx.charter.digest)
+    except BaseException:
+        book.close()
+        raise
 
 
 def _said(do: Any) -> Json:
