@@ -7,8 +7,10 @@ are whole honest ones; `forge` makes hashes and chain right again after somebody
 import json
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -407,15 +409,20 @@ def bridged() -> Book:
     return book
 
 
-def forked() -> Book:
-    """Write a session that goes on from another one, is served one outcome, and then leaves the past."""
+def forked(change: Mapping[str, Any] = MappingProxyType({})) -> Book:
+    """Write a session that goes on from another one, is served one outcome, and then leaves the past.
+
+    *change* makes it dishonest: without its origin, served by another one, in another place, with two origins.
+    """
     book = Book("af" * 16)
     root = start(book, "call")
     above = {"session": "5e" * 16, "seq": 7, "hash": HASH}
-    book.add("session.forked", {**above, "goes_on": True}, parent=root)
+    for _ in range(("session.forked" not in change) + ("twice" in change)):
+        book.add("session.forked", {**above, "goes_on": True}, parent=root)
     span = book.add("tool.call", {"args": {}, "tool_name": "echo"}, parent=root, actor="user", principal="local")
     span = book.add("tool.result", {"result": {}, "tool_name": "echo"}, parent=span, actor="tool", principal="local")
-    book.add("call.served", {**above, "seq": 3}, parent=span, principal="local")
+    served = {**above, "seq": 3, **change.get("call.served", {})}
+    book.add("call.served", served, parent=root if "above" in change else span, principal="local")
     span = book.add("tool.call", {"args": {"a": 2}, "tool_name": "echo"}, parent=root, actor="user", principal="local")
     failed = {"tool_name": "echo", "code": "FORK_DIVERGED", "message": "other", "outcome": "failed", "retryable": False}
     span = book.add("tool.error", failed, parent=span, actor="tool", principal="local")

@@ -39,6 +39,7 @@ FLOORS = (
         "terminal": "text that is safe to print, whoever wrote it",
     }),
     ("bytes", {
+        "verification.descent": "what a verifier checks about forks within one file",
         "verification.spans": "the spans of a ledger: each once, parents before; eight bytes for each that is old",
         "replaying.markup": "HTML of which nothing that somebody else wrote can be a part",
         "checkpoints.settings": "what a workspace says of its log: when, with which key, who else signs",

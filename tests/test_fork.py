@@ -4,13 +4,16 @@ import asyncio
 import json
 from pathlib import Path
 
+import ledgers
 import pytest
+from commandline import SCHEMAS
 
 from deedbook import Failed, Ok, deny, transform
 from deedbook.events import Entry, label, line_prefix, seal_line, split_line
 from deedbook.forking.fork import plan, redo
 from deedbook.forking.parent import read_parent
 from deedbook.verification.forks import forks
+from deedbook.verify import verify_file
 
 
 @pytest.fixture
@@ -327,25 +330,36 @@ def test_verifier_holds_a_fork_against_its_parent(lab, greeting, fork):
     parent = run(lab)
     session, _ = fork(parent, last(lab, parent))
     place = lab.ledger(session)
-    assert forks(lab.ledger(parent), lab.ledger) == ([], [])
-    assert forks(place, lambda _: None) == (
-        [], [f"forked from session {parent}, whose ledger is not at hand: what was served was not compared"]
-    )  # fmt: skip
-    gaps, notes = forks(place, lab.ledger)
-    assert (gaps, len(notes)) == ([], 1)
+    assert forks(lab.ledger(parent), lab.ledger) == forks(place, lambda _: None) == forks(place, lab.ledger) == []
+    told = f"forked from session {parent}: 3 outcomes were served from its record"
+    assert any(note.startswith(told) for note in lab.verify(session).notes)
     cut = lab.path / "cut.jsonl"
     cut.write_bytes(b"".join(lab.ledger(parent).read_bytes().splitlines(keepends=True)[:-3]))
-    gaps, _ = forks(place, lambda _: cut)
-    assert [gap.found for gap in gaps] == ["no such event"]
+    assert [gap.found for gap in forks(place, lambda _: cut)] == ["no such event"]
 
 
 def test_verifier_finds_an_outcome_that_was_never_recorded(lab, greeting, fork):
     parent = run(lab)
     session, _ = fork(parent, last(lab, parent))
     place = _forged(lab.ledger(session), lab.path / "forged.jsonl", lambda raw: raw.replace(b"hello there", b"bye"))
-    gaps, _ = forks(place, lab.ledger)
+    gaps = forks(place, lab.ledger)
     assert gaps
     assert all("the outcome of event" in gap.expected for gap in gaps)
+
+
+def failures(tmp_path, change):
+    """Return what a verifier says of a forked ledger after *change* was made to its book."""
+    book = ledgers.forked(change)
+    return [failure.found for failure in verify_file(book.write(tmp_path), schemas=SCHEMAS).structure.failures]
+
+
+def test_verifier_checks_what_a_fork_says_of_itself(tmp_path):
+    assert failures(tmp_path, {}) == []
+    assert failures(tmp_path, {"session.forked": None}) == ["call.served in a session that goes on from nowhere"]
+    other = {"call.served": {"session": "6f" * 16}}
+    assert failures(tmp_path, other) == [f"call.served of session {'6f' * 16}, which is not the parent"]
+    assert failures(tmp_path, {"above": True}) == ["call.served that is not under the outcome before it"]
+    assert failures(tmp_path, {"twice": True}) == ["a second session.forked"]
 
 
 def _forged(source: Path, place: Path, change) -> Path:

@@ -74,3 +74,8 @@ def test_command_forks_a_run_and_says_what_was_served(place: Place):
     (differs,) = left["fork"]["diverged"]["differences"]
     assert differs["path"].endswith("/steps/0/args/text")
     assert "no event 99" in place.here("fork", parent, "--at", "99", status=1).err
+    raw = place.ledger(parent).read_bytes()
+    place.ledger(parent).write_bytes(b"".join(raw.splitlines(keepends=True)[:9]))
+    broken = place.here("verify", ran.session, status=4).out.splitlines()[0]
+    assert broken.startswith(f"BROKEN in session {ran.session}")
+    assert f"event 20 of session {parent}" in broken

@@ -51,7 +51,8 @@ def vouch(chosen: "Chosen", reports: "Sequence[Report]", believed: Believed) -> 
     from deedbook.verification.log import read_log
 
     source = chosen.source if chosen.inside else None
-    missing, found = list(map(_missing, chosen.lost)), list(_swapped(chosen, reports))
+    missing = [_missing(gap) for gap in (*chosen.lost, *_strayed(chosen))]
+    found = list(_swapped(chosen, reports))
     if source is None:
         return Vouched([*found, *missing], notes=_unheld(believed))
     log, trust = read_log(source.state), _trust(source, believed)
@@ -67,6 +68,26 @@ def vouch(chosen: "Chosen", reports: "Sequence[Report]", believed: Believed) -> 
     found += misfits(log, source.state, [chosen.session] if chosen.session else None)
     covered = None if found else _covered(log, trust, held, reports)
     return Vouched([*found, *missing], covered, notes, _part(log))
+
+
+def _strayed(chosen: "Chosen") -> "Iterator[Gap]":
+    """Yield where a fork among what was chosen is not what its parent in the workspace has."""
+    from deedbook.errors import DeedbookError
+    from deedbook.events import SESSION_ID
+    from deedbook.verification.forks import forks
+
+    from .ledgers import ledger_of
+
+    source = chosen.source
+    if source is None:
+        return
+
+    def find(name: str) -> Path | None:
+        return ledger_of(source, name) if SESSION_ID.fullmatch(name) else None
+
+    for file in chosen.files:
+        with suppress(DeedbookError, OSError):  # the file's own verification says what is wrong with it
+            yield from forks(file, find)
 
 
 def _missing(gap: "Gap") -> "Contradiction":

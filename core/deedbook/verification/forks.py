@@ -1,10 +1,11 @@
 """What a forked session says of its parent, held against the parent's file: the line it goes on from, what was served.
 
-It knows the format and neither who forked nor who writes.
+It knows the format and neither who forked nor who writes; what a fork's own file has to be is checked by `descent`.
 """
 
 from collections.abc import Callable, Iterator
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,14 +13,15 @@ import attrs
 
 from deedbook.canonical import decode
 from deedbook.errors import DeedbookError
-from deedbook.events import ALIASES, MAX_PAYLOAD, OUTCOMES, Line, split_line
+from deedbook.events import ALIASES, MAX_PAYLOAD, Line, split_line
 from deedbook.files import Folder
 
 from .heads import Gap
 from .lines import Lines
 
 _LONGEST: Final = MAX_PAYLOAD + 1024
-_ENDS: Final = frozenset(outcome for outcomes in OUTCOMES.values() for outcome in outcomes)
+_FIRST: Final = 16
+"""Lines among which a fork says that it is one: it comes before the session's first hook."""
 _HIDDEN: Final = (b'"$sealed"', b'"$excised"')
 
 
@@ -32,51 +34,35 @@ class _Claim:
     line: Line | None = None
 
 
-def forks(place: Path, find: Callable[[str], Path | None]) -> tuple[list[Gap], list[str]]:
-    """Check what the ledger at *place* says of a parent, and return what is wrong, and notes.
+def forks(place: Path, find: Callable[[str], Path | None]) -> list[Gap]:
+    """Hold what the ledger at *place* says of a parent against that, and return what is wrong.
 
-    *find* returns where the ledger of a session is, ``None`` if it is not at hand. A ledger that is no fork has neither
-    gaps nor notes. What is sealed is not compared.
+    *find* returns where the ledger of a session is; ``None``: it is not at hand, and nothing is compared. Nor is what
+    is sealed. A ledger that is no fork costs the reading of its first lines.
     """
-    session, parents, claims, gaps = _claims(place)
-    if not parents:
-        return gaps, []
-    parent = parents[0]
+    if not any(line.event_type == "session.forked" for line in islice(_read(place), _FIRST)):
+        return []
+    session, parent, claims = _claims(place)
     above = find(parent)
     if above is None or not above.exists():
-        return gaps, [f"forked from session {parent}, whose ledger is not at hand: what was served was not compared"]
-    gaps += _compared(session, parent, above, claims)
-    return gaps, [] if gaps else [f"forked from session {parent}: the line and {len(claims) - 1} outcomes are its own"]
+        return []
+    return list(_compared(session, parent, above, claims))
 
 
-def _claims(place: Path) -> tuple[str, list[str], list[_Claim], list[Gap]]:
-    """Read what a ledger claims: its id, the parents that it names, and of which lines it says what."""
-    session, root, before = "", "", None
-    parents: list[str] = []
+def _claims(place: Path) -> tuple[str, str, list[_Claim]]:
+    """Read what a ledger claims: its id, its parent, and of which lines of that it says what."""
+    session, parent, before = "", "", None
     claims: list[_Claim] = []
-    gaps: list[Gap] = []
     for line in _read(place):
-        session, root = session or line.session_id, root or line.span_id
+        session = session or line.session_id
         if line.event_type in ("session.forked", "call.served"):
             said: Any = decode(line.payload)
-            parent, seq, own = said.get("session"), said.get("seq"), said.get("hash")
-            if not isinstance(parent, str) or not isinstance(seq, int) or not isinstance(own, str):
-                continue  # sealed, or not what its schema says
-            if line.event_type == "session.forked":
-                parents.append(parent)
-                gaps += _misplaced(line, root, len(parents))
-            elif before is None or before.span_id != line.parent_span_id or before.event_type not in _ENDS:
-                gaps.append(Gap(session, "fork", "call.served under the outcome before it", f"event {line.seq}"))
-            elif parents[:1] != [parent]:
-                gaps.append(Gap(session, "fork", "what is served is the parent's", f"event {line.seq}: {parent[:64]}"))
-            claims.append(_Claim(seq, own, before if line.event_type == "call.served" else None))
+            who, seq, own = said.get("session"), said.get("seq"), said.get("hash")
+            if isinstance(who, str) and isinstance(seq, int) and isinstance(own, str):  # else it is sealed, or gone
+                parent = parent or who
+                claims.append(_Claim(seq, own, before if line.event_type == "call.served" else None))
         before = line
-    return session, parents, claims, gaps
-
-
-def _misplaced(line: Line, root: str, count: int) -> Iterator[Gap]:
-    if count > 1 or line.parent_span_id != root:
-        yield Gap(line.session_id, "fork", "one session.forked, under session.start", f"event {line.seq}")
+    return session, parent, claims
 
 
 def _compared(session: str, parent: str, place: Path, claims: list[_Claim]) -> Iterator[Gap]:

@@ -17,6 +17,8 @@ from deedbook.tasks.lives import Lives
 
 from .audit import ABOUT as AUDITED
 from .audit import Audit
+from .descent import ABOUT as DESCENT
+from .descent import Descent
 from .excisions import EXCISED
 from .hierarchy import HEAD, KINDS, Hierarchy
 from .memories import ABOUT as REMEMBERED
@@ -30,7 +32,8 @@ _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _CONSENTING: Final = frozenset({"approval.requested", "approval.answered", *ANSWERS, *events.OUTCOMES})
 _NONE: Final[frozenset[str]] = frozenset()
-_LIVES: Final = (_CONSENTING | TASKS | AUDITED | KINDS | REMEMBERED | {HEAD, "ledger.excised"}) - events.OUTCOMES.keys()
+_ABOUT: Final = _CONSENTING | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT
+_LIVES: Final = (_ABOUT | {HEAD, "ledger.excised"}) - events.OUTCOMES.keys()
 WATCHED: Final = _LIVES | events.OUTCOMES.keys()
 """The events whose payloads are looked at here; of the others only the causal fields are."""
 _PLAIN: Final = frozenset(events.CATALOGUE) - events.OUTCOMES.keys() - _INTENTS.keys() - {*ROOTS, "session.end"}
@@ -58,6 +61,8 @@ class Structure:
         self._lives = Lives(workspace=workspace)
         self._audit = Audit()
         self._memories = Memories()
+        self._descent = Descent()
+        self._outcome: bytes | None = None
         self._calm = True
         self._excised: dict[int, str] = {}
         self._to_excise: list[int] = []
@@ -97,6 +102,7 @@ class Structure:
         if self._open and not self.ended:
             yield f"calls without an outcome: {len(self._open)}; what became of them is unknown"
         yield from self._consents.notes()
+        yield from self._descent.notes()
         if self._excised:
             yield f"payloads taken out of their lines: {len(self._excised)}, of events {_some(self._excised)}"
         if left := [seq for seq in self._to_excise if seq not in self._excised]:
@@ -124,6 +130,7 @@ class Structure:
             self._open[span] = line, kind
         elif kind in _INTENTS:
             self._close(line, kind, parent)
+            self._outcome = span
         elif kind in ROOTS and span != self._root:
             self._findings.add(line, "root", f"{kind} on the first line only", "a second one")
         elif kind == "session.end":
@@ -184,6 +191,9 @@ class Structure:
             yield "hierarchy", wanted, self._hierarchy.check(kind, span, parent, payload)
         if kind in REMEMBERED and "memory" not in gone:
             yield "memory", "what was proposed, checked and in turn", self._memories.check(kind, span, parent, payload)
+        if kind in DESCENT and "session" not in gone:
+            wanted = "a fork that says where it comes from, and serves what was recorded there"
+            yield "fork", wanted, self._descent.check(kind, parent, self._root, self._outcome, payload)
         if kind in AUDITED:
             yield "audit", "a record of all that happened", self._audit.check(line, kind, parent, payload)
 

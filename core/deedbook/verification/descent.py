@@ -1,0 +1,42 @@
+"""What a verifier checks about forks within one file: it says once where it comes from, and what was served of that.
+
+Whether the parent has those lines is told by `forks`, where its ledger is at hand.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+ABOUT: Final = frozenset({"session.forked", "call.served"})
+
+
+class Descent:
+    """The descent of one session: `check` every event of `ABOUT` in order, then ask for `notes`."""
+
+    def __init__(self) -> None:
+        self._parent: Any = None
+        self._forked = False
+        self._served = 0
+
+    def check(
+        self, kind: str, parent: bytes | None, root: bytes | None, outcome: bytes | None, payload: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """Yield what is wrong with the next event; *outcome* is the span of the last outcome before it."""
+        if kind == "session.forked":
+            if self._forked or parent != root:
+                yield "a second session.forked" if self._forked else "session.forked under something else"
+            self._forked, self._parent = True, payload.get("session")
+        else:
+            self._served += 1
+            if not self._forked:
+                yield "call.served in a session that goes on from nowhere"
+            elif isinstance(self._parent, str) and payload.get("session") not in (self._parent, None):
+                yield f"call.served of session {payload['session']}, which is not the parent"
+            if parent != outcome:
+                yield "call.served that is not under the outcome before it"
+
+    def notes(self) -> Iterator[str]:
+        """Yield what breaks no rule but should be known."""
+        if self._forked:
+            outcomes = "1 outcome was" if self._served == 1 else f"{self._served} outcomes were"
+            told = "held against it where that ledger is at hand"
+            yield f"forked from session {self._parent}: {outcomes} served from its record, {told}"
