@@ -90,6 +90,7 @@ class _Run:
         for number, head, rest in self.chain.links(lines):
             told = headers.read(number, head, rest)
             if told:
+                said.checked += 1
                 kind, span, parent, ts, payload = told
                 value = payloads.read(number, kind, payload, head[-153:-89] if rest else b"")
                 structure.check(number, kind, span, parent, ts, value)
@@ -105,6 +106,7 @@ class _Run:
         for found in ranges.read_ranges(place, size, jobs):
             if found is None or not ranges.is_joined(last, found):
                 return None
+            said.checked += len(found.rows)
             for row in found.rows:
                 structure.check(*row[:5], ranges.payload_of(row))
             sealed.present, sealed.absent = sealed.present + found.present, sealed.absent + found.absent

@@ -10,9 +10,7 @@ from typing import Any, Final
 
 from deedbook.events import OUTCOMES
 
-ABOUT: Final = frozenset(
-    {"agent.transition", "schema.violation", "tool.denied", *(end for ends in OUTCOMES.values() for end in ends)}
-)
+ABOUT: Final = frozenset({"agent.transition", "schema.violation", "tool.denied", *OUTCOMES["flow.call"]})
 """The events that are looked at."""
 _NOBODY: Final[frozenset[str | None]] = frozenset({None})
 

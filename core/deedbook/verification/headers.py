@@ -35,7 +35,7 @@ class Headers:
         self._seq, self._other_seq = seq, -1
         self._labels: dict[bytes, str] = {}
         self._types: dict[bytes, str] = {}
-        self._second = b""
+        self._ts = b""
 
     def read(self, number: int, head: bytes, rest: bytes) -> Told | None:
         """Return what the line tells (see `Link`); ``None`` for what cannot be read."""
@@ -54,17 +54,16 @@ class Headers:
             and head[-171:-153] == b'","payload_hash":"'
             and not span.strip(_HEX)
             and not parent.strip(_HEX)
-            and ts[19:] in _THOUSANDTHS
-            and (ts[:19] == self._second or self._is_time(ts))
+            and (ts == self._ts or self._is_time(ts))
             and span != _NO_SPAN
         ):
             return kind, span, parent, ts, rest[BEHIND:-2]
         return self._closely(number, b"%b%b%b" % (head, MARK, rest[:-1]) if rest else head, seq)
 
     def _is_time(self, ts: bytes) -> bool:
-        if not _SECOND.fullmatch(ts, 0, 19):
+        if ts[19:] not in _THOUSANDTHS or (ts[:19] != self._ts[:19] and not _SECOND.fullmatch(ts, 0, 19)):
             return False
-        self._second = ts[:19]
+        self._ts = ts
         return True
 
     def _closely(self, number: int, line: bytes, seq: int) -> Told | None:

@@ -24,6 +24,7 @@ _HEX64: Final = re.compile("[0-9a-f]{64}")
 _GONE: Final = b'{"$excised":"'
 _SEALED: Final = b'"$sealed"'
 _MAX_VIOLATIONS: Final = 5
+_REPEATING: Final = frozenset({"hook.fired", "policy.check"})
 _KEPT: Final = 256
 _KEPT_BYTES: Final = 2048
 
@@ -46,16 +47,16 @@ class Payloads:
         self._schemas = schemas
         self._stored, self._said = stored, said
         self._validators: dict[str, Validator | None] = dict(declared)
-        self._proved: dict[tuple[str, bytes], Any] = {}
+        self._proved: dict[bytes, tuple[str, Any]] = {}
 
     def read(self, number: int, kind: str, payload: bytes, stated: bytes = b"") -> Any:
         """Return a line's payload, checked; ``None`` for an unsound one, ``EXCISED`` for one that is gone.
 
         *stated* is the payload's hash where hashes were proved, so that what only stands for it is known.
         """
-        known = self._proved.get((kind, stated))
-        if known is not None:
-            return known
+        known = self._proved.get(stated)
+        if known is not None and known[0] == kind:
+            return known[1]
         if payload.startswith(_GONE) and stated and payload[len(_GONE) :] == stated + b'"}':
             return EXCISED
         if len(payload) > events.MAX_PAYLOAD:
@@ -77,14 +78,15 @@ class Payloads:
             self.sealed.erased(value)
         if not self._fits(number, kind, value):
             return None
-        if stated and len(payload) <= _KEPT_BYTES:
-            self._keep(kind, stated, value)
+        if kind in _REPEATING:
+            self._keep(kind, stated, payload, value)
         return value
 
-    def _keep(self, kind: str, stated: bytes, value: Any) -> None:
-        if len(self._proved) >= _KEPT:
-            self._proved.clear()
-        self._proved[kind, stated] = value
+    def _keep(self, kind: str, stated: bytes, payload: bytes, value: Any) -> None:
+        if stated and len(payload) <= _KEPT_BYTES:
+            if len(self._proved) >= _KEPT:
+                self._proved.clear()
+            self._proved[stated] = kind, value
 
     def _fits(self, number: int, kind: str, value: Any) -> bool:
         """Say whether a payload is what the schema of its event type wants."""

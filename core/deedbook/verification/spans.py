@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-RUN: Final = 1 << 15
+RUN: Final = 1 << 13
 """How many spans a run has, and how many of the newest are held as they stand, at least."""
 _MAX_FOUND: Final = 4096
 _WHOLE: Final = 1 << 64

@@ -52,6 +52,7 @@ class Structure:
         self._findings = findings
         self._root_type = ROOTS[workspace]
         self._root: bytes | None = None
+        self._parent: bytes | None = None
         self._spans = Spans()
         self._open: dict[bytes, tuple[int, str]] = {}
         self._ts = b""
@@ -72,14 +73,18 @@ class Structure:
 
         What is no sound payload comes as ``None``, what is gone as ``EXCISED``.
         """
-        self._findings.checked += 1
-        spans = self._spans
-        if parent is None or parent not in spans:
-            self._check_root(line, kind, span, parent)
-        if not spans.add(span):
+        if parent != self._parent or parent is None:
+            if parent is None or parent not in self._spans:
+                self._check_root(line, kind, span, parent)
+            else:
+                self._parent = parent
+        if not self._spans.add(span):
             self._findings.add(line, "span", "a span that no earlier line has", span)
-        if self.ended or kind not in _PLAIN:
-            self._check_role(line, kind, span, parent)
+        if kind not in _PLAIN or self.ended:
+            if self.ended or kind not in events.OUTCOMES:
+                self._check_role(line, kind, span, parent)
+            else:
+                self._open[span] = line, kind
         if ts != self._ts:
             self._check_time(line, ts)
         if payload is not None and (kind in _LIVES if self._calm else kind in WATCHED):
