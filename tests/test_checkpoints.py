@@ -332,12 +332,16 @@ def test_session_that_is_ended_from_outside_is_covered(signed, tmp_path):
     assert logs.audit(signed.state)[-1]["why"] == "session_end"
 
 
-def test_recovery_covers_what_it_ended(signed):
-    session = signed.session()
+def test_recovery_covers_what_it_ended_and_what_others_ended_and_could_not_cover(signed, monkeypatch):
+    session, other = signed.session(), signed.session()
     session.ledger.close()
     session.ended = True
-    signed.kernel().recover()
-    assert logs.covered(signed.state)[session.id] == len(signed.events(session))
+    with monkeypatch.context() as patch:
+        patch.setattr("deedbook.checkpoints.keeper.Keeper.end", lambda *_: None)
+        other.end(ok=True, reason="done")
+    assert signed.kernel().recover().closed
+    for each in (session, other):
+        assert logs.covered(signed.state)[each.id] == len(signed.events(each))
 
 
 # --- what is not what was signed --------------------------------------------------------------------------------------

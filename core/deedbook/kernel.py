@@ -132,7 +132,8 @@ class Kernel:
 
         found = recover(self.state, self.ledger, self.sealer)
         self.identity.boot(found.as_json() if found else None)
-        self.checkpoints.cover(found.closed)
+        if found:
+            self.checkpoints.cover()  # also what a process ended that died before it could
         return found
 
     def close(self, reason: str = CLOSED) -> None:

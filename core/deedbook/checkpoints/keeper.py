@@ -86,8 +86,11 @@ class Keeper:
         self._open.pop(session, None)
         self._writer.forget(session)
 
-    def cover_others(self, sessions: Collection[str]) -> None:
-        """Cover sessions that this process has not written from the beginning; raises as `Writer.write` does."""
+    def cover_others(self, sessions: Collection[str] | None) -> None:
+        """Cover sessions that this process has not written from the beginning, ``None`` for all that have grown.
+
+        Raises as `Writer.write` does.
+        """
         writer = Writer(self._state, self._ledger, self._keys, Log.whole(self._ledger), self._told)
         for left_out in cover(self._state, writer, "session_end", sessions).left_out.values():
             self._failed(left_out)

@@ -70,14 +70,19 @@ class Checkpoints:
         except DeedbookError as problem:
             self.failed(problem.error)
 
-    def cover(self, sessions: Collection[str]) -> None:
-        """Cover sessions that were ended for others, if there is a log and any are named; what fails is said."""
+    def cover(self, sessions: Collection[str] | None = None) -> None:
+        """Cover sessions that were ended for others (default: all that have grown), if there is a log.
+
+        What fails is said.
+        """
         try:
-            keeper = self.keeper() if sessions else None
+            keeper = self.keeper()
             if keeper:
                 keeper.cover_others(sessions)
         except DeedbookError as problem:
             self.failed(problem.error)
+        except OSError as problem:
+            self.failed(fault("FAILED", str(problem)))
 
     def close(self) -> None:
         """Write no more."""
