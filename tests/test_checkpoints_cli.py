@@ -97,6 +97,8 @@ def test_settings_that_say_nothing_leave_the_charter_as_it_was(lab):
     "said",
     [
         ({"keys": ["none.pub"]}),
+        ({"key": ".system/log.key"}),
+        ({"key": "x/../.system/keys/log.key"}),
         ({"every_events": 0}),
         ({"before": ["read"]}),
         ({"witnesses": [{"key": "none.pub", "url": "https://w"}]}),

@@ -1,6 +1,7 @@
 """Telling followers of checkpoints in the background: no call waits for them, and who ends may wait for a while."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Condition, Thread
 
 from deedbook.errors import DeedbookError, DomainError, fault
@@ -27,11 +28,19 @@ class Announcer:
         if not self._followers:
             return
         with self._turn:
+            if self._thread is None and not self._begun():
+                return
             self._next = made
-            if self._thread is None and not self._closed:
-                self._thread = Thread(target=self._run, name="deedbook-announcer", daemon=True)
-                self._thread.start()
             self._turn.notify_all()
+
+    def _begun(self) -> bool:
+        """Begin the thread; say whether one could be had."""
+        if not self._closed:
+            thread = Thread(target=self._run, name="deedbook-announcer", daemon=True)
+            with suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
+        return self._thread is not None
 
     def settle(self, seconds: float) -> bool:
         """Wait until everything is told, for at most *seconds*; say whether it is."""

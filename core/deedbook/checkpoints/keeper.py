@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from threading import Event, Lock, Thread
 from typing import Final
@@ -52,8 +53,10 @@ class Keeper:
         with self._starting:
             if self._thread is None:
                 self._latest = time.monotonic()
-                self._thread = Thread(target=self._watch, name="deedbook-checkpoints", daemon=True)
-                self._thread.start()
+                thread = Thread(target=self._watch, name="deedbook-checkpoints", daemon=True)
+                with suppress(RuntimeError):  # none can be had: the ends of sessions are covered all the same
+                    thread.start()
+                    self._thread = thread
 
     def cover(self, session: str, why: Why = "irreversible") -> Made:
         """Write a checkpoint that covers all that was recorded of *session*, or let one that is being written do it.

@@ -1,6 +1,8 @@
 """What `checkpoints:` says of the workspace's log; public keys that stand in files take the place of their names."""
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from deedbook.canonical import digest
@@ -22,6 +24,9 @@ def trusted(said: Mapping[str, Any], reading: Reading, own: Tree, settings: Docu
     if settings is None or not said:
         return {}
     made = dict(said)
+    if "key" in said and _is_source(own, said["key"]):
+        why = f"a private key does not belong into {SYSTEM}, which everybody reads and nobody should have to hide"
+        reading.refuse("SOURCE_INVALID", why, settings.place(pointer(SECTION, "key")))
     if "keys" in said:
         made["keys"] = [
             key
@@ -37,6 +42,16 @@ def trusted(said: Mapping[str, Any], reading: Reading, own: Tree, settings: Docu
             for index, each in enumerate(said["witnesses"])
         ]
     return made
+
+
+def _is_source(own: Tree, said: str) -> bool:
+    """Say whether a path leads to where the sources stand."""
+    root = Path(own.folder.path)
+    try:
+        place = os.path.normpath(root / Path(said).expanduser())
+    except RuntimeError:  # nobody is at home
+        return False
+    return Path(place).is_relative_to(root / SYSTEM)
 
 
 def _key(name: str, reading: Reading, own: Tree, place: str) -> str | None:
