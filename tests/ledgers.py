@@ -253,6 +253,7 @@ def served() -> Book:
     span = book.add("action.received", {**said, "id": "b", "after": ["a"]}, parent=root, actor="user")
     book.add("action.done", {"id": "b", "status": "failed", "code": "FAILED", "message": "no"}, parent=span)
     book.add("action.refused", {"code": "ACTION_UNKNOWN", "message": "no"}, parent=root)
+    book.add("session.linked", {"traceparent": f"00-{'0a' * 16}-{'0b' * 8}-01"}, parent=root)
     book.add("session.end", {"ok": True, "reason": "done"}, parent=root)
     return book
 

@@ -27,6 +27,8 @@ SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 PRINCIPAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
 EVENT_TYPE: Final = re.compile(r"(?=.{3,64}\Z)[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+")
 TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
+TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+"""A ``traceparent`` of W3C Trace Context, as far as version 00 has it."""
 
 HEADER: Final = re.compile(
     rb'\{"schema_version":"1\.1","session_id":"(?P<session_id>[A-Za-z0-9][A-Za-z0-9_-]{0,127})"'
@@ -80,7 +82,7 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
             "approval.requested", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn",
             "approval.resumed", "approval.answered", "approval.used",
             "task.created", "task.updated", "task.denied", "task.started", "task.ended", "task.decided", "task.deleted",
-            "session.forked", "call.served", "call.diverged",
+            "session.forked", "call.served", "call.diverged", "session.linked",
             "approval.deferred", "bridge.session", "bridge.told", "bridge.refused", "tool.unasked",
             "action.received", "action.done", "action.refused",
             "ledger.key", "ledger.leaf", "ledger.checkpoint", "ledger.witnessed",

@@ -259,6 +259,7 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
     {
         "session.start": _begun,
         "session.end": _ended,
+        "session.linked": _text("traceparent"),
         "user.message": _text("text"),
         "agent.reply": _text("reply"),
         "agent.transition": _handed,

@@ -1,6 +1,7 @@
 """Doing something in a session of its own, and saying what came of it: what ``run`` and ``call`` have in common."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from deedbook.bindings import Bindings
 from deedbook.callers import LOCAL
 from deedbook.contracts import Event, Json, Object
 from deedbook.errors import CODES, DeedbookError, DomainError, Err, Result
+from deedbook.events import TRACEPARENT
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.session import Session
 from deedbook.story import show
@@ -21,6 +23,8 @@ from .progress import Parked, moving, tell
 
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
+_VARIABLE: Final = "TRACEPARENT"
+"""Where OpenTelemetry puts the trace that a program is started in."""
 _MAKERS: Final = ("hook", "policy", "skill", "scope")
 _REFUSING: Final[Mapping[str, tuple[str, str]]] = {
     "UserPromptSubmit": ("PROMPT_DENIED", "the request"),
@@ -161,6 +165,8 @@ def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Ker
             raise DeedbookError(begun.error)
         if wait > 0:
             begun.value.ledger.subscribe(Parked(begun.value.id, kernel.site.state))
+        if TRACEPARENT.fullmatch(parent := os.environ.get(_VARIABLE, "")):
+            begun.value.note("session.linked", "runtime", {"traceparent": parent})
         return begun.value
 
     return begin

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from otel_collector import OK, Answer, rejecting, told
 
-from deedbook import allow, deny
+from deedbook import allow, cli, deny
 from deedbook.cli.otel import BROUGHT, PLUGIN
 from deedbook.plugins import command as found
 from deedbook_sink_otel import cursors
@@ -127,6 +127,22 @@ def test_ledger_of_an_old_form_is_told(lab, session, otel, collector, tmp_path):
     assert old >= new
     assert other == old
     assert told(collector.spans[-1])["deedbook.session.id"] == "another"
+
+
+FOREIGN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(("parent", "links"), [(FOREIGN, [FOREIGN]), ("00-0-0-01", []), ("", [])])
+def test_trace_that_the_command_was_called_in_is_a_link(lab, otel, collector, parent, links, monkeypatch):
+    monkeypatch.setenv("TRACEPARENT", parent)
+    monkeypatch.chdir(lab.path)
+    lab.write("skills/none/SKILL.md", "---\nname: none\ndescription: Nothing.\nallowed-tools: []\n---\n")
+    monkeypatch.setattr(sys, "argv", ["deedbook", "run", "hello"])
+    cli._status(cli.Asked())
+    otel("export", "last")
+    (root,) = (span for span in collector.spans if not span.parent_span_id)
+    assert [f"00-{link.trace_id.hex()}-{link.span_id.hex()}-01" for link in root.links] == links
+    assert root.trace_id.hex() not in FOREIGN
 
 
 # --- cursors ----------------------------------------------------------------------------------------------------------

@@ -228,10 +228,11 @@ def test_checkpoint_is_a_span_of_the_workspaces_ledger():
     assert {span.parent for span in spans.values()} == {None, f"{1:016x}"}
 
 
-def test_foreign_trace_is_a_link():
+def test_foreign_trace_is_a_link_of_the_session():
     foreign = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    lines = story(RUN[0], ("calls", "tool.call", "root", {"tool_name": "e", "traceparent": foreign}), RUN[-1])
-    assert made(lines)[0].links == [foreign]
+    lines = story(RUN[0], ("linked", "session.linked", "root", {"traceparent": foreign}), RUN[-1])
+    (span,) = made(lines)
+    assert (span.links, span.parent) == ([foreign], None)
 
 
 def test_nothing_that_was_said_is_told_unless_asked_for():

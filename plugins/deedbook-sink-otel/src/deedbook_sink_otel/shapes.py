@@ -66,7 +66,6 @@ class Made:
     attributes: dict[str, Any] = attrs.field(factory=dict)
     client: bool = False
     error: str = ""
-    links: list[str] = attrs.field(factory=list)
 
 
 class Shape:
@@ -108,9 +107,12 @@ class Shape:
         shape = self._shapes.get(event.type)
         made = shape(recorded, event.payload) if shape else Made(event.type)
         made.attributes |= self._common(recorded)
-        parent = event.payload.get("traceparent")
-        made.links += [parent] if isinstance(parent, str) else []
         return made
+
+    def links(self, recorded: "Recorded") -> list[str]:
+        """Return the foreign trace that an event names, for the span that it is in."""
+        parent = recorded.event.payload.get("traceparent") if recorded.event.type == "session.linked" else None
+        return [parent] if isinstance(parent, str) else []
 
     def alone(self, recorded: "Recorded") -> Made:
         """Return the span that an event is which is none, and has none above it that is open."""

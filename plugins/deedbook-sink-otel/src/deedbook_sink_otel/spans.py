@@ -101,7 +101,7 @@ class Spans:
                 return
             made = self._shape.alone(recorded)
         span = Span(made.name, recorded.trace, event.span, parent, event.type, event.parent, event.ts)
-        span.client, span.error, span.links = made.client, made.error, made.links
+        span.client, span.error = made.client, made.error
         span.attributes = made.attributes
         if parent != event.parent and event.parent:
             span.attributes["deedbook.parent_span_id"] = event.parent
@@ -149,5 +149,6 @@ class Spans:
         if home is None:
             return False
         about = self._shape.note(recorded)
+        self._open[home].links += self._shape.links(recorded)
         self._open[home].notes.append(Note(recorded.event.type, recorded.event.ts, about))
         return True
