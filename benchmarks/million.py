@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +19,7 @@ import orjson
 
 from benchmarks.measures import Line, Measure, Note
 from benchmarks.processes import resident
-from benchmarks.rounds import CPU, Work, once_each, take_turns
+from benchmarks.rounds import CPU, WALL, Work, once_each, take_turns
 from benchmarks.workspaces import ARGS, ledger_file, session
 from deedbook.events import Entry, label
 from deedbook.files import Folder
@@ -95,14 +96,28 @@ def _verification(file: Path) -> Iterator[Line]:
         return work
 
     works: dict[str, Work] = {"floor": lambda: _parsed(file), "seed": lambda: _as_the_seed_does(file)}
-    times = once_each(works | {level: at(level) for level in _SPEEDS}, clock=CPU, rounds=3)
+    times = once_each(works | {level: at(level) for level in _SPEEDS}, clock=CPU, rounds=2)
     for level, target in _SPEEDS.items():
         speed = 1 / times.ratio(level, "floor")
         yield Measure(f"verify {level}: speed, orjson.loads of each line = 1", "at least", target, speed)
     yield Measure(
         "verify full: speed, hashes of payloads with json alone = 1", "at least", 2.5, times.ratio("seed", "full")
     )
+    yield from _jobs(file)
     yield Note(f"verify full: {EVENTS / times.micros('full') * 1e6:.0f} events a second of CPU")
+
+
+def _jobs(file: Path) -> Iterator[Line]:
+    """Compare two processes with one, by elapsed time: only on a machine that does nothing else this says much."""
+
+    def with_jobs(count: int) -> Work:
+        command = [Path(sys.executable).with_name("deedbook"), "verify", file, "--jobs", str(count)]
+        return lambda: subprocess.run(command, check=True, capture_output=True)
+
+    times = once_each({"one": with_jobs(1), "two": with_jobs(2)}, clock=WALL, rounds=1)
+    busy = os.getloadavg()[0]
+    yield Measure("verify --jobs 2: speed, --jobs 1 = 1, elapsed", "at least", 1.7, times.ratio("one", "two"))
+    yield Note(f"the machine had {busy:.1f} other processes to run while that was measured")
 
 
 def _parsed(file: Path) -> None:
