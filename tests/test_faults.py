@@ -49,9 +49,10 @@ def test_system_calls_fail_in_turn_and_nothing_acknowledged_is_lost(quick):
     assert counts["died"] > 10
 
 
-def test_eight_processes_write_one_chain(tmp_path):
+def test_eight_processes_write_one_chain_while_another_signs_it(tmp_path):
     race = racing.race(tmp_path, processes=8, events=20, size=20_000)
     assert race.held == 160
+    assert race.checkpoints
 
 
 @pytest.mark.parametrize(("seeds", "level"), [(range(700), "hashes"), (range(700, 1000), "full")])
