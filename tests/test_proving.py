@@ -323,12 +323,34 @@ def test_what_is_no_proof_proves_nothing(tmp_path, monkeypatch, capsys, text):
     "args",
     [
         ("prove",), ("prove", "x", "--consistency", "1", "2"), ("prove", "--consistency", "1", "2", "--event", "1"),
-        ("verify", "x", "--proof", "y"), ("verify", "--proof", "none.json"),
+        ("verify", "--proof", "none.json"),
         ("verify", "--proof", "none.json", "--log-key", "none"),
     ],
 )  # fmt: skip
 def test_commands_say_how_they_are_called(monkeypatch, capsys, args):
     assert called(monkeypatch, capsys, *args)[0] == 2
+
+
+def test_ledger_is_held_against_a_proof_of_its_session(tmp_path, state, some, monkeypatch, capsys):
+    (tmp_path / "proof.json").write_text(json.dumps(some["session"]))
+    whole = state.run.lines
+    cases = {"same": whole, "more": [*whole, whole[-1]], "cut": whole[:-1], "none": []}
+    cases["line changed"] = [*whole[:3], whole[3].replace(b'"seq":3', b'"seq":4'), *whole[4:]]
+    cases["hash changed"] = [*whole[:3], whole[3].replace(b'"envelope_hash":"', b'"envelope_hash":"0'), *whole[4:]]
+    cases["payload changed"] = [*whole[:2], whole[2].replace(b"Ada", b"Eve"), *whole[3:]]
+    cases["no line"] = [*whole[:2], b"{}\n", *whole[3:]]
+    assert len({b"".join(lines) for lines in cases.values()}) == len(cases)
+    told = {}
+    for name, lines in cases.items():
+        (tmp_path / "ledger.jsonl").write_bytes(b"".join(lines))
+        args = ("verify", str(tmp_path / "ledger.jsonl"), "--proof", str(tmp_path / "proof.json"), "--log-key", KEY)
+        status, out, err = called(monkeypatch, capsys, *args)
+        told[name] = (status, out.splitlines()[2:3] or err.partition("\n")[0])
+    events = len(whole)
+    assert told["same"] == (0, [f"the ledger here begins with these {events} events, and has 0 more"])
+    assert told["more"] == (0, [f"the ledger here begins with these {events} events, and has 1 more"])
+    why = f"error: NOT PROVED: the ledger here does not begin with the {events} events that the proof is about"
+    assert {told[name] for name in cases.keys() - {"same", "more"}} == {(4, why)}
 
 
 def test_keys_of_the_kernel_and_of_the_second_implementation_are_the_same():

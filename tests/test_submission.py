@@ -3,8 +3,9 @@
 import http.server
 import re
 import threading
+import time
 from base64 import b64decode
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 
 import ledgers
@@ -190,6 +191,25 @@ def test_witness_that_names_ever_other_sizes_is_left_alone():
 def test_witness_that_is_not_there_is_said_to_be(url):
     key = {"key": logs.witness_key(), "url": url}
     assert refused(Party.read(key), LOG, 5) == "WITNESS_UNREACHABLE"
+
+
+def test_witness_that_drips_is_left_after_the_time_that_it_has():
+    """Each byte comes in time, and all of them never would."""
+
+    def drip(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        with suppress(OSError):
+            for _ in range(400):
+                handler.wfile.write(b"x")
+                time.sleep(0.05)
+
+    with running(http.server.ThreadingHTTPServer(("127.0.0.1", 0), OtherWitness)) as server:
+        server.RequestHandlerClass = type("", (OtherWitness,), {"do_POST": drip})
+        begun = time.monotonic()
+        with suppress(WitnessError):
+            Http(f"http://127.0.0.1:{server.server_port}", seconds=0.3).ask(b"x")
+        assert time.monotonic() - begun < 15
 
 
 # --- ours -------------------------------------------------------------------------------------------------------------

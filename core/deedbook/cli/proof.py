@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,25 @@ from .output import as_json, complain, say
 if TYPE_CHECKING:
     from deedbook.notes import VerifierKey
     from deedbook.verification.evidence import Trust
+    from deedbook.verification.lines import Lines
 
 UNSOUND = 4
 
 
-def check_proof(asked: Asked, place: str, log_keys: Sequence[str], witness_keys: Sequence[str]) -> int:
-    """Check the proof in the file at *place*, and say what it comes to: 0, or 4 where nothing is proved."""
+def check_proof(
+    asked: Asked, place: str, log_keys: Sequence[str], witness_keys: Sequence[str], ledger: str | None = None
+) -> int:
+    """Check the proof in the file at *place*, and say what it comes to: 0, or 4 where nothing is proved.
+
+    A *ledger* is held against it, too.
+    """
     from deedbook.terminal import plain
-    from deedbook.verification.evidence import check
+    from deedbook.verification.evidence import check, held_against
 
     verdict = check(_proof(place), _trust(asked, log_keys, witness_keys))
+    if ledger:
+        with _opened(asked.workspace, ledger) as lines:
+            verdict = held_against(verdict, lines)
     if asked.json:
         as_json(verdict.as_json())
     else:
@@ -32,6 +41,19 @@ def check_proof(asked: Asked, place: str, log_keys: Sequence[str], witness_keys:
         for line in rest:
             say(line)
     return 0 if verdict.proved else UNSOUND
+
+
+@contextmanager
+def _opened(workspace: str, ledger: str) -> "Iterator[Lines]":
+    from deedbook.events import MAX_PAYLOAD
+    from deedbook.files import Folder
+    from deedbook.verification.lines import Lines
+
+    from .ledgers import session_file
+
+    place = session_file(workspace, ledger)
+    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        yield Lines(file, MAX_PAYLOAD + 4096)
 
 
 def _trust(asked: Asked, log_keys: Sequence[str], witness_keys: Sequence[str]) -> "Trust":

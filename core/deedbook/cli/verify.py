@@ -13,7 +13,9 @@ UNSOUND = 4
 @click.command("verify")
 @click.argument("ledger", required=False, shell_complete=completing.sessions)
 @click.option(
-    "--proof", metavar="FILE", help="Check the proof in FILE, which `deedbook prove` printed; needs no workspace."
+    "--proof",
+    metavar="FILE",
+    help="Check the proof in FILE, which `deedbook prove` printed, and nothing else; holds LEDGER against it.",
 )
 @click.option(
     "--checkpoint", "held", multiple=True, metavar="FILE", help="Hold the log against a checkpoint that you kept."
@@ -43,9 +45,7 @@ def command(
     folder hold. The first line is the verdict. No plugin is imported unless --plugins is given.
     """
     if proof:
-        if ledger:
-            raise click.UsageError("--proof checks a proof and no LEDGER")
-        return check_proof(asked, proof, given["log_key"], given["witness_key"])
+        return check_proof(asked, proof, given["log_key"], given["witness_key"], ledger)
     from deedbook.verification.verdict import conclude
 
     from .checking import check

@@ -3,7 +3,7 @@
 It shares RFC 9162's checks with the kernel, and nothing with what makes proofs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -13,9 +13,9 @@ import attrs
 from deedbook import events
 from deedbook.canonical import encode
 from deedbook.cosignatures import WitnessKey
-from deedbook.errors import DeedbookError
+from deedbook.errors import DeedbookError, LedgerError
 from deedbook.notes import Note, VerifierKey
-from deedbook.proofs import Checkpoint, includes, is_consistent, leaf_hash
+from deedbook.proofs import Checkpoint, Frontier, includes, is_consistent, leaf_hash
 from deedbook.witnessing.rotation import Rotation
 
 NOBODY: Final = "the proof alone"
@@ -62,6 +62,8 @@ class Verdict:
             yield f"only the proof itself vouches for the key; {how}: {self.key}"
         else:
             yield f"the key is known from {self.vouched}: {self.key}"
+        if "more" in self.about:
+            yield f"the ledger here begins with these {self.about['events']} events, and has {self.about['more']} more"
         if self.strangers:
             count = "1 more signature is" if self.strangers == 1 else f"{self.strangers} more signatures are"
             yield f"{count} by keys that nobody named here; --witness-key names a witness"
@@ -85,6 +87,32 @@ def check(proof: Mapping[str, Any], trust: Trust) -> Verdict:
         return Verdict(proved=False, said=f"NOT PROVED: {problem}", kind=str(proof.get("kind")))
 
 
+def held_against(verdict: Verdict, lines: Iterable[bytes]) -> Verdict:
+    """Hold a ledger's *lines* against what was proved of it: it has to begin with the very events of the leaf."""
+    if not verdict.proved or verdict.kind != "inclusion":
+        return verdict
+    tree, size, more = Frontier(), verdict.about["events"], 0
+    for line in lines:
+        if tree.size == size:
+            more += 1
+            continue
+        tree.push(_leaf(line))
+    if (tree.size, tree.root.hex()) != (size, verdict.about["root"]):
+        why = f"the ledger here does not begin with the {size} events that the proof is about"
+        return Verdict(proved=False, said=f"NOT PROVED: {why}", kind=verdict.kind)
+    return attrs.evolve(verdict, about={**verdict.about, "more": more})
+
+
+def _leaf(raw: bytes) -> bytes:
+    """Return the hash of a line in its ledger's tree; of one that is not what it says of itself, what no tree has."""
+    try:
+        line = events.split_line(raw)
+    except LedgerError:
+        return b""
+    gone = line.payload == events.excised(line.payload_hash) and sha256(line.header).hexdigest() == line.envelope_hash
+    return leaf_hash(bytes.fromhex(line.envelope_hash)) if line.sound or gone else b""
+
+
 def _inclusion(proof: Mapping[str, Any], trust: Trust) -> Verdict:
     note, leaf, event = Note.parse(proof["note"]), proof["leaf"], proof.get("event")
     signed = _Signed.of(proof, [note], trust)
@@ -93,7 +121,7 @@ def _inclusion(proof: Mapping[str, Any], trust: Trust) -> Verdict:
     if not includes(log.root, log.size, leaf["index"], leaf_hash(encode(told)), _path(proof["path"])):
         raise NotProved(f"leaf {leaf['index']} does not stand in the log of {log.size} leaves")
     what = f"the first {leaf['size']} events of session {leaf['session_id']}"
-    about = {"session": leaf["session_id"], "events": leaf["size"], "head": leaf["head"]}
+    about = {"session": leaf["session_id"], "events": leaf["size"], "head": leaf["head"], "root": leaf["root"]}
     if event:
         kind, ts, gone = _event(event, leaf)
         what = f"event {event['seq']} ({kind}, {ts}) of session {leaf['session_id']}"

@@ -6,9 +6,10 @@ more than the log has, or the proof is refused, the witness saw another history,
 
 import os
 import re
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
@@ -183,17 +184,32 @@ class Http:
             parts = urlsplit(self.url)
             make = HTTPSConnection if parts.scheme == "https" else HTTPConnection
             connection = make(parts.hostname or "", parts.port, timeout=self.seconds)
-            try:
+            with closing(connection), self._in_time(connection):
                 connection.request(method, f"{parts.path.rstrip('/')}/{path}", sent)
                 with connection.getresponse() as answer:
                     raw = answer.read(MAX_BODY + 1)
-            finally:
-                connection.close()
         except (OSError, HTTPException, ValueError) as problem:
             raise _unreachable(self.url, str(problem) or type(problem).__name__) from None
         if len(raw) > MAX_BODY:
             raise _unreachable(self.url, f"its answer has more than {MAX_BODY} bytes")
         return answer.status, raw
+
+    @contextmanager
+    def _in_time(self, connection: Any) -> Iterator[None]:
+        """Connect, and end what takes too long as a whole, though something comes now and then."""
+        connection.connect()
+        late = threading.Timer(self.seconds, _cut_off, [connection.sock])
+        late.daemon = True
+        late.start()
+        try:
+            yield
+        finally:
+            late.cancel()
+
+
+def _cut_off(connection: Any) -> None:
+    with suppress(OSError):
+        connection.shutdown(2)
 
 
 # --- a folder ---------------------------------------------------------------------------------------------------------
