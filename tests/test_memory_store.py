@@ -10,6 +10,7 @@ import signal
 from hashlib import sha256
 
 import pytest
+from commandline import Place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from remembering import ABILITIES, code, fine, folded, kept, propose, remembering, told, why
@@ -277,6 +278,25 @@ def test_payload_that_was_taken_out_leaves_a_key_that_goes_on():
     memory.take(event(5, "memory.committed", {"proposal": "q", **said, "version": 2}))
     slot = memory.slot(Name(None, "observation", "a"))
     assert (slot.version, slot.holds["entry"]["value"]) == (2, "anew")
+
+
+def test_what_is_taken_out_of_the_ledger_is_known_nowhere_any_more(lab_with_entries):
+    """Neither by the store, nor by who has the memory open meanwhile; the key goes on from its version."""
+    lab = lab_with_entries
+    place = Place(lab.path)
+    store = lab.path / ".deedbook" / NAME
+    assert "zwei" in store.read_text()
+    seq = next(each.seq for each in told(lab) if each.payload.get("entry", {}).get("value") == "zwei")
+    with Book(lab.path / ".deedbook", saves=True) as book:
+        place.here("ledger", "excise", "workspace", str(seq), "--reason", "private", "--yes", status=0)
+        assert not store.exists()
+        book.refresh()
+        (entry,) = [book.told(Name(None, "decision", key), slot) for key, slot in book.entries(None, "decision")]
+        assert (entry["erased"], entry["version"]) == (True, 1)
+    assert "zwei" not in store.read_text()
+    with lab.session() as session:
+        assert fine(propose(session, "b", "drei", "decision"))["version"] == 2
+    place.here("verify", status=0)
 
 
 # --- many writers, and sudden death -----------------------------------------------------------------------------------
