@@ -4,7 +4,7 @@ A session's ledger is read as it lies there, every line checked and every head t
 against it: what nobody recorded, or somebody rewrote, proves nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -121,7 +121,9 @@ class Grounds:
 
     def _approved(self, _: Object, claim: Claim) -> Source:
         """Find the approval of exactly this call, under which it is performed."""
-        lines = {line.span_id: line for line in self._lines(claim.session, claim.persona)}
+        asked_or_called = ("memory.call", "approval.requested", "approval.granted")
+        found = self._lines(claim.session, claim.persona, lambda line: line.event_type in asked_or_called)
+        lines = {line.span_id: line for line in found}
         granted = lines.get(lines[claim.call].parent_span_id or "")
         request = lines.get((granted.parent_span_id if granted else None) or "")
         if granted is None or request is None or granted.event_type != "approval.granted":
@@ -138,13 +140,13 @@ class Grounds:
     # --- ledgers ------------------------------------------------------------------------------------------------------
 
     def _find(self, session: str, claim: Claim, by: str, wanted: object) -> Line:
-        for line in self._lines(session, claim.persona):
-            if (line.span_id if by == "span" else line.seq) == wanted:
-                return line
+        found = self._lines(session, claim.persona, lambda line: (line.span_id if by == "span" else line.seq) == wanted)
+        if found:
+            return found[0]
         raise Unproven(f"session {session} has no event with {by} {str(wanted)[:40]}")
 
-    def _lines(self, session: str, persona: str | None) -> list[Line]:
-        """Return the lines of a session of the same persona, each checked, with every head that was recorded of it."""
+    def _lines(self, session: str, persona: str | None, wanted: Callable[[Line], bool]) -> list[Line]:
+        """Return the *wanted* lines of a session of the same persona, once all are checked, and every recorded head."""
         if not SESSION_ID.fullmatch(session):
             raise Unproven("it names no session")
         heads = dict(_heads(self._state, session))
@@ -155,19 +157,7 @@ class Grounds:
         except FileNotFoundError:
             raise Unproven(f"session {session} has no ledger") from None
         with folder, closing(Follower(folder.open(NAME), place=f"{folder.path}/{NAME}", gaps=True)) as follow:
-            lines = list(follow())
-        self._check_heads(session, heads, lines)
-        bound = next((decode(line.payload)["persona"] for line in lines if line.event_type == "persona.bound"), None)
-        if bound != persona:
-            raise Unproven(f"session {session} is of another persona")
-        return lines
-
-    def _check_heads(self, session: str, heads: Mapping[int, str], lines: Sequence[Line]) -> None:
-        for events, head in heads.items():
-            if events > len(lines) or lines[events - 1].envelope_hash != head:
-                raise Unproven(f"the ledger of session {session} is not what the workspace ledger recorded of it")
-        if any(line.session_id != session for line in lines) or [line.seq for line in lines] != [*range(len(lines))]:
-            raise Unproven(f"the ledger of session {session} holds another session")
+            return _checked(follow(), session, heads, persona, wanted)
 
     def _opened(self, session: str, line: Line) -> dict[str, Any]:
         try:
@@ -176,6 +166,27 @@ class Grounds:
         except FileNotFoundError:
             raise Unproven("a value that it rests on was erased") from None
         return found
+
+
+def _checked(
+    lines: Iterable[Line], session: str, heads: dict[int, str], persona: str | None, wanted: Callable[[Line], bool]
+) -> list[Line]:
+    """Read a session's lines to the end and return those that are *wanted*; raises `Unproven`."""
+    kept, bound = [], None
+    for number, line in enumerate(lines):
+        if line.session_id != session or line.seq != number:
+            raise Unproven(f"the ledger of session {session} holds another session")
+        if heads.pop(number + 1, line.envelope_hash) != line.envelope_hash:
+            heads[0] = ""
+        if line.event_type == "persona.bound" and bound is None:
+            bound = decode(line.payload)["persona"]
+        if wanted(line):
+            kept.append(line)
+    if heads:
+        raise Unproven(f"the ledger of session {session} is not what the workspace ledger recorded of it")
+    if bound != persona:
+        raise Unproven(f"session {session} is of another persona")
+    return kept
 
 
 def _heads(state: Path, session: str) -> Iterator[tuple[int, str]]:

@@ -5,6 +5,7 @@ files of their sessions and say the same. What is sealed or taken out on either 
 cannot be read is passed over: its own verification says what is wrong with it.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from .heads import Gap
 from .lines import Lines
 
 _LONGEST: Final = MAX_PAYLOAD + 1024
+_HEADER: Final = 1024
 _FAMILY: Final = b'"event_type":"memory.'
 _HIDDEN: Final = (b'"$sealed"', b'"$excised"')
 _KINDS: Final[Mapping[str, str]] = {
@@ -47,30 +49,37 @@ def recollections(state: Path, sessions: Collection[str]) -> Iterator[Gap]:
     A session of a *state* folder is looked at if it is one of *sessions*, whether it proposed, or is what something
     rests on.
     """
-    files: dict[str, _Session | None] = {}
-
-    def file(name: Any) -> _Session | None:
-        if not isinstance(name, str) or not SESSION_ID.fullmatch(name) or name not in sessions:
-            return None
-        if name not in files:
-            files[name] = _read(state / "sessions" / name)
-        return files[name]
-
-    for claim in _claims(state / "workspace"):
-        proposer = file(claim.said.get("session"))
+    claims = _claims(state / "workspace")
+    wanted: dict[str, tuple[set[str], set[int]]] = {}
+    for claim in claims:
+        for name, span, seq in _named(claim):
+            if isinstance(name, str) and SESSION_ID.fullmatch(name) and name in sessions:
+                spans, seqs = wanted.setdefault(name, (set(), set()))
+                spans.add(span)
+                seqs.update(seq)
+    files = {name: _read(state / "sessions" / name, *what) for name, what in wanted.items()}
+    for claim in claims:
+        proposer = files.get(claim.said["session"])
         if proposer is not None:
             yield from _proposed(claim, proposer)
-        source = file(claim.source.get("session")) if claim.source else None
+        source = files.get(claim.source["session"]) if claim.source else None
         if source is not None:
             yield from _rests(claim, source)
 
 
+def _named(claim: _Claim) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
+    """Yield the events that a claim names: session, span, and where one stands if that is said."""
+    yield claim.said["session"], claim.said["span"], ()
+    if claim.source:
+        yield claim.source["session"], claim.source["span"], (claim.source["seq"],)
+
+
 class _Session:
-    """The lines of a session, by place and by span, and the persona that it is bound to."""
+    """Those lines of a session that something names, by place and by span, and the persona that it is bound to."""
 
     def __init__(self, name: str, lines: list[Line]) -> None:
         self.name = name
-        self.lines = lines
+        self.lines = {line.seq: line for line in lines}
         self.spans = {line.span_id: line for line in lines}
         bound = [line for line in lines if line.event_type == "persona.bound" and not _hides(line)]
         self.persona = decode(bound[0].payload)["persona"] if bound else None
@@ -109,7 +118,7 @@ def _rests(claim: _Claim, session: _Session) -> Iterator[Gap]:
     said, source = claim.said, claim.source
     proposal, entry = f"proposal {said['proposal']}", said["entry"]
     seq = source["seq"]
-    line = session.lines[seq] if isinstance(seq, int) and seq < len(session.lines) else None
+    line = session.lines.get(seq)
     if line is None or (line.envelope_hash, line.span_id) != (source["hash"], source["span"]):
         yield session.gap(proposal, f"event {seq} with the hash that it rests on", "another" if line else "none")
         return
@@ -133,9 +142,13 @@ def _rests(claim: _Claim, session: _Session) -> Iterator[Gap]:
             yield session.gap(proposal, "the value in the result that it rests on", "another")
 
 
-def _read(place: Path) -> _Session | None:
+def _read(place: Path, spans: set[str], seqs: set[int]) -> _Session | None:
+    named = re.compile(b'"span_id":"(?:%b)"|"event_type":"persona.bound"' % "|".join(map(re.escape, spans)).encode())
     with suppress(DeedbookError, OSError, ValueError, KeyError), Folder.at(place) as folder, folder.open(NAME) as file:
-        return _Session(place.name, [split_line(raw) for raw in Lines(file, _LONGEST)])
+        raws = enumerate(Lines(file, _LONGEST))
+        return _Session(
+            place.name, [split_line(raw) for seq, raw in raws if seq in seqs or named.search(raw, 0, _HEADER)]
+        )
     return None
 
 
@@ -154,11 +167,25 @@ def _claims(place: Path) -> list[_Claim]:
 def _take(line: Line, proposed: dict[str, _Claim], committed: list[_Claim]) -> None:
     said: Any = decode(line.payload)
     if line.event_type == "memory.proposed":
-        proposed[said["proposal"]] = _Claim({**said, "by": said["by"], "span": said["span"], "entry": said["entry"]})
-    elif line.event_type == "memory.checked" and isinstance(said.get("source"), dict) and "seq" in said["source"]:
-        proposed[said["proposal"]].source = said["source"]
+        if (
+            all(isinstance(said[part], str) for part in ("session", "span"))
+            and {"by", "entry", "persona"} <= said.keys()
+        ):
+            proposed[said["proposal"]] = _Claim(said)
+    elif line.event_type == "memory.checked" and isinstance(said.get("source"), dict):
+        source = said["source"]
+        if (
+            all(isinstance(source.get(part), str) for part in ("session", "span", "hash"))
+            and type(source["seq"]) is int
+        ):
+            proposed[said["proposal"]].source = source
     elif line.event_type == "memory.committed":
         committed.append(proposed.pop(said["proposal"]))
+
+
+def _texts(said: Mapping[str, Any], *parts: str) -> bool:
+    """Say whether these parts are there and are not sealed."""
+    return all(isinstance(said.get(part), str) for part in parts)
 
 
 def _hides(line: Line) -> bool:
