@@ -315,6 +315,7 @@ FLOORS = (
     ("methods", {
         "keeping.amending": "correcting what a ledger says, by a further event",
         "keeping.erasing": "sealed values, deleted lawfully: said first, then done",
+        "keeping.covering": "a checkpoint over what was said about a finished ledger",
         "keeping.excising": "the payload of an event, taken out of its line: the last resort",
         "keeping.pages": "pages of a ledger of which a payload was taken out, rendered anew",
         "serving.bridge": "the service at the bridge's socket",

@@ -186,6 +186,19 @@ def test_open_session_is_left_to_its_writer(place, command):
     sound(place, session.id)
 
 
+def test_interrupted_session_is_amended_and_can_still_be_ended(place):
+    with open_kernel(place.path) as kernel:
+        session = kernel.session().value
+        session.call("echo", {"text": "x"})
+        session.ledger.close()
+    place.here("ledger", "amend", session.id, "0", "--set", '/purpose="call"', "--reason", "x", status=0)
+    ran = place.here("ledger", "excise", session.id, "3", "--reason", "x", "--yes", status=2)
+    assert f"deedbook sessions close {session.id}" in ran.err
+    place.here("sessions", "close", session.id, status=0)
+    assert place.types(session.id)[-2:] == ["event.amended", "session.end"]
+    assert place.here("verify", status=0)
+
+
 # --- erasure ----------------------------------------------------------------------------------------------------------
 
 

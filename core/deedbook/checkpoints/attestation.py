@@ -46,13 +46,15 @@ class Leaves:
         self.newest: Signed | None = None
         self.seen: dict[str, int] = {}
         self.lock = Lock()
-        self._ledger, self._end = ledger, 0
+        self._ledger, self._end, self._lines, self._moves = ledger, 0, 0, ledger.moves
 
     def catch_up(self) -> None:
         """Read what was added; raises `LedgerError`."""
         place = self._ledger.place
+        if self._moves != self._ledger.moves:
+            self._moves, self._end = self._ledger.moves, self._ledger.end_of(self._lines)
         for raw in self._ledger.since(self._end):
-            self._end += len(raw)
+            self._end, self._lines = self._end + len(raw), self._lines + 1
             if _OURS not in raw[:512]:
                 continue
             line = split_line(raw, place=place)

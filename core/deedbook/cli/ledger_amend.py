@@ -6,7 +6,7 @@ import click
 
 from . import completing
 from .common import Asked, principal_option
-from .output import message
+from .output import complain, message, worded
 
 
 @click.command("amend")
@@ -32,6 +32,7 @@ def command(
     from deedbook.errors import recordable
     from deedbook.keeping.amending import amend
     from deedbook.keeping.authors import author
+    from deedbook.keeping.covering import cover
     from deedbook.kernel import read_workspace
     from deedbook.schema import Schemas, data_folder
     from deedbook.workspaces.site import Site
@@ -43,6 +44,7 @@ def command(
     name, by = ledger_named(source, session), author(source, principal)
     schemas = Schemas.load(data_folder("schemas"))
     made = amend(Site.of(source), schemas, name, seq, patch, reason=recordable(reason), by=by)
+    cover(source, name, lambda why: complain(worded(why)))
     message(f"event {seq} of {name} is amended by event {made}")
     return 0
 

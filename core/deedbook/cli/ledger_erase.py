@@ -6,7 +6,7 @@ import click
 
 from . import completing
 from .common import Asked, principal_option
-from .output import complain, message, say
+from .output import complain, message, say, worded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ def command(
     """
     from deedbook.errors import recordable
     from deedbook.keeping.authors import author
+    from deedbook.keeping.covering import cover
     from deedbook.keeping.erasing import erase
     from deedbook.kernel import read_workspace
     from deedbook.workspaces.site import Site
@@ -43,6 +44,7 @@ def command(
     name, reason = ledger_named(source, session), recordable(reason)
     done = erase(site, name, seq=seq, digest=digest, reason=reason, by=by)
     _tell(name, done)
+    cover(source, name, lambda why: complain(worded(why)))
     if not copies:
         return _point_to(done.copies)
     left = [each for each in done.copies if not _erased(site, each, reason, by)]
@@ -65,8 +67,6 @@ def _erased(site: "Site", copy: "Copy", reason: str, by: str) -> bool:
     """Erase the same value elsewhere; say so where that cannot be done now."""
     from deedbook.errors import DeedbookError
     from deedbook.keeping.erasing import erase
-
-    from .output import worded
 
     try:
         done = erase(site, copy.ledger, seq=None, digest=copy.digest, reason=reason, by=by)

@@ -4,7 +4,7 @@ import click
 
 from . import completing
 from .common import Asked, principal_option
-from .output import message, say
+from .output import complain, message, say, worded
 
 
 @click.command("excise")
@@ -22,6 +22,7 @@ def command(asked: Asked, session: str, seq: int, reason: str, principal: str | 
     """
     from deedbook.errors import recordable
     from deedbook.keeping.authors import author
+    from deedbook.keeping.covering import cover
     from deedbook.keeping.excising import excise, looked_at
     from deedbook.keeping.pages import anew
     from deedbook.kernel import read_workspace
@@ -38,5 +39,6 @@ def command(asked: Asked, session: str, seq: int, reason: str, principal: str | 
         return 2
     line = excise(site, name, seq, reason=recordable(reason), by=by)
     anew(source, name)
+    cover(source, name, lambda why: complain(worded(why)))
     message(f"the payload of event {seq} of {name} ({line.event_type}) is taken out; backups are yours to see to")
     return 0

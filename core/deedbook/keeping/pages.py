@@ -4,6 +4,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from deedbook import workdocs
+from deedbook.files import Folder
+from deedbook.memory.book import Book as Memory
+from deedbook.memory.store import NAME as STORE
 from deedbook.tasks import pages
 from deedbook.tasks.book import Book
 from deedbook.workspaces.declarations import Workspace
@@ -15,11 +18,21 @@ def anew(workspace: Workspace, name: str) -> None:
     """Write the pages of the ledger *name* anew: a session's workdocs, where it has any, or those of all tasks."""
     if name == OWN:
         _tasks(workspace.state)
+        _memory(workspace.state)
         return
     said = workspace.workdocs
     above, folder = (workspace.root, said) if isinstance(said, str) else (workspace.state, workdocs.FOLDER)
     if (above / folder / name).is_dir():
         workdocs.write(said or True, workspace.root, workspace.state, name)
+
+
+def _memory(state: Path) -> None:
+    """Write the memory's store anew, where there is one: it holds what is remembered."""
+    with Folder.at(state) as folder:
+        if not folder.exists(STORE):
+            return
+    with Memory(state, afresh=True) as book:
+        book.rebuild()
 
 
 def _tasks(state: Path) -> None:
