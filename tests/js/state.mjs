@@ -102,6 +102,16 @@ function tasks(own, sessions) {  // made once, run one at a time, and both ledge
     }
 }
 
+function imported(folder, own) {  // old ledgers that were taken in: the same bytes, and no others
+  const told = new Set(own.filter(({ type, value }) => type === "ledger.imported" && value).map(({ value }) => value.sha256));
+  const above = join(folder, "imported");
+  for (const name of existsSync(above) ? readdirSync(above) : []) hold(told.has(name), `imported ${name}: nothing tells of it`);
+  for (const name of told) {
+    const place = join(above, name, "events.jsonl");
+    hold(existsSync(place) && hash(readFileSync(place, "latin1")) === name, `imported ${name}: other bytes, or none`);
+  }
+}
+
 // --- the log ---------------------------------------------------------------------------------------------------------
 
 export function state(folder, keys) {
@@ -115,6 +125,7 @@ export function state(folder, keys) {
     hold(!files.has(name) || files.get(name)[0].session === name, `${name}: another session`);
   }
   each(own, files);
+  imported(folder, own);
   files.set(own[0].session, own);
   const origin = `deedbook/${own[0].session}`, log = new Growing(), grown = new Map(), texts = new Map();
   const vouched = new Set(believed.map((one) => one.text)), named = [];

@@ -54,6 +54,7 @@ def one(workspace: str, name: str) -> Chosen:
     """Choose one ledger; if it is that of a session of this workspace, with what the workspace ledger knows of it."""
     from deedbook.errors import DeedbookError
     from deedbook.kernel import read_workspace
+    from deedbook.upcasting.naming import parted
     from deedbook.verification.agreement import disagreements
     from deedbook.verification.recollections import recollections
 
@@ -65,7 +66,7 @@ def one(workspace: str, name: str) -> Chosen:
     heads = _heads(source) if source else {}
     identity = session_named(source, name, heads) if source else None
     if source is None or identity is None:
-        file = session_file(workspace, name)
+        file, _ = parted(session_file(workspace, name))  # of an older form, which is verified whole
         inside = source is not None and own(source).exists() and file.resolve() == own(source).resolve()
         return Chosen([file], source=source, inside=inside)
     chosen = _session(source, identity, heads.get(identity, ()))
