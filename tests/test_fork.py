@@ -7,6 +7,8 @@ from pathlib import Path
 import ledgers
 import pytest
 from commandline import SCHEMAS
+from remembering import fine, propose, remembering
+from remembering import told as remembered
 
 from deedbook import Failed, Ok, deny, transform
 from deedbook.events import Entry, label, line_prefix, seal_line, split_line
@@ -185,6 +187,18 @@ def test_what_a_served_call_called_is_past_with_it(lab, greeting, fork):
     assert came == Ok(3)
     assert len(greeting["write"]) == 3
     assert lab.types(again).count("tool.call") == 2
+
+
+def test_what_is_served_is_not_remembered_twice(lab, fork):
+    remembering(lab)
+    with lab.session() as session:
+        fine(propose(session, "weather/today", "grey"))
+        assert len(fine(session.call("memory/read", {"zone": "observation"}))["entries"]) == 1
+    written = len(remembered(lab))
+    again, came = fork(session.id, last(lab, session))
+    assert isinstance(came, Ok)
+    assert len(remembered(lab)) == written
+    assert lab.types(again).count("call.served") == 2
 
 
 def test_calls_that_overlapped_may_come_in_either_order(lab, greeting, fork):

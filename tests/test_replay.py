@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 from commandline import Place, environment
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from deedbook.contracts import Event
+from deedbook.events import CATALOGUE
 from deedbook.folds import fold
 from deedbook.replaying.account import AccountFold, between
 from deedbook.replaying.page import MOST_EVENTS, Checked, page
@@ -195,6 +198,25 @@ def test_nothing_that_others_wrote_becomes_a_part_of_the_page():
     assert "\\u{202e}" in made
     assert not set(made) & {"\x1b", "\x00", "\u202e", "\ud800"}
     assert made.count("</style>") == 1
+
+
+MEMBERS = (
+    "asked", "decision", "event", "ability", "tool_name", "name", "args", "request", "response", "result", "by", "code",
+    "reason", "text", "reply", "seq", "digests", "hash", "payload", "outcome", "approval", "errors", "principal",
+    "session", "messages", "usage", "rule", "hook", "policy", "$sealed", "$excised", "size", "kind", "late", "flow",
+)  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.just(HOSTILE),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS), inner, max_size=4),
+    max_leaves=6,
+)
+PAYLOADS = st.dictionaries(st.sampled_from(MEMBERS), VALUES, max_size=6)
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(CATALOGUE)), PAYLOADS, st.integers(0, 9)), max_size=10))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_page_of_whatever_a_ledger_holds_is_well_formed(found):
+    told([event(0, "session.start", {})] + [event(seq, *each) for seq, each in enumerate(found, 1)])
 
 
 def test_page_shows_who_decided_and_where_the_rule_stands():
