@@ -167,17 +167,11 @@ def _claims(place: Path) -> list[_Claim]:
 def _take(line: Line, proposed: dict[str, _Claim], committed: list[_Claim]) -> None:
     said: Any = decode(line.payload)
     if line.event_type == "memory.proposed":
-        if (
-            all(isinstance(said[part], str) for part in ("session", "span"))
-            and {"by", "entry", "persona"} <= said.keys()
-        ):
+        if _texts(said, "session", "span") and {"by", "entry", "persona"} <= said.keys():
             proposed[said["proposal"]] = _Claim(said)
     elif line.event_type == "memory.checked" and isinstance(said.get("source"), dict):
         source = said["source"]
-        if (
-            all(isinstance(source.get(part), str) for part in ("session", "span", "hash"))
-            and type(source["seq"]) is int
-        ):
+        if _texts(source, "session", "span", "hash") and type(source["seq"]) is int:
             proposed[said["proposal"]].source = source
     elif line.event_type == "memory.committed":
         committed.append(proposed.pop(said["proposal"]))
