@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from hashlib import sha256
+from pathlib import Path
 
 import ledgers
 import pytest
@@ -245,3 +246,10 @@ def test_witness_remembers_what_was_rolled_back(case, witness, honest):
 def test_witness_that_cannot_be_asked_is_said(case, tmp_path):
     ran = case[0].here("verify", "--witness", str(tmp_path / "nowhere"), status=0)
     assert ran.out.splitlines()[1].startswith(f"the witness at {tmp_path / 'nowhere'} ")
+
+
+def test_session_of_an_older_file_is_checked_with_all_of_it(case):
+    golden = Path(__file__).parent / "data" / "golden" / "seed-000" / "run" / "events.jsonl"
+    out = case[0].here("verify", f"{golden}#sess_01", status=0).out
+    assert out.startswith("unwitnessed: sound as far as it goes, no checkpoint; ")
+    assert "format seed-000, 11 events, ended" in out
