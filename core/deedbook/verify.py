@@ -19,6 +19,7 @@ from .upcasting.naming import parted
 from .upcasting.seed_000 import FORM
 from .upcasting.table import form_of
 from .verification import envelope_1_0, ranges, seed_000
+from .verification.excisions import EXCISED
 from .verification.hashes import Chain
 from .verification.headers import MAX_LINE, Headers
 from .verification.lines import Lines, Watch
@@ -107,8 +108,8 @@ class _Run:
             if found is None or not ranges.is_joined(last, found):
                 return None
             said.checked += len(found.rows)
-            for row in found.rows:
-                structure.check(*row[:5], ranges.payload_of(row))
+            for number, kind, span, parent, ts, value in found.rows:
+                structure.check(number, kind, span, parent, ts, EXCISED if value is False else value)
             sealed.present, sealed.absent = sealed.present + found.present, sealed.absent + found.absent
             sealed.to_erase.update(found.erased)
             if self.watch:

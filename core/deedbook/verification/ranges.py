@@ -26,7 +26,7 @@ STEP: Final = 1 << 23
 """About how many bytes a range has."""
 
 Row = tuple[int, str, bytes, bytes | None, bytes, Any]
-"""A line as `Structure.check` takes it; of a payload that is not looked at nothing is left but that it is none."""
+"""A line as `Structure.check` takes it; of a payload that is not looked at nothing is left, ``False`` is one excised."""
 
 
 class Range(NamedTuple):
@@ -57,11 +57,6 @@ def is_joined(before: Range | None, found: Range) -> bool:
         return found.first == 0
     last = before.rows[-1][0]
     return (found.prefix, found.before, found.first) == (before.prefix, before.head, last)
-
-
-def payload_of(row: Row) -> Any:
-    """Return what `Structure.check` is told of a payload."""
-    return EXCISED if row[5] is False else row[5]
 
 
 def _shares(path: Path, size: int) -> Iterator[tuple[int, int]]:
