@@ -26,7 +26,7 @@ STEP: Final = 1 << 23
 """About how many bytes a range has."""
 
 Row = tuple[int, str, bytes, bytes | None, bytes, Any]
-"""A line as `Structure.check` takes it; of a payload that is not looked at nothing is left; ``False`` is an excised one."""
+"""A line as `Structure.check` takes it; a payload that is not looked at is ``None``, and an excised one ``False``."""
 
 
 class Range(NamedTuple):
