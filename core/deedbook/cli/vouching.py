@@ -230,9 +230,9 @@ def _covered(log: "Log", trust: "Trust", held: "Sequence[Held]", reports: "Seque
     for report in reports:
         name = report.session_id or ""
         if name == log.identity:
-            after[name] = report.events - newest.seq - 1
+            after[name] = max(0, report.events - newest.seq - 1)  # it may have grown since it was read
         elif lines := log.covered(name):
-            after[name] = report.events - lines
+            after[name] = max(0, report.events - lines)
     seen = [*log.seen, *(each for one in held for each in trust.seen(one))]
     key = f"key {newest.key.id}, {trust.of(log, newest.key)}"
     return Covered(newest.size, newest.ts, key, _seen(newest.size, seen, trust), after)
