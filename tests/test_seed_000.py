@@ -89,7 +89,10 @@ def test_criterion_08_replay_gives_the_closed_snapshot_and_the_workers_output(to
     assert snapshot["agents"] == {"runtime": "reviewer"}
     assert snapshot["cost"]["input"] > 0
     (name,) = (name for name in told.sessions() if len(told.events(name)) == len(run))
-    assert told.here("replay", name, "--json", status=0).json == snapshot
+    replayed = told.here("replay", name, "--json", status=0).json
+    assert replayed.pop("verified")
+    assert replayed.pop("verdict").startswith("unwitnessed: sound as far as it goes")
+    assert replayed == snapshot
 
 
 def test_criterion_09_protected_write_rejects_a_stale_hash(place: Place):

@@ -511,14 +511,21 @@ def examples():
     return dict(re.findall(r"```(?:yaml|markdown)\n(?:# |<!-- )(\S+).*?\n(.*?)```", text, re.DOTALL))
 
 
+NAMED = {
+    ".system/ada.pub": PUBLIC,
+    ".system/log.pub": PUBLIC,
+    ".system/persona.json": '{"schema_version": "v1", "id": "desk", "version": 1}',
+}
+"""The files that the page's settings name and that it does not show."""
+
+
 def test_the_examples_of_the_page_make_a_workspace(tmp_path, schemas):
-    for path, body in examples().items():
+    for path, body in {**examples(), **NAMED}.items():
         put(tmp_path, path, body)
-    put(tmp_path, ".system/ada.pub", PUBLIC)
     found = load_workspace(tmp_path, schemas)
     abilities = {name for name in found.abilities if not name.startswith("claude-code/")}
     assert (set(found.policies), set(found.hooks), abilities) == ({"baseline"}, {"redact"}, {"file-write"})
-    assert set(found.digests) == {*examples(), ".system/ada.pub"}
+    assert set(found.digests) == {*examples(), *NAMED}
 
 
 def test_the_messages_of_the_page_are_what_is_said(workspace):
@@ -571,9 +578,8 @@ ODD = [
 @given(st.data())
 def test_whatever_a_file_says_is_a_workspace_or_a_fault_with_its_place(schemas, tmp_path_factory, data):
     root = tmp_path_factory.mktemp("odd")
-    for path, body in examples().items():
+    for path, body in {**examples(), **NAMED}.items():
         put(root, path, body)
-    put(root, ".system/ada.pub", PUBLIC)
     path = data.draw(st.sampled_from([path for path in examples() if path.endswith(".yaml")]))
     value = parse_yaml(examples()[path].encode(), path).value
     way = data.draw(st.sampled_from(list(places(value))))
