@@ -190,6 +190,7 @@ FLOORS = (
         "verification.log": "the log of a workspace, read and held to its rules: keys, leaves, checkpoints, witnesses",
         "rejudging.calls": "reading the calls of a ledger: who asked, what for, what gates answered, what was decided",
         "forking.work": "what a session was asked to do, from its ledger",
+        "verification.answers": "what sessions say of answers, held against the workspace ledger, where they stand",
         "verification.forks": "what a forked ledger says of its parent, held against the parent's file",
         "replaying.bars": "calls over time, as a drawing",
         "replaying.uses": "calls on a page: who decided, where the rule stands, what went in and came back",

@@ -148,6 +148,18 @@ def test_sessions_of_old_ledgers_are_listed_among_the_others(ready):
     assert "taken in as" in ready.here("sessions", status=0).out
 
 
+def test_session_that_was_taken_in_without_its_end_is_not_ended_here(place):
+    line = line_1_0("session.start", {"_span_id": "a"}, "unended")
+    (place.path / "unended.jsonl").write_bytes(line)
+    place.here("ledger", "import", "unended.jsonl", status=0)
+    before = sorted(file.read_bytes() for file in kept(place))
+    refused = place.here("sessions", "close", "unended", status=1).err
+    assert "was taken in with an old ledger, whose bytes stay as they are" in refused
+    assert "[SESSION_ENDED]" in refused
+    assert "[SESSION_NOT_FOUND]" in place.here("sessions", "close", "nobody", status=2).err
+    assert sorted(file.read_bytes() for file in kept(place)) == before
+
+
 @pytest.mark.parametrize("name", ["sess_01", "sess", "audit.jsonl", "audit.jsonl#sess_01"])
 def test_every_reading_command_shows_an_old_session_by_its_id_and_by_its_file(ready, name):
     snapshot = ready.here("replay", name, "--json", status=0).fits("output_replay_v1")

@@ -33,10 +33,10 @@ from .manipulations import (
     unknown_import,
     without,
 )
-from .states import HOME
+from .states import HOME, State
 
 M = Manipulation
-EVENTS, LINE, NONE, REFUSED = "events", r"envelope_hash of line \d+", "file", r"refused .*|readable"
+EVENTS, LINE, NONE, REFUSED = "events", r"envelope_hash of line \d+", "file", "readable"
 
 SESSIONS = {
     "last line of an ended session cut": M(cut("call", -1), "call", EVENTS),
@@ -135,6 +135,22 @@ APPROVALS = {
         "approval",
     ),
     "a signature emptied": M(told(HOME, "approval.answered", signed=""), HOME, "approval"),
+    "an approval used twice": M(twice(HOME, "approval.used"), HOME, "approval"),
+    "an answer given twice": M(twice(HOME, "approval.answered"), HOME, "approval"),
+    "an approval used that was not given": M(without(HOME, "approval.answered"), HOME, "approval|parent"),
+    "a granted approval that stands elsewhere": M(
+        also(told("approved", "approval.granted", seq=lambda old: old + 1), State.heads),
+        "approved",
+        r"approval\.granted",
+    ),
+    "a granted approval with another hash": M(
+        also(told("approved", "approval.granted", hash="0" * 64), State.heads), "approved", r"approval\.granted"
+    ),
+    "a granted approval of another workspace": M(
+        also(told("approved", "approval.granted", ledger="ws-" + "ab" * 16), State.heads),
+        "approved",
+        r"approval\.granted",
+    ),
     "a granted approval of another request": M(
         told("approved", "approval.granted", approval="0" * 32), "approved", "approval"
     ),

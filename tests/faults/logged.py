@@ -21,7 +21,13 @@ def with_heads(*changes: Change) -> Change:
 
 def signed_by(seed: bytes | None, *changes: Change) -> Change:
     """Change sessions, forge heads, and write the whole log anew with a key; without one, with the stolen one."""
-    return also(with_heads(*changes), lambda state: state.log(seed or state.seed))
+
+    def log(state: State) -> None:
+        state.log(seed or state.seed)
+
+    return also(
+        with_heads(*changes), log, State.agree, log
+    )  # the log moves answers, which sessions name by their place
 
 
 def left_out(wanted: str) -> Change:
@@ -160,8 +166,6 @@ LOGGED = {
     "an event of the workspace ledger left out": M(without(HOME, "system.shutdown"), HOME, LEAF),
     "an event of the workspace ledger twice": M(twice(HOME, "ledger.session"), HOME, ANEW),
     "a principal of the workspace ledger changed": M(header(HOME, "system.boot", principal="eve"), HOME, ANEW),
-    "an approval used twice": M(twice(HOME, "approval.used"), HOME, ANEW),
-    "an answer given twice": M(twice(HOME, "approval.answered"), HOME, ANEW),
     "the ledger of another workspace": M(renamed_workspace, HOME, KEY),
     "a leaf with another index": M(leaf(index=9), HOME, LEAF),
     "a leaf of more lines": M(leaf(size=40), HOME, CHECKPOINT),
@@ -229,6 +233,7 @@ def rolled_back(state: State) -> None:
 def forgotten(state: State) -> None:
     """Take the log away, and the file with it."""
     without_log(state)
+    state.agree()
     state.checkpoint.unlink()
 
 

@@ -152,6 +152,24 @@ class State:
 
         self.edit(HOME, change)
 
+    def agree(self) -> None:
+        """Let sessions say where the answers that they took over now stand, and the workspace ledger what they hold."""
+        lines = [json.loads(line) for line in self.lines(HOME)]
+        stands = {
+            line["payload"]["signed"]: {"seq": line["seq"], "hash": line["envelope_hash"]}
+            for line in lines
+            if line["event_type"] == "approval.answered"
+        }
+
+        def change(events: list[Event]) -> None:
+            for event in events:
+                event.payload.update(stands.get(event.payload.get("signed", ""), {}))
+
+        for file in sorted((self.state / "sessions").glob(f"*/{NAME}")):
+            if b'"approval.granted"' in file.read_bytes():
+                self.edit(file.parent.name, change)
+        self.heads()
+
     # --- the log ------------------------------------------------------------------------------------------------------
 
     def log(self, seed: bytes) -> None:

@@ -43,7 +43,8 @@ function each(own, sessions) {  // the workspace ledger, and all sessions
 }
 
 function approvals(lines, own) {  // who asked, what was shown, who signed, and what was done then
-  const requests = new Map(), granted = new Map(), intents = { "tool.call": "tool_name", "flow.call": "flow" };
+  const requests = new Map(), granted = new Map(), answers = new Map(), answered = new Set(), spent = new Set();
+  const intents = { "tool.call": "tool_name", "flow.call": "flow" };
   for (const { type, value: said, span, parent } of lines) {
     const bad = (truth, what) => hold(truth, `${type} of ${said.approval}: ${what}`);
     const under = requests.get(parent);
@@ -61,11 +62,20 @@ function approvals(lines, own) {  // who asked, what was shown, who signed, and 
       bad(["approval", "call", "charter", "shown", "expires"].every((name) => told[name] === under[name]), "request");
       const meant = { "approval.granted": "approve", "approval.refused": "deny" }[type] ?? said.answer;
       bad(told.answer === meant && told.approver === said.approver && told.approver !== under.principal.id, "answer");
-      if (type === "approval.answered") continue;
+      if (type === "approval.answered") {
+        bad(!answered.has(parent), "answered before");
+        answers.set(span, answered.add(parent) && said);
+        continue;
+      }
       bad(signed(made, key(said.key, 1)), "signature");
-      const there = ({ type, value }) => type === "approval.answered" && value?.signed === said.signed;
-      bad(own.some(there), "the workspace ledger has no such answer");
+      const there = said.ledger === own[0].session && own[said.seq];
+      bad(there && there.type === "approval.answered" && there.own === said.hash, "the answer stands elsewhere");
+      bad(!there.value || !open(there.value) || there.value.signed === said.signed, "another answer stands there");
       if (meant === "approve") granted.set(span, { under, used: false });
+    } else if (type === "approval.used" && said && open(said) && answers.has(parent)) {
+      const { approval, answer } = answers.get(parent);
+      bad(!spent.has(parent) && approval === said.approval && answer === "approve", "used");
+      spent.add(parent);
     } else if (intents[type]) {
       hold(!under, `${type}: under the request itself`);
       const one = granted.get(parent);
@@ -98,14 +108,17 @@ function tasks(own, sessions) {  // made once, run one at a time, and both ledge
   for (const [name, lines] of sessions)
     for (const { type, span, value } of lines.filter((event) => /^task\.(?!denied)/.test(event.type))) {
       const there = own.some((event) => event.type === type && event.value?.span === span);
-      hold(!value || value.session !== name || there || gone-- > 0, `${type} of ${name}: the workspace ledger has it not`);
+      const missing = value && value.session === name && !there && gone-- <= 0;
+      hold(!missing, `${type} of ${name}: the workspace ledger has it not`);
     }
 }
 
 function imported(folder, own) {  // old ledgers that were taken in: the same bytes, and no others
-  const told = new Set(own.filter(({ type, value }) => type === "ledger.imported" && value).map(({ value }) => value.sha256));
+  const taken = own.filter(({ type, value }) => type === "ledger.imported" && value);
+  const told = new Set(taken.map(({ value }) => value.sha256));
   const above = join(folder, "imported");
-  for (const name of existsSync(above) ? readdirSync(above) : []) hold(told.has(name), `imported ${name}: nothing tells of it`);
+  for (const name of existsSync(above) ? readdirSync(above) : [])
+    hold(told.has(name), `imported ${name}: nothing tells of it`);
   for (const name of told) {
     const place = join(above, name, "events.jsonl");
     hold(existsSync(place) && hash(readFileSync(place, "latin1")) === name, `imported ${name}: other bytes, or none`);

@@ -34,6 +34,9 @@ class Consents:
         self._requests: dict[bytes, Object] = {}
         self._granted: dict[bytes, Object] = {}
         self._called_under: set[bytes] = set()
+        self._answers: dict[bytes, Object] = {}
+        self._answered_once: set[bytes] = set()
+        self._used_once: set[bytes] = set()
         self._unknown = self._sealed = 0
 
     def check(self, kind: str, span: bytes, parent: bytes | None, payload: Any) -> Iterator[str]:
@@ -42,7 +45,11 @@ class Consents:
         if kind == "approval.requested":
             yield from self._asked(span, payload)
         elif kind in ANSWERS or kind == "approval.answered":
+            if kind == "approval.answered":
+                yield from self._once(span, above, payload)
             yield from self._answered(kind, span, self._requests.get(above), payload)
+        elif kind == "approval.used":
+            yield from self._used(above, payload)
         elif kind in _NAMED and above in self._granted:
             if above in self._called_under:
                 yield "a second call under one approval"
@@ -64,6 +71,29 @@ class Consents:
             self._sealed += 1
         elif shown_of(payload) != payload["shown"]:
             yield "what was asked is not what its hash shown commits to"
+
+    def _once(self, span: bytes, above: bytes, payload: Any) -> Iterator[str]:
+        """Hold an answer against the rule that a request has one: whoever comes second is refused under the lock."""
+        if above in self._answered_once:
+            yield "a second answer to one request"
+        self._answered_once.add(above)
+        self._answers[span] = payload
+
+    def _used(self, above: bytes, payload: Any) -> Iterator[str]:
+        """Hold a use against the rule that an answer is used once, and only where it approves."""
+        answer = self._answers.get(above)
+        if answer is None:
+            yield "approval.used under no approval.answered"
+            return
+        if above in self._used_once:
+            yield "one approval used twice"
+        self._used_once.add(above)
+        if _is_sealed([payload, answer]):
+            return
+        if answer["approval"] != payload["approval"]:
+            yield "approval.used under the answer to another request"
+        if answer["answer"] != "approve":
+            yield "an answer was used that does not approve"
 
     def _answered(self, kind: str, span: bytes, request: Object | None, payload: Any) -> Iterator[str]:
         if request is None or request["approval"] != payload["approval"]:

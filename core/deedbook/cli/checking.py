@@ -80,11 +80,22 @@ class Checker:
         self._held.close()
 
     def __call__(self, place: Path, *, jobs: int = 1, watch: "Callable[[int], None] | None" = None) -> "Report":
-        """Check the ledger at *place*; *watch* is told how many bytes were read."""
+        """Check the ledger at *place*; *watch* is told how many bytes were read.
+
+        What cannot be read is reported so, if it belongs to the workspace: it hides nothing of the others.
+        """
+        from deedbook.errors import FileRefused
+        from deedbook.verification.report import unreadable
         from deedbook.verify import verify_file
 
         approvers = _approvers(self._source) if self._source else None
-        report = verify_file(shown(place), schemas=self._schemas, approvers=approvers, jobs=jobs, watch=watch)
+        try:
+            report = verify_file(shown(place), schemas=self._schemas, approvers=approvers, jobs=jobs, watch=watch)
+        except (FileRefused, OSError) as problem:
+            if self._source is None or not place.is_relative_to(self._source.state):
+                raise
+            why = problem.error.message if isinstance(problem, FileRefused) else problem.strerror
+            return unreadable(shown(place), why or str(problem))
         judged = report.format == "1.1" and report.state != "workspace"
         if not judged or report.bytes.failures or report.structure.failures:
             return report

@@ -33,6 +33,7 @@ def every(workspace: str) -> Chosen:
     from deedbook.errors import DeedbookError
     from deedbook.kernel import read_workspace
     from deedbook.verification.agreement import disagreements
+    from deedbook.verification.answers import misquoted
     from deedbook.verification.recollections import recollections
     from deedbook.verification.taken_in import changed
 
@@ -43,7 +44,7 @@ def every(workspace: str) -> Chosen:
     names = sorted({*session_ids(source), *heads})
     each = [_session(source, name, heads.get(name, ())) for name in names]
     lost = [*(gap for one in each for gap in one.lost), *disagreements(source.state, names, every=True)]
-    lost += recollections(source.state, names)
+    lost += [*recollections(source.state, names), *misquoted(source.state, names)]
     with suppress(DeedbookError):  # its own verification says what is wrong with it
         lost += changed(source.state)
     files = [*([own(source)] if own(source).exists() else []), *(file for one in each for file in one.files)]
@@ -56,6 +57,7 @@ def one(workspace: str, name: str) -> Chosen:
     from deedbook.kernel import read_workspace
     from deedbook.upcasting.naming import parted
     from deedbook.verification.agreement import disagreements
+    from deedbook.verification.answers import misquoted
     from deedbook.verification.recollections import recollections
 
     from .ledgers import own, session_file, session_named
@@ -70,8 +72,8 @@ def one(workspace: str, name: str) -> Chosen:
         inside = source is not None and own(source).exists() and file.resolve() == own(source).resolve()
         return Chosen([file], source=source, inside=inside)
     chosen = _session(source, identity, heads.get(identity, ()))
-    told = (*disagreements(source.state, [identity]), *recollections(source.state, [identity]))
-    return attrs.evolve(chosen, lost=[*chosen.lost, *told])
+    told = [*disagreements(source.state, [identity]), *recollections(source.state, [identity])]
+    return attrs.evolve(chosen, lost=[*chosen.lost, *told, *misquoted(source.state, [identity])])
 
 
 def _heads(source: "Workspace") -> "Mapping[str, list[Head]]":

@@ -100,6 +100,20 @@ def session_id(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str
     raise LedgerError(fault("SESSION_NOT_FOUND", why))
 
 
+def session_to_end(workspace: Workspace, name: str) -> str:
+    """Return the id of the session that *name* is, or begins; raises `LedgerError`.
+
+    ``SESSION_NOT_FOUND``, and ``SESSION_ENDED`` for one of an old ledger: whatever its last line is, none is added.
+    """
+    try:
+        return session_id(workspace, name)
+    except LedgerError:
+        if _taken_in(workspace, name) is None:
+            raise
+    why = f"session {name} was taken in with an old ledger, whose bytes stay as they are; nothing can be added to it"
+    raise LedgerError(fault("SESSION_ENDED", why))
+
+
 def _newest(workspace: Workspace) -> str | None:
     if not (workspace.state / "sessions").is_dir():
         return None

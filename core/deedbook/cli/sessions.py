@@ -93,16 +93,16 @@ def _uncovered(error: "DomainError") -> None:
 def close(asked: Asked, session: str) -> int:
     """End an interrupted SESSION: its open calls become unknown, and session.end is written.
 
-    Of a session that is empty, because it never began, the folder is removed.
+    Of a session that is empty, because it never began, the folder is removed. One that was taken in stays as it is.
     """
     from deedbook.closing import told
     from deedbook.kernel import read_workspace
     from deedbook.upkeep import close_session, discard_session
 
-    from .ledgers import session_id
+    from .ledgers import session_to_end
 
     source = read_workspace(asked.workspace)
-    identity = session_id(source, session)
+    identity = session_to_end(source, session)
     if discard_session(source, identity):
         message(f"session {identity} never began; its empty folder is removed")
         return 0

@@ -133,6 +133,15 @@ class Report:
         yield "sound" if self.sound else "NOT SOUND"
 
 
+def unreadable(file: str, why: str) -> Report:
+    """Return the report on a *file* that was not read at all, since it is no regular file, or cannot be opened."""
+    failure = Failure(0, "readable", "a regular file with one name, that can be read", excerpt(why))
+    return Report(
+        file=file, format="unknown", level="full", session_id=None, state="unknown", events=0, head=None,
+        bytes=Part(failures=(failure,)), structure=Part(), notes=(), torn=None,
+    )  # fmt: skip
+
+
 def counted(number: int, noun: str) -> str:
     """Return *number* with its *noun*, in the plural unless it is one."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

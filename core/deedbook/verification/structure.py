@@ -30,7 +30,7 @@ ROOTS: Final = ("session.start", "ledger.created")
 _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
     {outcome: intent for intent, outcomes in events.OUTCOMES.items() for outcome in outcomes}
 )
-_CONSENTING: Final = frozenset({"approval.requested", "approval.answered", *ANSWERS, *events.OUTCOMES})
+_CONSENTING: Final = frozenset({"approval.requested", "approval.answered", "approval.used", *ANSWERS, *events.OUTCOMES})
 _NONE: Final[frozenset[str]] = frozenset()
 _ABOUT: Final = _CONSENTING | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT
 _LIVES: Final = (_ABOUT | {HEAD, "ledger.excised"}) - events.OUTCOMES.keys()
