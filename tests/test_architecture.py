@@ -202,6 +202,7 @@ FLOORS = (
         "witnessing.listener": "the witness over HTTP, with limits for whoever asks",
         "verification.taken_in": "old ledgers that were taken in, held against what the workspace ledger says of them",
         "verification.recollections": "what memory rests on, held against the ledgers of the sessions that it names",
+        "verification.uses": "approvals that sessions acted on, held against the workspace ledger: each used once",
         "verification.agreement": "what the workspace ledger and sessions say of tasks, held against each other",
         "compiling.abilities": "what a charter says of each ability and each model",
         "charter": "one frozen, content-addressed document of all that is in force",

@@ -1,6 +1,7 @@
 """Payloads that were taken out of their lines: accepted where a later line says so, and nowhere else."""
 
 import json
+import re
 
 import ledgers
 import pytest
@@ -139,3 +140,37 @@ def test_hashes_computed_anew_do_not_hide_that_a_payload_is_gone(tmp_path):
     swap(book, 1, excised(book, 1))
     book.lines = forge(book.lines)
     assert (2, "payload") in failed(verified(book, tmp_path))
+
+
+def found_in_approved(tmp_path, change):
+    """Return what is wrong with the session of an approved call, once *change* was made to it and hashes are right."""
+    book = ledgers.approved()
+    lines = enumerate(change(book.lines))
+    book.lines[:] = forge([re.sub(rb'"seq":\d+,', b'"seq":%d,' % seq, line, count=1) for seq, line in lines])
+    book.prev = json.loads(book.lines[-1])["envelope_hash"]
+    return book
+
+
+def test_signature_counts_where_its_request_is_excised(tmp_path):
+    book = ledgers.approved()
+    ledgers.excise(book, 2, json.loads(book.lines[0])["span_id"])
+    assert failed(verified(book, tmp_path)) == []
+    book = found_in_approved(
+        tmp_path, lambda lines: [line.replace(b'"approver":"ada"', b'"approver":"eve"') for line in lines]
+    )
+    ledgers.excise(book, 2, json.loads(book.lines[0])["span_id"])
+    assert set(failed(verified(book, tmp_path))) == {(4, "approval"), (8, "approval")}
+
+
+def test_excised_call_is_still_the_one_under_its_approval(tmp_path):
+    def again(lines):
+        more = [lines[4].replace(span(lines[4]), b"f" * 16), lines[5].replace(span(lines[5]), b"e" * 16)]
+        return [*lines[:6], more[0], more[1].replace(span(lines[4]), b"f" * 16), *lines[6:]]
+
+    book = found_in_approved(tmp_path, again)
+    ledgers.excise(book, 4, json.loads(book.lines[0])["span_id"])
+    assert failed(verified(book, tmp_path)) == [(7, "approval")]
+
+
+def span(line):
+    return json.loads(line)["span_id"].encode()

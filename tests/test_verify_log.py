@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -253,3 +254,27 @@ def test_session_of_an_older_file_is_checked_with_all_of_it(case):
     out = case[0].here("verify", f"{golden}#sess_01", status=0).out
     assert out.startswith("unwitnessed: sound as far as it goes, no checkpoint; ")
     assert "format seed-000, 11 events, ended" in out
+
+
+def test_log_that_was_taken_away_shows_to_who_trusts_its_key(case, honest):
+    place, _ = case
+    file = ledger(place, "workspace")
+    kept = [line for line in file.read_bytes().splitlines(keepends=True) if b'"event_type":"ledger.' not in line[:400]
+            or b'"event_type":"ledger.created"' in line or b'"event_type":"ledger.session"' in line]  # fmt: skip
+    kept = [re.sub(rb'"seq":\d+,', b'"seq":%d,' % seq, line, count=1) for seq, line in enumerate(kept)]
+    file.write_bytes(b"".join(ledgers.forge(kept, genesis="workspace")))
+    (place.path / ".deedbook" / "checkpoint").unlink()
+    said = verdict(place, "--log-key", honest[1])
+    assert said.startswith("ROLLED BACK: the workspace has no checkpoint that holds, and its log is trusted")
+
+
+@pytest.mark.parametrize("size", [b'"five"', b"null", b"1.5", b"[]"])
+def test_leaf_that_names_no_number_of_lines_is_a_failure_and_no_crash(case, size):
+    place, _ = case
+    file = ledger(place, "workspace")
+    lines = file.read_bytes().splitlines(keepends=True)
+    at = max(number for number, line in enumerate(lines) if b'"event_type":"ledger.leaf"' in line[:400])
+    said = json.loads(lines[at])["payload"]["size"]
+    lines[at] = lines[at].replace(b'"size":%d}' % said, b'"size":%b}' % size)
+    file.write_bytes(b"".join(ledgers.forge(lines, genesis="workspace")))
+    assert verdict(place).startswith("BROKEN")

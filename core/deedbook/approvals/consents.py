@@ -10,7 +10,7 @@ from deedbook.canonical import encode
 from deedbook.contracts import Object
 from deedbook.errors import DeedbookError
 
-from .requests import faults, read_statement, shown_of
+from .requests import BOUND, faults, read_statement, shown_of
 
 Approvers: TypeAlias = Callable[[str], Mapping[str, str] | None]
 """Returns the verifier keys that a charter, by its digest, declares for approvers; ``None`` where it is not known."""
@@ -37,6 +37,7 @@ class Consents:
         self._answers: dict[bytes, Object] = {}
         self._answered_once: set[bytes] = set()
         self._used_once: set[bytes] = set()
+        self._lost: set[bytes] = set()
         self._unknown = self._sealed = 0
 
     def check(self, kind: str, span: bytes, parent: bytes | None, payload: Any) -> Iterator[str]:
@@ -44,6 +45,10 @@ class Consents:
         above = parent or b""
         if kind == "approval.requested":
             yield from self._asked(span, payload)
+        elif above in self._lost and (kind in ANSWERS or kind == "approval.answered"):
+            if kind == "approval.answered":
+                yield from self._once(span, above, payload)
+            yield from self._answered_lost(kind, span, payload)
         elif kind in ANSWERS or kind == "approval.answered":
             if kind == "approval.answered":
                 yield from self._once(span, above, payload)
@@ -56,6 +61,18 @@ class Consents:
             self._called_under.add(above)
             yield from self._called(kind, self._granted[above], payload)
         elif kind in _NAMED and above in self._requests:
+            yield "a call under a request that nobody has granted"
+
+    def gone(self, kind: str, span: bytes, parent: bytes | None) -> Iterator[str]:
+        """Take in the next event where its payload was taken out; a call under an approval still is one."""
+        above = parent or b""
+        if kind == "approval.requested":
+            self._lost.add(span)
+        elif kind in _NAMED and above in self._granted:
+            if above in self._called_under:
+                yield "a second call under one approval"
+            self._called_under.add(above)
+        elif kind in _NAMED and (above in self._requests or above in self._lost):
             yield "a call under a request that nobody has granted"
 
     def notes(self) -> Iterator[str]:
@@ -118,7 +135,22 @@ class Consents:
         if payload["approver"] == request["principal"]["id"]:
             yield "who asked has answered"
 
+    def _answered_lost(self, kind: str, span: bytes, payload: Any) -> Iterator[str]:
+        """Check an answer to a request that was taken out: what its statement says of that is all there is."""
+        try:
+            said = {} if _is_sealed(payload) else read_statement(payload["signed"])
+        except DeedbookError as problem:
+            yield f"the answer does not count: {problem}"
+            said = {}
+        request = {**dict.fromkeys(BOUND, ""), "approval": payload["approval"], "principal": {"id": ""}}
+        if said:
+            yield from self._answered(kind, span, request | {name: said.get(name, "") for name in BOUND}, payload)
+        elif kind == "approval.granted":
+            self._granted[span] = request
+
     def _called(self, kind: str, request: Object, payload: Any) -> Iterator[str]:
+        if "args" not in request:
+            return  # it was taken out; that the signed hash is of this call is looked at where decisions are
         name, args = (payload[member] for member in _NAMED[kind])
         if not _is_sealed([payload, request]) and (name, encode(args)) != (request["name"], encode(request["args"])):
             yield "the call is not the one that was approved"

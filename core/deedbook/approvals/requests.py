@@ -17,7 +17,7 @@ ROLE: Final = "approver"
 ANSWERS: Final = ("approve", "deny")
 
 _HEADING: Final = "deedbook approval v1\n"
-_BOUND: Final = ("approval", "call", "charter", "shown", "expires")
+BOUND: Final = ("approval", "call", "charter", "shown", "expires")
 """What a statement repeats of its request."""
 
 
@@ -72,7 +72,7 @@ def answered(request: Object, key: SigningKey, said: Object) -> dict[str, Any]:
     *said* holds ``answer`` (of `ANSWERS`), ``approver``, the id of the workspace ``ledger``, the time (``at``), a
     ``nonce`` that makes each answer another, and a ``note`` of the approver's own.
     """
-    statement = {**{name: request[name] for name in _BOUND}, **said}
+    statement = {**{name: request[name] for name in BOUND}, **said}
     signed = sign(f"{_HEADING}{canonical.encode(statement).decode()}\n", [key])
     who = {name: said[name] for name in ("answer", "approver")}
     return {"approval": request["approval"], **who, "signed": str(signed)}
@@ -91,7 +91,7 @@ def faults(request: Object, answer: Object, key: str | None, ledger: str) -> Ite
         return
     if not signed:
         yield f"it is not signed with the declared key of {answer['approver']!r}"
-    wanted = {name: request[name] for name in _BOUND}
+    wanted = {name: request[name] for name in BOUND}
     wanted |= {"answer": answer["answer"], "approver": answer["approver"], "ledger": ledger}
     yield from (
         f"its {name} is another: it was made for another request"

@@ -36,6 +36,7 @@ def every(workspace: str) -> Chosen:
     from deedbook.verification.answers import misquoted
     from deedbook.verification.recollections import recollections
     from deedbook.verification.taken_in import changed
+    from deedbook.verification.uses import misused
 
     from .ledgers import own, session_ids
 
@@ -44,7 +45,8 @@ def every(workspace: str) -> Chosen:
     names = sorted({*session_ids(source), *heads})
     each = [_session(source, name, heads.get(name, ())) for name in names]
     lost = [*(gap for one in each for gap in one.lost), *disagreements(source.state, names, every=True)]
-    lost += [*recollections(source.state, names), *misquoted(source.state, names)]
+    named = (recollections, misquoted, misused)
+    lost += (gap for check in named for gap in check(source.state, names))
     with suppress(DeedbookError):  # its own verification says what is wrong with it
         lost += changed(source.state)
     files = [*([own(source)] if own(source).exists() else []), *(file for one in each for file in one.files)]
@@ -59,6 +61,7 @@ def one(workspace: str, name: str) -> Chosen:
     from deedbook.verification.agreement import disagreements
     from deedbook.verification.answers import misquoted
     from deedbook.verification.recollections import recollections
+    from deedbook.verification.uses import misused
 
     from .ledgers import own, session_file, session_named
 
@@ -72,8 +75,9 @@ def one(workspace: str, name: str) -> Chosen:
         inside = source is not None and own(source).exists() and file.resolve() == own(source).resolve()
         return Chosen([file], source=source, inside=inside)
     chosen = _session(source, identity, heads.get(identity, ()))
-    told = [*disagreements(source.state, [identity]), *recollections(source.state, [identity])]
-    return attrs.evolve(chosen, lost=[*chosen.lost, *told, *misquoted(source.state, [identity])])
+    checks, named = (disagreements, recollections, misquoted, misused), [identity]
+    told = (gap for check in checks for gap in check(source.state, named))
+    return attrs.evolve(chosen, lost=[*chosen.lost, *told])
 
 
 def _heads(source: "Workspace") -> "Mapping[str, list[Head]]":

@@ -46,7 +46,7 @@ class Vouched:
 
 def vouch(chosen: "Chosen", reports: "Sequence[Report]", believed: Believed) -> Vouched:
     """Hold what was chosen, and found, against the log of its workspace, and that against whoever knows more."""
-    from deedbook.verification.held import contradiction, distrusted, unlogged
+    from deedbook.verification.held import contradiction, distrusted, unlogged, unsigned
     from deedbook.verification.leaves import misfits
     from deedbook.verification.log import read_log
 
@@ -58,6 +58,8 @@ def vouch(chosen: "Chosen", reports: "Sequence[Report]", believed: Believed) -> 
     log, trust = read_log(source.state), _trust(source, believed)
     notes: list[str] = []
     held = list(_held(source, log, believed, notes))
+    if log is not None and log.newest is None and (none := unsigned(log.identity, trust)):
+        missing.append(none)
     if log is None or not (log.keys or log.size):
         identity = log.identity if log else "the workspace ledger"
         return Vouched([*found, *missing, *(unlogged(each, identity) for each in held)], notes=notes)

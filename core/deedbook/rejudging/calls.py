@@ -6,9 +6,11 @@ decision are taken apart; what became of a call is passed over. Nothing here kno
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, BinaryIO, Final, TypeAlias
 
 from deedbook.approvals.history import JUDGED, Request, Requests
+from deedbook.approvals.requests import read_statement
 from deedbook.canonical import MAX_BYTES, decode, encode
 from deedbook.contracts import Event, Principal
 from deedbook.errors import DeedbookError, LedgerError, fault
@@ -18,12 +20,14 @@ from deedbook.sealed import is_sealed, opened
 from deedbook.verification.lines import Lines
 
 from .facts import FoldedFacts
-from .recorded import ERASED, NO_ARGUMENTS, NOBODY, SCRUBBED, Recorded, Told
+from .recorded import ERASED, EXCISED, NO_ARGUMENTS, NOBODY, SCRUBBED, Recorded, Told
 from .standings import Standing, Standings
 
 _LONGEST: Final = MAX_BYTES + 65536
 _SEALED: Final = b'"$sealed":'
 _MARK: Final = b"[secret:"
+_GONE: Final = b'"payload":{"$excised":"'
+_GONE_AT: Final = slice(-90, -67)
 _OVER: Final = {"scope": "a call that is over"}
 _INTENTS: Final = {
     "tool.call": ("tool_name", "args"),
@@ -72,6 +76,8 @@ class _Reading:
         self.checked: _Minutes = None
         self.facts = FoldedFacts()
         self.tails: dict[str, int] = {}
+        self.signed: dict[bytes, str] = {}
+        self.whole = True
 
     def calls(self, lines: Lines) -> Iterator[Recorded]:
         take = self._takers()
@@ -85,7 +91,7 @@ class _Reading:
             how = take.get(line[at:end])
             if how is not None:
                 try:
-                    found = how(line, comma, end)
+                    found = how(line, comma, end) if line[_GONE_AT] != _GONE else self._gone(how, line, comma, end)
                 except (_Bad, ValueError, KeyError, TypeError, AttributeError):
                     why = "not a line that says what its type promises; verify the file"
                     raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{self.place}:{number}")) from None
@@ -131,6 +137,29 @@ class _Reading:
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{self.place}:1"))
         self.id = found[1].decode()
         return found.end()
+
+    def _gone(self, how: "_Taker", line: bytes, comma: int, end: int) -> Recorded | None:
+        """Take in a line whose payload was taken out: what its header says, and that nobody can tell the rest."""
+        who, kind = _header(line, end), line[comma + _TYPE : end].decode()
+        kind = ALIASES.get(kind, kind)
+        if kind in ("skill.invoke", "agent.transition"):
+            return None  # who asks below it cannot be told
+        if kind == "hook.fired":
+            self.fired = line, end
+        elif kind == "approval.requested":
+            self._minutes(who[3])
+            self.signed[who[2]] = ""
+        elif kind in _INTENTS or kind == "tool.denied":
+            call = self._call(line, comma, who, kind, self.standings.at(who[3]))
+            call.why = EXCISED
+            if kind in _INTENTS:
+                self.standings.open(who[2], None, kind, "")
+            if kind == "llm.request":
+                self.standings.asked(who[2], who[3])
+            return self._with_minutes(call, who[3], b"")
+        else:
+            return how(line, comma, end)
+        return None
 
     # --- who stands where ---------------------------------------------------------------------------------------------
 
@@ -191,6 +220,9 @@ class _Reading:
         who = _header(line, end)
         self.standings.follow(who[2], self.standings.at(who[3]))
         self.requests.grant(who[3], who[2])
+        if who[3] in self.signed:
+            with suppress(DeedbookError, OSError):  # else it is no answer, which the structure says
+                self.signed[who[2]] = str(read_statement(self._payload(line, who)["signed"]).get("call"))
 
     def _below(self, line: bytes, _comma: int, end: int) -> None:
         """Let who runs a task, or asks for an action, stand where they stood: what is done for it hangs below."""
@@ -292,7 +324,7 @@ class _Reading:
         call = Recorded(self.told, seq, ts, who[2].decode(), kind, "", principal, standing, None, b"null", b"null")
         if self.wanted:
             call.facts = call.folded = self.facts.now()
-            call.held = self.facts.held
+            call.held = self.facts.held if self.whole else None
         return call
 
     def _with_minutes(self, call: Recorded, cause: bytes, payload: bytes) -> Recorded:
@@ -304,6 +336,7 @@ class _Reading:
             self.standings.leave(cause)
         request = self.requests.used(cause)
         call.approved = request.said if request else None
+        call.signed = self.signed.pop(cause, "")
         call.open = self._opened
         try:
             if call.fired and b'"input":' in call.fired:
@@ -315,6 +348,9 @@ class _Reading:
                         call.facts = {**call.facts, **self._opened(raw).get("facts", {})}
         except (DeedbookError, OSError):
             call.why = ERASED
+        fired_gone, checked_gone = call.lost()
+        if fired_gone or (checked_gone and (call.approved is not None or not self.whole)):
+            call.why = call.why or EXCISED
         if call.standing is None and not call.over:
             call.why = call.why or NOBODY
         if _MARK in payload:
@@ -339,6 +375,9 @@ class _Reading:
 
     def _fold(self, line: bytes, comma: int, end: int) -> None:
         """Take an event into the facts, as the folds behind a writer do."""
+        if line[_GONE_AT] == _GONE:
+            self.whole = False  # what it would have changed is not known from here on
+            return
         name, ts = line[comma + _TYPE : end].decode(), _moment(line, comma)
         payload = decode(line[line.index(_PAYLOAD, end) + len(_PAYLOAD) : -1])
         self.facts.step(Event(0, ALIASES.get(name, name), "runtime", None, "", None, ts, payload))

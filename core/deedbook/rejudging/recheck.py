@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from deedbook.approvals.requests import call_digest
 from deedbook.bindings import Bindings
 from deedbook.contracts import Call, Decision
 from deedbook.files import Folder
@@ -69,6 +70,10 @@ class _Checking:
     def take(self, call: Recorded) -> None:
         """Judge a call again."""
         self._findings.checked += 1
+        if call.signed and call.why in ("", NOBODY):
+            found = call_digest(call.ability, call.final, call.principal)
+            if found != call.signed:
+                self._findings.add(call.seq + 1, "approval", f"the call {call.signed}, which was signed for", found)
         if call.why:
             self._unknown[call.why] += 1
             return
@@ -114,7 +119,7 @@ class _Checking:
             return
         verdict, lines = settled.verdict, answers(call)
         for gate, decision in (*verdict.rewrites, *verdict.hooks, *verdict.policies):
-            if not gate.pure:
+            if not gate.pure or call.lost()[gate.kind == "policy"]:
                 continue
             line = next(
                 (each for each in lines if each["digest"] == gate.digest and each.get(gate.kind) == gate.id), {}

@@ -12,10 +12,12 @@ from deedbook.contracts import Object, Principal
 from .standings import Standing
 
 NO_ARGUMENTS: Final = "its arguments are not recorded"
+EXCISED: Final = "what it says was taken out of its line"
 ERASED: Final = "a sealed value is gone"
 SCRUBBED: Final = "it held a secret's value, which is kept nowhere"
 NOBODY: Final = "who asked cannot be told"
 
+_GONE: Final = b'{"$excised":"'
 _TAGGED: Final = {"rule": "approval-gate"}
 
 
@@ -36,7 +38,8 @@ class Recorded:
     *code* is empty where the call went on; *by* says who refused it. *fired* and *checked* are the payloads of the
     ``hook.fired`` and the ``policy.check`` before it. *standing* is ``None`` if nobody can tell who asked, *over* says
     that they asked for a call that had its outcome. *approved* is the request that a person has approved before,
-    *deferred*: who has the effect was to ask one. *why* is what keeps the call from being judged again. *folded* are
+    *deferred*: who has the effect was to ask one. *signed* is the digest of the call that was signed for, where the
+    request was taken out of its line. *why* is what keeps the call from being judged again. *folded* are
     the facts as the ledger has them before the call; *held* says, until the next is taken, whether one was so before.
     """
 
@@ -61,6 +64,7 @@ class Recorded:
     why: str = ""
     approved: Object | None = None
     deferred: bool = False
+    signed: str = ""
     folded: Mapping[str, Any] = attrs.field(factory=dict)
     held: Callable[[str, Any], bool] | None = None
     open: Callable[[bytes], Any] = decode
@@ -85,6 +89,10 @@ class Recorded:
         binding = checked.get("asked", ()) if self.told.enforcement == "enforce" else ()
         lines = [*fired.get("asked", ()), *binding]
         return request.get("by") == _TAGGED or any(line["decision"] == "ask" for line in lines)
+
+    def lost(self) -> tuple[bool, bool]:
+        """Say whether ``hook.fired``, and whether ``policy.check``, was taken out of its line."""
+        return bool(self.fired and self.fired.startswith(_GONE)), bool(self.checked and self.checked.startswith(_GONE))
 
     def minutes(self) -> tuple[Object, Object]:
         """Return ``hook.fired`` and ``policy.check``, opened; empty where there was none."""

@@ -90,6 +90,15 @@ def distrusted(log: Log, newest: Signed, trust: Trust) -> Contradiction | None:
     return Contradiction("broken", log.identity, newest.seq, why)
 
 
+def unsigned(identity: str, trust: Trust) -> Contradiction | None:
+    """Return that a log has no checkpoint at all, where the reader trusts keys that should have signed one."""
+    if not trust.keys:
+        return None
+    known = ", ".join(key.id for key in trust.keys)
+    why = f"the workspace has no checkpoint that holds, and its log is trusted to be signed by {known}"
+    return Contradiction("rolled_back", identity, None, f"{why}: its log was taken away, or it is another workspace")
+
+
 def read_held(place: str, text: str) -> Held | str:
     """Read a note; a text says why it is none."""
     try:

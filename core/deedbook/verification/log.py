@@ -127,6 +127,8 @@ class Log:
 
     def _leaf(self, seq: int, _ts: str, said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         leaf = Leaf(seq, said["session_id"], said["size"], said["head"], said["root"], tuple(said["peaks"]))
+        if not events.SESSION_ID.fullmatch(leaf.session) or type(leaf.size) is not int or leaf.size < 1:
+            raise ValueError("it names no ledger, or no number of lines")
         if said["index"] != self.size:
             yield "leaf", f"index {self.size}", str(said["index"])
         own = self.leaves.setdefault(leaf.session, [])

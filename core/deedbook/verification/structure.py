@@ -172,6 +172,9 @@ class Structure:
         """
         if payload is EXCISED:
             self._excised[line - 1] = kind.partition(".")[0]
+            for why in self._consents.gone(kind, span, parent):
+                self._findings.add(line, "approval", "a call that an approver signed for, and no other", why)
+            self._calm = self._calm and kind not in _CONSENTING
             return
         if kind == "ledger.excised":
             self._to_excise.append(payload["seq"])
@@ -183,7 +186,7 @@ class Structure:
         self, line: int, kind: str, span: bytes, parent: bytes | None, payload: Any
     ) -> Iterator[tuple[str, str, Iterator[str]]]:
         gone = {*self._excised.values()} if self._excised else _NONE
-        if kind in _CONSENTING and "approval" not in gone:
+        if kind in _CONSENTING:
             self._calm = False
             wanted = "a call that an approver signed for, and no other"
             yield "approval", wanted, self._consents.check(kind, span, parent, payload)
