@@ -102,3 +102,19 @@ def test_store_is_rebuilt_and_an_old_one_taken_over(desk):
     assert "MEMORY_FUTURE" in desk.here("memory", "rebuild", status=1).err
     assert "v2" in store.read_text()
     desk.here("memory", "import", str(desk.write("no.json", "no")), status=1)
+
+
+@pytest.mark.parametrize("asked", [("list",), ("show", "decision", "city"), ("history",)])
+def test_reading_checks_every_line_of_the_ledger_and_not_the_store(desk, asked):
+    desk.here("memory", "propose", "decision", "city", "Oslo", status=0)
+    desk.here("memory", "propose", "decision", "size", "3", status=0)
+    desk.here("memory", *asked, status=0)
+    own = desk.path / ".deedbook/workspace/.events.jsonl"
+    whole = own.read_bytes()
+    own.write_bytes(whole.replace(b"Oslo", b"Rome"))
+    assert "[LEDGER_UNSOUND]" in desk.here("memory", *asked, status=4).err
+    lines = whole.splitlines(keepends=True)
+    own.write_bytes(b"".join(lines[1:]))
+    assert "[LEDGER_UNSOUND]" in desk.here("memory", *asked, status=4).err
+    own.write_bytes(whole)
+    desk.here("memory", *asked, status=0)

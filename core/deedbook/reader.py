@@ -4,7 +4,7 @@ A reader beside a writer sees whole lines only: it stops at the last newline. Wh
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fcntl import LOCK_NB, LOCK_SH, flock
 from itertools import islice
 from pathlib import Path
@@ -65,13 +65,16 @@ class Follower:
     """Reads the lines of a ledger's *file* as they are added, from the byte *start* on, where a line begins.
 
     Each line's hashes are checked, and that it goes on from the line before; with *gaps* a payload may have been taken
-    out of its line, which says so. To ask whether there is more costs one `fstat`. The file is the follower's, and
-    closed with it.
+    out of its line, which says so. *head* is what the first line goes on from, where that is known: a hash, or what
+    makes it of the ledger's id. To ask whether there is more costs one `fstat`. The file is closed with the follower.
     """
 
-    def __init__(self, file: BinaryIO, *, start: int = 0, place: str = "", gaps: bool = False) -> None:
+    def __init__(
+        self, file: BinaryIO, *, start: int = 0, place: str = "", gaps: bool = False,
+        head: str | Callable[[str], str] | None = None,
+    ) -> None:  # fmt: skip
         self._file, self._end, self._place, self._gaps = file, start, place, gaps
-        self._head: str | None = None
+        self._head = head
 
     def __call__(self) -> Iterator[Line]:
         """Yield what was added since; raises `LedgerError` (``LEDGER_UNSOUND``) for a line that was not written so."""
@@ -84,7 +87,8 @@ class Follower:
         for raw in _lines(self._file, self._place):
             line = split_line(raw, place=self._place)
             sound = line.sound or (self._gaps and line.excised)
-            if not sound or self._head not in (None, line.prev_envelope_hash):
+            before = self._head(line.session_id) if callable(self._head) else self._head
+            if not sound or before not in (None, line.prev_envelope_hash):
                 why = f"event {line.seq} is not what was written; verify it"
                 raise LedgerError(fault("LEDGER_UNSOUND", why, place=self._place))
             self._end, self._head = self._end + len(raw), line.envelope_hash

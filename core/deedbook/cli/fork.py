@@ -8,6 +8,8 @@ from . import completing
 from .common import Asked, json_option, principal_option, profile_option, wait_option
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from deedbook.contracts import Json
     from deedbook.errors import Result
     from deedbook.forking.fork import Fork
@@ -50,7 +52,7 @@ def command(  # noqa: PLR0913 - one for each option
     from .acting import act
     from .ledgers import session_file
 
-    parent = read_parent(parted(session_file(asked.workspace, session))[0])
+    parent = read_parent(_session(parted(session_file(asked.workspace, session))[0]))
     forks: list[Fork] = []
 
     def begin(kernel: "Kernel") -> "Session":
@@ -63,6 +65,18 @@ def command(  # noqa: PLR0913 - one for each option
     told = parent.events[0].payload.get("profile")
     profile = profile or (told if isinstance(told, str) else None)
     return act(asked, begin, lambda session: _done(session, forks[0]), profile=profile)
+
+
+def _session(place: "Path") -> "Path":
+    """Return *place*; raises `LedgerError` (``FORK_REFUSED``) for a workspace's own ledger."""
+    from deedbook.errors import LedgerError, fault
+
+    from .ledgers import is_own
+
+    if is_own(place):
+        why = "the workspace ledger is not forked, since it holds no session's work; `deedbook sessions` lists sessions"
+        raise LedgerError(fault("FORK_REFUSED", why))
+    return place
 
 
 def _begun(kernel: "Kernel", parent: "Parent", made: "Fork", principal: str | None, wait: float) -> "Session":

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from deedbook.errors import DeedbookError, LedgerError, fault
-from deedbook.events import FORMAT, MAX_PAYLOAD, SESSION_ID, split_line
+from deedbook.events import FORMAT, MAX_PAYLOAD, SESSION_ID, first_workspace_hash, split_line
 from deedbook.files import Folder
 from deedbook.kernel import read_workspace
 from deedbook.reader import sessions
@@ -151,6 +151,16 @@ def session_ids(workspace: Workspace) -> list[str]:
 def own(workspace: Workspace) -> Path:
     """Return where the workspace ledger is."""
     return workspace.state / "workspace" / FILE
+
+
+def is_own(place: Path) -> bool:
+    """Say whether the ledger at *place* is a workspace's own, as its first line tells; raises `LedgerError`."""
+    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        raw = file.readline(MAX_PAYLOAD + 4096)
+    if not raw.endswith(b"\n") or form_of(raw) != FORMAT:
+        return False
+    first = split_line(raw, place=f"{place}:1")
+    return first.prev_envelope_hash == first_workspace_hash(first.session_id)
 
 
 def ledger_of(workspace: Workspace, identity: str) -> Path:

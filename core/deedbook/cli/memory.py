@@ -51,7 +51,7 @@ def listed(asked: Asked, *, zone: str | None, persona: str | None) -> int:
     whose = _whose(workspace, persona)
     rows: list[dict[str, Any]] = []
     if (workspace.state / "workspace").exists():
-        with _book(workspace) as book:
+        with _book(workspace, afresh=True) as book:
             for each in (zone,) if zone else _ZONES:
                 rows += [book.told(Name(whose, each, key), slot) for key, slot in book.entries(whose, each)]
     if asked.json:
@@ -76,7 +76,7 @@ def show(asked: Asked, zone: str, key: str, persona: str | None) -> int:
 
     workspace = _workspace(asked)
     name = Name(_whose(workspace, persona), zone, key)
-    with _book(workspace) as book:
+    with _book(workspace, afresh=True) as book:
         slot = book.slot(name)
         if slot.holds is None:
             raise MemoryRefused(fault("MEMORY_NOT_FOUND", f"nothing is remembered as {key} in {zone}"))

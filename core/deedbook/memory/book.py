@@ -11,10 +11,10 @@ from typing import Any, Final, Self
 
 from deedbook.contracts import Event
 from deedbook.errors import LedgerError
-from deedbook.events import EXCISED_KEY, split_line
+from deedbook.events import EXCISED_KEY, first_workspace_hash, split_line
 from deedbook.files import Folder
 from deedbook.journal import NAME, lines_from_end
-from deedbook.reader import Follower, read
+from deedbook.reader import Follower
 from deedbook.sealed import opened
 
 from .recall import FAMILY, Change, Memory, Slot
@@ -46,9 +46,14 @@ class Book:
                 assert self.found.place
                 self.memory, self.place = self.found.memory, self.found.place
             self._begin()
-            self._saved = self.place
+        except BaseException:
+            self._folder.close()
+            raise
+        self._saved = self.place
+        try:
             self.refresh()
         except BaseException:
+            self._follow.close()
             self._folder.close()
             raise
 
@@ -65,7 +70,8 @@ class Book:
     def _begin(self) -> None:
         self._file = self._folder.open(NAME)
         place = f"{self._folder.path}/{NAME}"
-        self._follow = Follower(self._file, start=self.place.end, place=place, gaps=True)
+        head = self.place.head or first_workspace_hash
+        self._follow = Follower(self._file, start=self.place.end, place=place, gaps=True, head=head)
 
     def _take(self) -> None:
         for line in self._follow():
@@ -151,7 +157,10 @@ def shown(held: Any) -> dict[str, Any]:
 
 
 def history(state: Path) -> Iterator[Change]:
-    """Yield everything that ever happened to what is remembered, in order, from the whole ledger."""
+    """Yield everything that ever happened to what is remembered, in order, from the whole ledger, each line checked.
+
+    Raises `LedgerError` (``LEDGER_UNSOUND``) where a line is not what was written.
+    """
     memory = Memory()
     for event in _recorded(state):
         change = memory.take(event)
@@ -160,4 +169,10 @@ def history(state: Path) -> Iterator[Change]:
 
 
 def _recorded(state: Path) -> Iterator[Event]:
-    yield from (event for event in read(state / WORKSPACE) if event.type.startswith(FAMILY))
+    with Folder.at(state / WORKSPACE) as folder:
+        place = f"{folder.path}/{NAME}"
+        follow = Follower(folder.open(NAME), place=place, gaps=True, head=first_workspace_hash)
+    try:
+        yield from (line.event for line in follow() if line.event_type.startswith(FAMILY))
+    finally:
+        follow.close()
