@@ -278,3 +278,11 @@ def test_leaf_that_names_no_number_of_lines_is_a_failure_and_no_crash(case, size
     lines[at] = lines[at].replace(b'"size":%d}' % said, b'"size":%b}' % size)
     file.write_bytes(b"".join(ledgers.forge(lines, genesis="workspace")))
     assert verdict(place).startswith("BROKEN")
+
+
+def test_pipe_in_the_place_of_a_covered_session_is_told_and_hides_no_other(case):
+    place, sessions = case
+    ledger(place, sessions[0]).unlink()
+    os.mkfifo(ledger(place, sessions[0]))
+    assert verdict(place).startswith("BROKEN in ")
+    assert place.here("verify", status=4).out.count("\nsound  ") == 3
