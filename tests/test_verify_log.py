@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ledgers
 import pytest
+from agreeing import javascript
 from commandline import Place
 
 from deedbook.cosignatures import WitnessSigner
@@ -144,6 +145,15 @@ def cut_workspace(place, _):
     return "ROLLED BACK: the log has "
 
 
+def cut_checkpoint(place, _):
+    """Cut the newest checkpoint's line and all after it; its leaves stay."""
+    file = ledger(place, "workspace")
+    lines = file.read_bytes().splitlines(keepends=True)
+    last = max(seq for seq, line in enumerate(lines) if b'"event_type":"ledger.checkpoint"' in line)
+    file.write_bytes(b"".join(lines[:last]))
+    return "ROLLED BACK: the newest ledger.checkpoint has 5 leaves, and the checkpoint of 7 leaves in "
+
+
 def rewrite_workspace(place, _):
     rewrite(ledger(place, "workspace"), b'"kernel":"0.', b'"kernel":"1.')
     return "BROKEN at or before event "
@@ -162,7 +172,18 @@ def tear(place, _):
 
 @pytest.mark.parametrize(
     "attack",
-    [cut_tail, delete, swap, rewrite_session, change_byte, cut_workspace, rewrite_workspace, delete_log, tear],
+    [
+        cut_tail,
+        delete,
+        swap,
+        rewrite_session,
+        change_byte,
+        cut_workspace,
+        cut_checkpoint,
+        rewrite_workspace,
+        delete_log,
+        tear,
+    ],
 )
 def test_attack_is_found_in_its_own_words(case, attack):
     place, sessions = case
@@ -171,6 +192,15 @@ def test_attack_is_found_in_its_own_words(case, attack):
     if attack in (cut_tail, rewrite_session):
         assert verdict(place, sessions[0]).startswith(wanted)
         assert verdict(place, sessions[1]).startswith("sound and complete up to checkpoint 7")
+
+
+@pytest.mark.parametrize("attack", [cut_workspace, cut_checkpoint, delete_log])
+def test_log_that_was_cut_is_a_fault_for_doctor_and_for_the_reader_in_javascript(case, attack):
+    place, sessions = case
+    attack(place, sessions)
+    found = place.here("doctor", "--json").fits("output_doctor_v1")["checks"]
+    assert [each["level"] for each in found if each["name"] == "log"] == ["fault"]
+    assert not javascript("--state", place.path / ".deedbook")[0].startswith("sound")
 
 
 # --- everything put back, everything written anew ---------------------------------------------------------------------

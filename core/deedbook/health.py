@@ -23,7 +23,7 @@ from .bindings import freeze
 from .charter import Charter
 from .checkpoints.keys import LogKeys
 from .checkpoints.leaves import origin_of
-from .checkpoints.newest import newest
+from .checkpoints.newest import newest, refuse_cut
 from .checkpoints.settings import Settings
 from .compiling.compiler import compile_charter
 from .compiling.registry import absent
@@ -255,6 +255,7 @@ def _log(workspace: Workspace) -> Iterator[Check]:
     try:
         with Folder.at(workspace.state) as state:
             known = newest(state)
+            refuse_cut(state)
     except FileNotFoundError:
         known = None
     except DeedbookError as problem:

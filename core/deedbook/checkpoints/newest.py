@@ -9,9 +9,10 @@ import attrs
 
 from deedbook.canonical import decode
 from deedbook.errors import FileRefused, LedgerError, SignatureError, fault
-from deedbook.events import split_line
+from deedbook.events import MAX_PAYLOAD, split_line
 from deedbook.files import Folder
-from deedbook.journal import lines_from_end
+from deedbook.journal import NAME as JOURNAL
+from deedbook.journal import find_tail, lines_from_end
 from deedbook.notes import MAX_TEXT, Note
 from deedbook.proofs import Checkpoint
 
@@ -58,6 +59,23 @@ def keep(state: Folder, note: str) -> bool:
         return False
     state.replace(NAME, note.encode(), mode=0o600)
     return True
+
+
+def refuse_cut(state: Folder) -> None:
+    """Raise `LedgerError` as `refuse_below` does, of the workspace ledger as it lies there; nothing is changed."""
+    known = newest(state)  # before the ledger, which is written first
+    if known is None:
+        return
+    try:
+        with state.sub("workspace") as folder, folder.open(JOURNAL) as file:
+            raw = file.readline(MAX_PAYLOAD + 4096)
+            if not raw.endswith(b"\n"):
+                _refuse(state, known, "the workspace ledger is gone")
+            first = split_line(raw[:-1], place=f"{folder.path}/{JOURNAL}:1")
+            end = find_tail(file.fileno(), place=folder.path).end
+            refuse_below(state, file.fileno(), end, first.session_id)
+    except FileNotFoundError:
+        _refuse(state, known, "the workspace ledger is gone")
 
 
 def refuse_below(state: Folder, fd: int, end: int, ledger: str) -> None:

@@ -4,6 +4,7 @@ A log proves itself only to who knows its key from elsewhere, or has an older ch
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import attrs
 
@@ -14,6 +15,8 @@ from deedbook.proofs import Checkpoint
 
 from .log import Log, Seen, Signed
 from .verdict import Contradiction
+
+_NO_CHECKPOINT: Final = "the ledger has no ledger.checkpoint"
 
 
 @attrs.frozen
@@ -72,6 +75,9 @@ def contradiction(log: Log, held: Held, trust: Trust) -> Contradiction | None:
         return Contradiction("broken", log.identity, seq, why)
     if log.key_of(held.note) is None and not any(map(held.note.signed_by, trust.keys)):
         return Contradiction("broken", log.identity, seq, f"{at} is signed by no key of the log")
+    if size > log.checkpointed:  # a note leaves the writer only after its event was synced
+        has = f"the newest ledger.checkpoint has {log.checkpointed} leaves" if log.checkpointed else _NO_CHECKPOINT
+        return Contradiction("rolled_back", log.identity, None, f"{has}, and {at} is signed: lines were taken away")
     return None
 
 

@@ -96,6 +96,11 @@ class Log:
         """Return the text of the checkpoint that the log has, or would have, at *size* leaves."""
         return str(Checkpoint(self.origin, size, self.tree.root(size)))
 
+    @property
+    def checkpointed(self) -> int:
+        """How many leaves its last checkpoint has, whoever signed that; 0 where there is none."""
+        return self._size
+
     def leaf_seq(self, size: int) -> int:
         """Return the event that made the log *size* leaves large."""
         return self._seqs[size - 1] if size else 0
