@@ -78,10 +78,13 @@ def test_stats_with_prices_say_what_was_not_recorded(told: Place, tmp_path: Path
     assert told.here("stats", "--prices", "nowhere.yaml").status == 1
 
 
-def test_stats_of_a_session_that_is_being_written_count_as_far_as_it_is(told: Place, run: str, tmp_path: Path):
+def test_stats_of_a_session_whose_last_line_is_torn_count_as_far_as_it_goes_and_say_so(
+    told: Place, run: str, tmp_path: Path
+):
     lines = told.ledger(run).read_bytes().splitlines(keepends=True)
     (tmp_path / "live.jsonl").write_bytes(b"".join(lines[:24]) + lines[24][:100])
-    counted = stats(Place(tmp_path), "./live.jsonl")
+    counted = stats(Place(tmp_path), "./live.jsonl", status=4)
+    assert [each["code"] for each in counted["damaged"]] == ["LEDGER_UNSOUND"]
     assert counted["events"] == 24
     assert counted["sessions"] == {"interrupted": 1}
     assert {row["ability"]: row["outcomes"] for row in counted["abilities"]} == {

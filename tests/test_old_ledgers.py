@@ -96,7 +96,6 @@ def test_unsound_ledger_is_refused_unless_somebody_says_why(place):
 
 
 @pytest.mark.parametrize(("raw", "why"), [
-    (None, "there is no such file"),
     (b"", "it is no ledger of an older form"),
     (b"hello\n", "it is no ledger of an older form"),
     (b'{"event_type":torn\n', "it is no object"),
@@ -145,7 +144,7 @@ def test_sessions_of_old_ledgers_are_listed_among_the_others(ready):
     assert {name: (rows[name]["state"], rows[name]["events"], rows[name]["format"]) for name in rows} == {
         "s": ("ended", 5, "1.0"), "other": ("ended", 2, "1.0"), "sess_01": ("ended", 11, "seed-000"),
     }  # fmt: skip
-    assert "taken in as" in ready.here("sessions", status=0).out
+    assert "imported " in ready.here("sessions", status=0).out
 
 
 def test_session_that_was_taken_in_without_its_end_is_not_ended_here(place):
@@ -154,7 +153,7 @@ def test_session_that_was_taken_in_without_its_end_is_not_ended_here(place):
     place.here("ledger", "import", "unended.jsonl", status=0)
     before = sorted(file.read_bytes() for file in kept(place))
     refused = place.here("sessions", "close", "unended", status=1).err
-    assert "was taken in with an old ledger, whose bytes stay as they are" in refused
+    assert "came with an old ledger, whose bytes stay as they are" in refused
     assert "[SESSION_ENDED]" in refused
     assert "[SESSION_NOT_FOUND]" in place.here("sessions", "close", "nobody", status=2).err
     assert sorted(file.read_bytes() for file in kept(place)) == before

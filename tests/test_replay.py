@@ -136,12 +136,12 @@ def test_replay_says_first_what_verification_says(told: Place, tmp_path):
     raw = told.ledger(told.here("sessions", "--json").json["sessions"][0]["id"]).read_bytes()
     (tmp_path / "bad.jsonl").write_bytes(raw.replace(b"Say hello to Ada", b"Say hello to Eve", 1))
     elsewhere = Place(tmp_path)
-    unsound = elsewhere.here("replay", "./bad.jsonl", status=0).out.splitlines()
+    unsound = elsewhere.here("replay", "./bad.jsonl", status=4).out.splitlines()
     assert unsound[0] != sound
     assert any("Say hello to Eve" in line for line in unsound), "a replay shows what stands there"
-    answer = elsewhere.here("replay", "./bad.jsonl", "--json", status=0).fits("output_replay_v1")
+    answer = elsewhere.here("replay", "./bad.jsonl", "--json", status=4).fits("output_replay_v1")
     assert (answer["verified"], answer["verdict"]) == (False, unsound[0])
-    made = elsewhere.here("replay", "./bad.jsonl", "--html", status=0).out
+    made = elsewhere.here("replay", "./bad.jsonl", "--html", status=4).out
     assert f'<div class="verdict bad"><p class="words">{unsound[0].replace("<", "&lt;")}' in made
     assert 'class="verdict odd"' in told.here("replay", "last", "--html", status=0).out, "nobody else vouches for it"
 

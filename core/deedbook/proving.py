@@ -151,6 +151,8 @@ def _covering(log: Log, session: str, seq: int | None) -> tuple[Signed, Mapping[
     leaves = [leaf for leaf in log.leaves if leaf["session_id"] == session and leaf["size"] > (seq or 0)]
     fitting = [each for each in log.checkpoints if leaves and each.size > leaves[0]["index"]]
     if not fitting:
+        if seq is not None:
+            _refuse_absent(log, session, seq)
         what = f"session {session}" if seq is None else f"event {seq} of session {session}"
         how = "`deedbook ledger checkpoint` writes one, if it is there"
         raise LedgerError(fault("PROOF_UNAVAILABLE", f"no checkpoint covers {what} yet; {how}"))
@@ -158,10 +160,25 @@ def _covering(log: Log, session: str, seq: int | None) -> tuple[Signed, Mapping[
     return signed, next(leaf for leaf in reversed(leaves) if leaf["index"] < signed.size)
 
 
+def _refuse_absent(log: Log, session: str, seq: int) -> None:
+    place = _place(log, session)
+    try:
+        with log.state.open(place) as file:
+            size = sum(raw.endswith(b"\n") for raw in file)
+    except FileNotFoundError:
+        return
+    if seq >= size:
+        raise LedgerError(fault("USAGE", f"there is no event {seq}: there are {size}, and the last is {size - 1}"))
+
+
+def _place(log: Log, session: str) -> str:
+    return _WORKSPACE if session == log.ledger else f"sessions/{session}/{FILE}"
+
+
 def _grown(state: Folder, log: Log, leaf: Mapping[str, Any], seq: int | None) -> tuple[Tree, str]:
     """Return the tree of the lines that *leaf* is about, and the text of line *seq*."""
     session, wanted = leaf["session_id"], []
-    place = _WORKSPACE if session == log.ledger else f"sessions/{session}/{FILE}"
+    place = _place(log, session)
 
     def hashes(file: Iterable[bytes]) -> Iterator[bytes]:
         for number, raw in enumerate(islice(file, leaf["size"])):

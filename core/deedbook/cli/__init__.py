@@ -139,7 +139,7 @@ def _misused(problem: click.ClickException, asked: Asked) -> int:
         return problem.exit_code
     complain(problem.format_message())
     if ctx:
-        message(ctx.get_usage())
+        message(" ".join(ctx.get_usage().split()))
         message(f"Help:  {ctx.command_path} --help")
     asked.json = asked.json or "--json" in sys.argv  # what is wrong may have been found before the option was read
     _as_json(asked, [fault("USAGE", problem.format_message())])

@@ -34,11 +34,17 @@ def command(asked: Asked, session: str, seq: int, reason: str, principal: str | 
     name, by, site = ledger_named(source, session), author(source, principal), Site.of(source)
     if not yes:
         line = looked_at(site, name, seq, by)
+        if line.excised:
+            message(f"the payload of event {seq} of {name} ({line.event_type}) is taken out already")
+            return 0
         say(f"event {seq} of {name}: {line.event_type}, {line.ts}, a payload of {len(line.payload)} bytes")
         message("it would be taken out of the ledger for good, and cannot be brought back; to do it, add --yes")
         return 2
     line = excise(site, name, seq, reason=recordable(reason), by=by)
     anew(source, name)
     cover(source, name, lambda why: complain(worded(why)))
+    if line.excised:
+        message(f"the payload of event {seq} of {name} ({line.event_type}) was taken out already")
+        return 0
     message(f"the payload of event {seq} of {name} ({line.event_type}) is taken out; backups are yours to see to")
     return 0

@@ -26,7 +26,7 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
     from deedbook.errors import LedgerError, fault
     from deedbook.files import Folder
     from deedbook.keeping.authors import author
-    from deedbook.keeping.imports import MAX_BYTES, imports, take_in
+    from deedbook.keeping.imports import MAX_BYTES, imports, old_form, take_in
     from deedbook.keeping.opening import own
     from deedbook.kernel import read_workspace
     from deedbook.schema import Schemas, data_folder
@@ -39,10 +39,11 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
         with Folder.at(place.parent) as folder:
             raw = folder.read(place.name, limit=MAX_BYTES)
     except FileNotFoundError:
-        raise LedgerError(fault("IMPORT_REFUSED", "there is no such file", place=file)) from None
+        raise click.BadParameter(f"there is no file {file!r}", param_hint="FILE") from None
     known = {each.sha256: each for each in imports(source.state)}
     found = known.get(digest(raw))
     if found is None:
+        old_form(raw, shown(place))
         report = verify_file(place, schemas=Schemas.load(data_folder("schemas")))
         if not report.sound and as_is is None:
             why = f"its own rules find it unsound ({_first(report)}); to take it in nevertheless, say why: --as-is"

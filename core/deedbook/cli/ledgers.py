@@ -75,9 +75,9 @@ def _taken_in(workspace: Workspace, name: str) -> Path | None:
 def ledger_named(workspace: Workspace, name: str) -> str:
     """Return the ledger that is to be written: the id of a session of this workspace, or ``workspace``.
 
-    Raises `LedgerError` (``SESSION_NOT_FOUND``).
+    Raises `LedgerError` as `session_here` does.
     """
-    return WORKSPACE if name == WORKSPACE and own(workspace).exists() else session_id(workspace, name)
+    return WORKSPACE if name == WORKSPACE and own(workspace).exists() else session_here(workspace, name)
 
 
 def session_id(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str:
@@ -100,8 +100,8 @@ def session_id(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str
     raise LedgerError(fault("SESSION_NOT_FOUND", why))
 
 
-def session_to_end(workspace: Workspace, name: str) -> str:
-    """Return the id of the session that *name* is, or begins; raises `LedgerError`.
+def session_here(workspace: Workspace, name: str) -> str:
+    """Return the id of the session of this workspace's own that *name* is, or begins; raises `LedgerError`.
 
     ``SESSION_NOT_FOUND``, and ``SESSION_ENDED`` for one of an old ledger: whatever its last line is, none is added.
     """
@@ -110,7 +110,10 @@ def session_to_end(workspace: Workspace, name: str) -> str:
     except LedgerError:
         if _taken_in(workspace, name) is None:
             raise
-    why = f"session {name} was taken in with an old ledger, whose bytes stay as they are; nothing can be added to it"
+    why = (
+        f"session {name} is imported: it came with an old ledger, whose bytes stay as they are; nothing is added "
+        "to it or taken out of it, and the log has no leaf of it"
+    )
     raise LedgerError(fault("SESSION_ENDED", why))
 
 
@@ -155,7 +158,8 @@ def own(workspace: Workspace) -> Path:
 
 def is_own(place: Path) -> bool:
     """Say whether the ledger at *place* is a workspace's own, as its first line tells; raises `LedgerError`."""
-    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
+    file_, _ = parted(place)
+    with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
         raw = file.readline(MAX_PAYLOAD + 4096)
     if not raw.endswith(b"\n") or form_of(raw) != FORMAT:
         return False

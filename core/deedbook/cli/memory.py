@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ZONES: Final = ("world_state", "decision", "observation", "legacy")
 _OWN: Final = "-"
 
-zone_argument = click.argument("zone", type=click.Choice(_ZONES))
+zone_argument = click.argument("zone", type=click.Choice(_ZONES), metavar="ZONE")
 persona_option = click.option(
     "--persona", metavar="ID", help="The memory of this persona (-: of none), not of the workspace's own."
 )
@@ -91,7 +91,7 @@ def show(asked: Asked, zone: str, key: str, persona: str | None) -> int:
 
 
 @command.command("history")
-@click.argument("zone", type=click.Choice(_ZONES), required=False)
+@click.argument("zone", type=click.Choice(_ZONES), required=False, metavar="[ZONE]")
 @click.argument("key", required=False)
 @persona_option
 @json_option
@@ -287,13 +287,16 @@ def _result(asked: Asked, name: str, pointer: str) -> dict[str, Any]:
 
 
 def _given(text: str) -> Any:
-    """Return the JSON that *text* is; what is none is a text."""
+    """Return the JSON that *text* is; what is none is a text. Raises `click.BadParameter` for JSON that is broken."""
     from deedbook.canonical import parse
     from deedbook.errors import IntakeError
 
     try:
         return parse(text)
-    except IntakeError:
+    except IntakeError as problem:
+        if text.lstrip()[:1] in ("{", "[", '"'):
+            why = f"it begins like JSON and is none: {problem}; a text that begins so stands in quotation marks"
+            raise click.BadParameter(why, param_hint="VALUE") from None
         return text
 
 

@@ -25,7 +25,7 @@ def command(asked: Asked, session: str | None, event: int | None, consistency: t
     from deedbook.files import Folder
     from deedbook.kernel import read_workspace
 
-    from .ledgers import WORKSPACE, session_id
+    from .ledgers import WORKSPACE, session_here
 
     if bool(session) == bool(consistency) or (consistency and event is not None):
         raise click.UsageError("name a SESSION, with --event SEQ or without, or else --consistency OLD NEW")
@@ -34,7 +34,7 @@ def command(asked: Asked, session: str | None, event: int | None, consistency: t
         if consistency:
             as_json(proving.consistency(state, *map(_noted, consistency)))
         elif session:
-            named = WORKSPACE if session == WORKSPACE else session_id(source, session)
+            named = WORKSPACE if session == WORKSPACE else session_here(source, session)
             as_json(proving.inclusion(state, named, event))
     return 0
 

@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
+
+UNSOUND: Final = 4
+"""The exit status where a ledger is not sound."""
 
 if TYPE_CHECKING:
     from deedbook.observing.recorded import Recording
@@ -111,6 +114,30 @@ class Ledgers:
                 charter = Store(state).find(digest)
             return providers_of(charter.document) if charter else {}
         return {}
+
+
+def torn(place: Path) -> int:
+    """Say so where bytes that are no line stand at the end of a ledger that nobody writes; return the exit status."""
+    from .output import complain
+
+    why = unread(Found(place, live=_is_live(place)))
+    if why:
+        complain(f"{why} [LEDGER_UNSOUND]")
+    return UNSOUND if why else 0
+
+
+def unread(found: Found) -> str:
+    """Say what cannot be read at the end of a ledger that nobody writes: bytes that are no line. Empty: nothing."""
+    from deedbook.upcasting.naming import parted
+
+    from .common import shown
+
+    place = parted(found.place)[0]
+    with place.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - 1))
+        whole = file.read(1) in (b"", b"\n")
+    return "" if whole or found.live else f"{shown(place)}: bytes that are no line stand at its end; verify the file"
 
 
 def _taken_in(state: Path) -> Iterator[Found]:

@@ -9,6 +9,7 @@ import click
 from . import completing
 from .common import Asked, json_option, shown
 from .output import as_json, message, say
+from .reading import UNSOUND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,8 @@ MOST_BYTES = 256 * 1024 * 1024
 def command(asked: Asked, session: str, html: bool, out: str | None) -> int:
     """Tell the story of SESSION (an id, or a file) from its ledger; `--json` prints the state it came to.
 
-    The first line says what verification says of the ledger. Nothing is called again.
+    The first line says what verification says of the ledger; the exit status is 4 where it is not sound. Nothing is
+    called again.
     """
     from deedbook.folds import SnapshotFold, fold, transcript
     from deedbook.reader import read
@@ -38,17 +40,21 @@ def command(asked: Asked, session: str, html: bool, out: str | None) -> int:
 
     if out is not None and not html:
         raise click.UsageError("--out is for --html; write `deedbook replay SESSION --html --out FILE`")
+    if html and asked.json:
+        raise click.UsageError("--html is a page and --json is the state; say one of them")
     place = session_file(asked.workspace, session)
     checked = _checked(asked, place)
+    status = UNSOUND if checked.sound is False else 0
     if html:
-        return _page(place, checked, out)
+        _page(place, checked, out)
+        return status
     if asked.json:
         as_json({**fold(SnapshotFold(), read(place)).as_json(), "verified": checked.sound, "verdict": checked.words})
-        return 0
+        return status
     say(plain(checked.words))
     for line in transcript(read(place)):
         say(line)
-    return 0
+    return status
 
 
 def _checked(asked: Asked, place: Path) -> "Checked":
@@ -73,7 +79,7 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     return Checked(verdict.sound, verdict.said, (*vouched.notes, *lines), verdict.kind == "checkpointed")
 
 
-def _page(place: Path, checked: "Checked", out: str | None) -> int:
+def _page(place: Path, checked: "Checked", out: str | None) -> None:
     """Print or write the page of the ledger at *place*."""
     from deedbook.folds import fold
     from deedbook.reader import read
@@ -89,10 +95,9 @@ def _page(place: Path, checked: "Checked", out: str | None) -> int:
     if out is None:
         for part in parts:
             click.echo(part, nl=False)
-        return 0
+        return
     _write(Path(out), parts)
     message(f"the page is {shown(Path(out).absolute())}")
-    return 0
 
 
 def _write(place: Path, parts: "Iterator[str]") -> None:

@@ -1,6 +1,6 @@
 """``deedbook sessions``: the lives of work in this workspace."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from deedbook.reader import Listed
 
 
+SHOWN: Final = 8
+"""Digits of a hash that are shown."""
+
+
 @click.group("sessions", cls=Suggesting, invoke_without_command=True)
 @json_option
 @click.pass_context
@@ -30,20 +34,18 @@ def command(ctx: click.Context) -> int:
     from deedbook.kernel import read_workspace
     from deedbook.reader import sessions
 
-    state, found = read_workspace(ctx.obj.workspace).state, []
-    runs: dict[str, Mapping[str, str]] = {}
+    state = read_workspace(ctx.obj.workspace).state
+    found: list[tuple[Listed, Mapping[str, str]]] = []
     if state.is_dir():
         with Folder.at(state) as folder:
-            old = _taken_in(state)
-            own = sessions(folder)
-            runs = {**{each.id: more for each, more in old}, **_runs(folder)}
-            found = sorted([*own, *(each for each, _ in old)], key=lambda listed: listed.started)
+            own, runs = sessions(folder), _runs(folder)
+            found = [(each, {"name": each.id, **runs.get(each.id, {})}) for each in own]
+            found += _taken_in(state, [each.id for each in own])
+            found.sort(key=lambda pair: pair[0].started)
     if ctx.obj.json:
-        as_json(
-            {"schema_version": "v1", "sessions": [{**attrs.asdict(each), **runs.get(each.id, {})} for each in found]}
-        )
+        as_json({"schema_version": "v1", "sessions": [{**attrs.asdict(each), **more} for each, more in found]})
     elif found:
-        table((each.id, each.state, each.started, _count(each.events), _whose(runs.get(each.id))) for each in found)
+        table((more["name"], each.state, each.started, _count(each.events), _whose(more)) for each, more in found)
     else:
         say("no sessions yet")
     return 0
@@ -61,8 +63,13 @@ def _runs(state: "Folder") -> "Mapping[str, Mapping[str, str]]":
     return {each.id: {"process": each.process, "run": each.run} for each in told if each.run}
 
 
-def _taken_in(state: "Path") -> "list[tuple[Listed, Mapping[str, str]]]":
-    """Return the sessions of the old ledgers that were taken in, each with its form and the file's hash."""
+def _taken_in(state: "Path", own: list[str]) -> "list[tuple[Listed, Mapping[str, str]]]":
+    """Return the sessions of the old ledgers that were taken in, each with its form, the file's hash and a name.
+
+    Where several sessions have an id, those that were taken in are named with the hash before it.
+    """
+    from collections import Counter
+
     from deedbook.errors import DeedbookError
     from deedbook.keeping.imports import imports
 
@@ -70,13 +77,21 @@ def _taken_in(state: "Path") -> "list[tuple[Listed, Mapping[str, str]]]":
         known = imports(state)
     except (DeedbookError, OSError):  # its own verification says what is wrong with it
         return []
-    return [(each, {"format": one.format, "imported": one.sha256}) for one in known for each in one.sessions]
+    ids = Counter([*own, *(each.id for one in known for each in one.sessions)])
+    found: list[tuple[Listed, Mapping[str, str]]] = []
+    for one in known:
+        for each in one.sessions:
+            name = each.id if ids[each.id] == 1 else f"{one.sha256[:SHOWN]}#{each.id}"
+            more = {"name": name, "format": one.format, "imported": one.sha256, "verdict": one.verdict}
+            found.append((each, more))
+    return found
 
 
-def _whose(belongs: "Mapping[str, str] | None") -> str:
-    if belongs and "imported" in belongs:
-        return f"{belongs['format']}, taken in as {belongs['imported'][:12]}"
-    return f"process {belongs['process'][:8]} run {belongs['run'][:8]}" if belongs else ""
+def _whose(belongs: "Mapping[str, str]") -> str:
+    if "imported" in belongs:
+        unsound = "" if belongs["verdict"] == "sound" else ", unsound as taken in"
+        return f"imported {belongs['imported'][:SHOWN]}, {belongs['format']}{unsound}"
+    return f"process {belongs['process'][:8]} run {belongs['run'][:8]}" if "run" in belongs else ""
 
 
 def _count(events: int) -> str:
@@ -99,10 +114,10 @@ def close(asked: Asked, session: str) -> int:
     from deedbook.kernel import read_workspace
     from deedbook.upkeep import close_session, discard_session
 
-    from .ledgers import session_to_end
+    from .ledgers import session_here
 
     source = read_workspace(asked.workspace)
-    identity = session_to_end(source, session)
+    identity = session_here(source, session)
     if discard_session(source, identity):
         message(f"session {identity} never began; its empty folder is removed")
         return 0

@@ -10,14 +10,13 @@ import click
 from . import completing
 from .common import Asked, json_option, shown
 from .output import as_json, complain, say, table
-from .reading import Found, Ledgers
+from .reading import UNSOUND, Found, Ledgers, unread
 
 if TYPE_CHECKING:
     from deedbook.errors import DeedbookError
     from deedbook.observing.figures import Figures, FiguresFold, Window
     from deedbook.observing.prices import Prices
 
-UNSOUND = 4
 EVERY = "all"
 _LISTS: Final = (
     ("hooks", ("hook", "event"), "decisions"),
@@ -80,7 +79,7 @@ def _counted(fold: "FiguresFold", chosen: list[Found]) -> "tuple[Figures, list[t
 
     Where the workspace's own is among them, it tells the approvals of all.
     """
-    from deedbook.errors import LedgerError
+    from deedbook.errors import LedgerError, fault
     from deedbook.reader import read
 
     from .progress import Counting
@@ -93,6 +92,8 @@ def _counted(fold: "FiguresFold", chosen: list[Found]) -> "tuple[Figures, list[t
             try:
                 for event in counting(read(each.place)):
                     fold.step(figures, event)
+                if why := unread(each):
+                    damaged.append((shown(each.place), LedgerError(fault("LEDGER_UNSOUND", why))))
             except LedgerError as problem:
                 damaged.append((shown(each.place), problem))
             fold.close(figures, live=each.live)
@@ -137,7 +138,8 @@ def _tell(told: Mapping[str, Any]) -> None:
     if not told["events"]:
         say("nothing to count")
         return
-    say(f"{told['ledgers']} ledgers, {told['events']} events, {told['first']} to {told['last']}")
+    ledgers = "1 ledger" if told["ledgers"] == 1 else f"{told['ledgers']} ledgers"
+    say(f"{ledgers}, {told['events']} events, {told['first']} to {told['last']}")
     for name in ("sessions", "layers", "approvals", "violations"):
         words = [f"{word} {count}" for word, count in told[name].items() if isinstance(count, int)]
         waited = told[name].get("wait_ms")

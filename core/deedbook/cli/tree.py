@@ -17,11 +17,13 @@ def command(asked: Asked, session: str) -> int:
     from deedbook.reader import read
 
     from .ledgers import session_file
+    from .reading import torn
 
-    tree = fold(TreeFold(), read(session_file(asked.workspace, session)))
+    place = session_file(asked.workspace, session)
+    tree = fold(TreeFold(), read(place))
     if asked.json:
         as_json(tree.as_json())
     else:
         for line in tree.lines():
             say(line)
-    return 0
+    return torn(place)

@@ -15,7 +15,7 @@ import attrs
 from deedbook.canonical import digest, encode_payload
 from deedbook.contracts import Object
 from deedbook.errors import LedgerError, fault, recordable
-from deedbook.events import FORMAT, Entry, label
+from deedbook.events import FORMAT, HEADER, Entry, label
 from deedbook.files import Folder
 from deedbook.ledger import WorkspaceLedger
 from deedbook.reader import Listed, old_sessions, read
@@ -88,18 +88,26 @@ def find(known: Sequence[Imported], name: str) -> list[tuple[Imported, Listed]]:
 # --- taking one in ----------------------------------------------------------------------------------------------------
 
 
+def old_form(raw: bytes, name: str) -> str:
+    """Return the form of an old ledger; raises `LedgerError` (``IMPORT_REFUSED``) for what is none."""
+    first = raw.partition(b"\n")[0]
+    form = form_of(first)
+    if form != FORMAT:
+        return form
+    why = "it is no ledger of an older form"
+    if HEADER.match(first):
+        why += f"; one of format {FORMAT} is read as it is: give its path to `replay`, `tree` or `verify`"
+    else:
+        why += ", nor of any form that is known: envelope 1.0 and seed 000's events are taken in"
+    raise LedgerError(fault("IMPORT_REFUSED", why, place=name))
+
+
 def surveyed(raw: bytes, name: str, *, lenient: bool = False) -> tuple[str, tuple[Listed, ...]]:
     """Return the form of an old ledger and its sessions; a *lenient* look passes over lines that cannot be read.
 
     Raises `LedgerError` (``IMPORT_REFUSED``) for what is none, or cannot be read.
     """
-    form = form_of(raw.partition(b"\n")[0])
-    if form == FORMAT:
-        why = (
-            f"it is no ledger of an older form; one of format {FORMAT} is read as it is: give its path to `replay`, "
-            "`tree` or `verify`"
-        )
-        raise LedgerError(fault("IMPORT_REFUSED", why, place=name))
+    form = old_form(raw, name)
     try:
         found = old_sessions(BytesIO(raw), name, form, lenient=lenient)
     except LedgerError as problem:

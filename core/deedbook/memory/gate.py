@@ -61,7 +61,7 @@ class Gate:
         self._said: Mapping[str, Any] = document.get("memory") or entry_of({})
         self._persona: str | None = (document.get("persona") or {}).get("id")
         self._forbidden = Forbidden(tuple(self._said["never"]))
-        self._keys = [(glob_test([glob]), body) for glob, body in self._said["keys"].items()]
+        self._keys = [(glob, glob_test([glob]), body) for glob, body in self._said["keys"].items()]
         self._grounds = Grounds(book.state, document, self._said["verified_by"])
 
     def close(self) -> None:
@@ -164,15 +164,16 @@ class Gate:
 
     def _wrong(self, entry: Object) -> Iterator[tuple[str, str | None]]:
         """Yield what is looked at of an entry, and what is wrong with it, if anything is."""
-        size = len(canonical.encode(entry["value"]))
+        size, key = len(canonical.encode(entry["value"])), entry["key"]
         most = self._said["max_bytes"]
-        yield "size", None if size <= most else f"its value has {size} bytes; at most {most} are remembered"
-        for fits, body in self._keys:
-            if fits(entry["key"]):
-                zones = body.get("zones")
+        yield "size", None if size <= most else f"the value of {key!r} has {size} bytes; memory.max_bytes is {most}"
+        for glob, fits, body in self._keys:
+            if fits(key):
+                zones, rule = body.get("zones"), f"{key!r} does not fit memory.keys {glob!r}"
                 wrong = zones is not None and entry["zone"] not in zones
-                yield "zone", f"keys like {entry['key']} are in {', '.join(zones or ())}" if wrong else None
-                yield "schema", _violation(body.get("schema"), entry["value"])
+                yield "zone", f"{rule}: such keys are in {', '.join(zones or ())}" if wrong else None
+                why = _violation(body.get("schema"), entry["value"])
+                yield "schema", f"{rule}: {why}" if why else None
 
     def _failed(self, checks: list[dict[str, Any]], check: str, code: str, why: str) -> Any:
         checks.append({"check": check, "ok": False, "why": why[:_LONGEST]})
