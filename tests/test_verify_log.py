@@ -231,8 +231,7 @@ def test_whole_state_that_was_written_anew_is_found_by_its_key_and_by_an_older_c
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "auditor"))
     assert verdict(forged).startswith("sound and complete up to checkpoint 5"), "it is sound by itself"
     said = verdict(forged, "--log-key", key)
-    assert said.startswith("BROKEN at or before event ")
-    assert said.endswith(f"for which none of the trusted keys ({key.split('+')[1]}) vouches")
+    assert said.startswith(f"ROLLED BACK: the key {'+'.join(key.split('+')[:2])} names the log of another workspace")
     said = verdict(forged, "--checkpoint", str(older / "checkpoint"))
     assert said.startswith("BROKEN in ws-")
     assert said.endswith(f"is of {key.split('+')[0]}, and not of this log")
@@ -274,9 +273,72 @@ def test_witness_remembers_what_was_rolled_back(case, witness, honest):
     )
 
 
-def test_witness_that_cannot_be_asked_is_said(case, tmp_path):
-    ran = case[0].here("verify", "--witness", str(tmp_path / "nowhere"), status=0)
-    assert ran.out.splitlines()[1].startswith(f"the witness at {tmp_path / 'nowhere'} ")
+@pytest.mark.parametrize(
+    "given", [["--witness", "nowhere"], ["--witness", "ftp://a/w"], ["--checkpoint", ".system/deedbook.yaml"]]
+)
+def test_evidence_that_is_none_is_refused(case, given):
+    case[0].here("verify", *given, status=2)
+
+
+def test_witness_that_cannot_be_reached_is_no_sound_verdict(case):
+    said = verdict(case[0], "--witness", "http://127.0.0.1:1/w")
+    assert said.startswith("UNSEEN: the witness at http://127.0.0.1:1/w could not be asked: ")
+
+
+def test_witness_of_the_settings_that_is_gone_is_said(case):
+    settings = case[0].path / ".system" / "deedbook.yaml"
+    key = WitnessSigner.generate("witness.example.com/w1").public
+    settings.write_text(f"{SETTINGS}checkpoints: {{witnesses: [{{key: '{key}', folder: gone}}]}}\n")
+    assert "gone could not be asked: there is no such folder" in case[0].here("verify", status=0).out.splitlines()[1]
+
+
+def test_evidence_that_a_file_is_not_held_against_is_refused(case, tmp_path):
+    place, sessions = case
+    shutil.copyfile(ledger(place, sessions[0]), tmp_path / "events.jsonl")
+    kept = str(place.path / ".deedbook" / "checkpoint")
+    place.here("verify", str(tmp_path / "events.jsonl"), "--checkpoint", kept, status=2)
+
+
+def test_newest_checkpoint_that_is_none_is_broken_for_readers_as_for_writers(case):
+    place, _ = case
+    (place.path / ".deedbook" / "checkpoint").write_text("what?")
+    assert verdict(place).startswith("BROKEN in checkpoint: it is no signed checkpoint: ")
+
+
+@pytest.mark.parametrize("gone", ["begun anew", "wiped"])
+@pytest.mark.parametrize("ring", [True, False])
+def test_state_that_was_begun_anew_without_a_log_shows_to_who_names_a_key(
+    case, honest, gone, ring, tmp_path, monkeypatch
+):
+    place, _ = case
+    settings, key = place.path / ".system" / "deedbook.yaml", honest[1]
+    shutil.rmtree(place.path / ".deedbook")
+    if not ring:
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    if gone == "begun anew":
+        place.here("call", "echo", "--args", '{"text":"four"}', status=0)
+    wanted = f"ROLLED BACK: the key {'+'.join(key.split('+')[:2])} names the log of another workspace ledger; "
+    assert verdict(place, "--log-key", key).startswith(wanted)
+    (place.path / ".system" / "log.pub").write_text(key)
+    settings.write_text(f"{SETTINGS}checkpoints: {{keys: [log.pub]}}\n")
+    assert verdict(place).startswith(wanted)
+    if gone == "begun anew":
+        assert javascript("--state", place.path / ".deedbook", key)[0].startswith("ROLLED BACK")
+
+
+def test_witness_is_asked_about_the_log_whose_key_is_named(case, witness, honest):
+    place, _ = case
+    shutil.rmtree(place.path / ".deedbook")
+    told = place.here("verify", "--json", "--log-key", honest[1], "--witness", str(witness[0]), status=4)
+    assert not told.fits("output_verify_v1")["notes"]
+
+
+def test_own_key_ring_vouches_for_nothing_where_keys_are_named(case, honest, tmp_path, monkeypatch):
+    place, _ = case
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "ring"))
+    place.here("keys", "rotate", "--lost", status=0)
+    assert ", trusted; " in verdict(place)
+    assert verdict(place, "--log-key", honest[1]).startswith("BROKEN at or before event ")
 
 
 def test_session_of_an_older_file_is_checked_with_all_of_it(case):

@@ -140,7 +140,9 @@ export function state(folder, keys) {
   each(own, files);
   imported(folder, own);
   files.set(own[0].session, own);
-  const origin = `deedbook/${own[0].session}`, log = new Growing(), grown = new Map(), texts = new Map();
+  const origin = `deedbook/${own[0].session}`, other = believed.find((one) => one.name !== origin);
+  hold(!other, `ROLLED BACK: the key of ${other?.name} names the log of another workspace ledger`);
+  const log = new Growing(), grown = new Map(), texts = new Map();
   const vouched = new Set(believed.map((one) => one.text)), named = [];
   let current = null, newest = null, seen = 0;
   for (const [seq, { type, value: said }] of own.entries()) {
@@ -183,7 +185,8 @@ export function state(folder, keys) {
     hold(texts.get(told.size) === kept.text, "ROLLED BACK: the newest signed note is not of this ledger");
     hold(named.some((one) => signed(kept, one)), "checkpoint: signature");
   }
-  hold(!believed.length || !newest || vouched.has(newest.by), "nobody who is believed signed the newest checkpoint");
+  hold(!believed.length || newest, "ROLLED BACK: there is no checkpoint, and a key of the log is believed");
+  hold(!believed.length || vouched.has(newest.by), "nobody who is believed signed the newest checkpoint");
   const by = seen ? `witnessed up to ${seen}` : "unwitnessed";
   return newest ? `sound: checkpoint ${newest.size}, ${by}` : "sound: no checkpoint";
 }

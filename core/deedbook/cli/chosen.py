@@ -18,6 +18,7 @@ class Chosen:
     """What is to be checked: the *files*, what is *lost* of those that were recorded, sessions that never began.
 
     *source* is the workspace, if there is one; *inside*: they are its own. *session* is the one session that was named.
+    *notes* are what a reader has to know of how they were chosen.
     """
 
     files: "Sequence[Path]"
@@ -26,6 +27,7 @@ class Chosen:
     source: "Workspace | None" = None
     session: str | None = None
     inside: bool = True
+    notes: "Sequence[str]" = ()
 
 
 def every(workspace: str) -> Chosen:

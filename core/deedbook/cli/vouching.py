@@ -1,6 +1,6 @@
 """Who vouches for what was verified: the workspace's log, checkpoints that others hold, witnesses, believed keys."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .chosen import Chosen
 
 STATE_FILE: Final = "checkpoint"
+ORIGIN: Final = "deedbook/"
 
 
 @attrs.frozen
@@ -46,24 +47,26 @@ class Vouched:
 
 def vouch(chosen: "Chosen", reports: "Sequence[Report]", believed: Believed) -> Vouched:
     """Hold what was chosen, and found, against the log of its workspace, and that against whoever knows more."""
-    from deedbook.verification.held import contradiction, distrusted, unlogged, unsigned
+    from deedbook.verification.held import contradiction, distrusted, misnamed, unlogged, unsigned
     from deedbook.verification.leaves import misfits
-    from deedbook.verification.log import read_log
+    from deedbook.verification.log import named, read_log
 
     source = chosen.source if chosen.inside else None
-    missing = [_missing(gap) for gap in (*chosen.lost, *_strayed(chosen))]
+    missing = [*map(_missing, (*chosen.lost, *_strayed(chosen)))]
     found = list(_swapped(chosen, reports))
     if source is None:
-        return Vouched([*found, *missing], notes=_unheld(believed))
-    log, trust = read_log(source.state), _trust(source, believed)
-    notes: list[str] = []
-    held = list(_held(source, log, believed, notes))
+        _refuse_unheld(believed)
+        return Vouched([*found, *missing], notes=chosen.notes)
+    identity, trust, notes = named(source.state), _trust(source, believed), list(chosen.notes)
+    held = list(_held(source, identity, trust, believed, found, notes))  # before the log, which is written first
+    log = read_log(source.state)
+    found += misnamed(log.identity if log else None, trust)
     if log is not None and log.newest is None and (none := unsigned(log.identity, trust)):
-        missing.append(none)
+        found.append(none)
     if log is None or not (log.keys or log.size):
         identity = log.identity if log else "the workspace ledger"
         return Vouched([*found, *missing, *(unlogged(each, identity) for each in held)], notes=notes)
-    trust = attrs.evolve(trust, keys=[*trust.keys, *_own_keys(log)])
+    trust = trust if trust.keys else attrs.evolve(trust, keys=[*_own_keys(log)])
     found += [each for each in (contradiction(log, one, trust) for one in held) if each]
     found += [contradicting for contradicting in [log.newest and distrusted(log, log.newest, trust)] if contradicting]
     found += _rules(log)
@@ -117,9 +120,11 @@ def _swapped(chosen: "Chosen", reports: "Sequence[Report]") -> "Iterator[Contrad
             yield Contradiction("broken", f"session {name}", 0, why)
 
 
-def _unheld(believed: Believed) -> list[str]:
-    given = [*believed.checkpoints, *believed.places]
-    return [f"{place} was not looked at: the ledger belongs to no log that is known here" for place in given]
+def _refuse_unheld(believed: Believed) -> None:
+    """Raise `click.UsageError` for what was to be held against a ledger that belongs to no log that is known here."""
+    if given := [*believed.checkpoints, *believed.places]:
+        why = "the ledger belongs to no log that is known here, so nothing can be held against it"
+        raise click.UsageError(f"{given[0]} would not be looked at: {why}; name its state folder, or leave it out")
 
 
 # --- whom to believe --------------------------------------------------------------------------------------------------
@@ -153,25 +158,60 @@ def _own_keys(log: "Log") -> "Iterator[VerifierKey]":
 # --- what others hold -------------------------------------------------------------------------------------------------
 
 
-def _held(source: "Workspace", log: "Log | None", believed: Believed, notes: list[str]) -> "Iterator[Held]":
-    """Yield every checkpoint that is held elsewhere; *notes* are told of places that could not be asked."""
-    from deedbook.files import Folder
-    from deedbook.notes import MAX_TEXT
-    from deedbook.verification.held import read_held
+def _held(
+    source: "Workspace",
+    identity: str | None,
+    trust: "Trust",
+    believed: Believed,
+    found: "list[Contradiction]",
+    notes: list[str],
+) -> "Iterator[Held]":
+    """Yield every checkpoint that is held elsewhere.
 
-    texts: list[tuple[str, str]] = []
-    with suppress(FileNotFoundError), Folder.at(source.state) as folder:
-        text = folder.read(STATE_FILE, limit=MAX_TEXT).decode(errors="replace")
-        texts.append((str(source.state / STATE_FILE), text))
-    texts += [(place, _file(place)) for place in believed.checkpoints]
-    if log:
-        texts += _asked(source, log, believed, notes)
-    for place, text in texts:
+    *found* is told of what was asked for and could not be seen, *notes* of what nobody asked for by name.
+    """
+    from deedbook.verification.held import read_held
+    from deedbook.verification.verdict import Contradiction
+
+    for place, text in _kept(source, found):
         held = read_held(place, text)
         if isinstance(held, str):
-            notes.append(f"not a checkpoint: {held}")
+            why = f"it is no signed checkpoint: {held}"
+            found.append(Contradiction("broken", STATE_FILE, None, why))
         else:
             yield held
+    for place in believed.checkpoints:
+        held = read_held(place, _file(place))
+        if isinstance(held, str):
+            raise click.BadParameter(f"this is no checkpoint: {held}", param_hint="--checkpoint")
+        yield held
+    origins = dict.fromkeys((*([f"{ORIGIN}{identity}"] if identity else []), *(key.name for key in trust.keys)))
+    for place, wanted in _places(source, believed).items():
+        for held in _asked(place, origins):
+            if not isinstance(held, str):
+                yield held
+            elif wanted and held not in _NONE:
+                found.append(Contradiction("unseen", "the workspace ledger", None, f"the witness at {place} {held}"))
+            else:
+                notes.append(f"the witness at {place} {held}")
+
+
+def _kept(source: "Workspace", found: "list[Contradiction]") -> Iterator[tuple[str, str]]:
+    """Yield the newest checkpoint of the state folder, if there is one; *found* is told of one that cannot be read."""
+    from deedbook.errors import FileRefused
+    from deedbook.files import Folder
+    from deedbook.notes import MAX_TEXT
+    from deedbook.verification.verdict import Contradiction
+
+    try:
+        with Folder.at(source.state) as folder:
+            text = folder.read(STATE_FILE, limit=MAX_TEXT).decode(errors="replace")
+    except FileNotFoundError:
+        return
+    except FileRefused as problem:
+        found.append(Contradiction("broken", STATE_FILE, None, problem.error.message))
+        return
+    yield str(source.state / STATE_FILE), text
 
 
 def _file(place: str) -> str:
@@ -185,24 +225,49 @@ def _file(place: str) -> str:
         raise click.BadParameter(f"there is no file {place!r}", param_hint="--checkpoint") from None
 
 
-def _asked(source: "Workspace", log: "Log", believed: Believed, notes: list[str]) -> Iterator[tuple[str, str]]:
-    """Ask witnesses for their newest checkpoint: those in folders always, those at an address where that was asked."""
-    from deedbook.errors import DeedbookError
-    from deedbook.witnessing.submission import Http, Shared
+_NONE: Final = ("has no checkpoint of this log",)
+"""What a witness says that was asked and has seen nothing."""
 
+
+def _places(source: "Workspace", believed: Believed) -> dict[str, bool]:
+    """Return the witnesses to ask, and whether the reader named them, which those at an address have to be.
+
+    Raises `click.BadParameter` for what can be no witness.
+    """
     said = source.checkpoints.get("witnesses", ())
     folders = [str(source.root / Path(each["folder"]).expanduser()) for each in said if each.get("folder")]
-    for place in dict.fromkeys((*folders, *believed.places)):
-        channel = Http(place) if "://" in place else Shared(Path(place))
+    for place in believed.places:
+        if "://" in place and not place.startswith(("http://", "https://")):
+            raise click.BadParameter(f"{place!r} is neither a folder nor http:// or https://", param_hint="--witness")
+        if "://" not in place and not Path(place).is_dir():
+            raise click.BadParameter(f"there is no folder {place!r}", param_hint="--witness")
+    return dict.fromkeys(folders, False) | dict.fromkeys(believed.places, True)
+
+
+def _asked(place: str, origins: "Iterable[str]") -> "Iterator[Held | str]":
+    """Ask the witness at *place* for its newest checkpoints of logs; a text says why there is none."""
+    from deedbook.errors import DeedbookError
+    from deedbook.verification.held import read_held
+    from deedbook.witnessing.submission import Http, Shared
+
+    channel = Http(place) if "://" in place else Shared(Path(place))
+    if "://" not in place and not Path(place).is_dir():
+        yield "could not be asked: there is no such folder"
+        return
+    texts: list[str] = []
+    for origin in origins:
         try:
-            text = channel.newest(log.origin)
+            text = channel.newest(origin)
         except (DeedbookError, OSError) as problem:
-            notes.append(f"the witness at {place} could not be asked: {problem}")
-            continue
-        if text is None:
-            notes.append(f"the witness at {place} has no checkpoint of this log")
-        else:
-            yield f"the witness at {place}", text
+            yield f"could not be asked: {problem}"
+            return
+        if text is not None:
+            texts.append(text)
+    for text in texts:
+        held = read_held(f"the witness at {place}", text)
+        yield f"answers what is no checkpoint: {held}" if isinstance(held, str) else held
+    if not texts:
+        yield _NONE[0]
 
 
 # --- what it comes to -------------------------------------------------------------------------------------------------

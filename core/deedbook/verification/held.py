@@ -13,7 +13,7 @@ from deedbook.errors import SignatureError
 from deedbook.notes import Note, VerifierKey
 from deedbook.proofs import Checkpoint
 
-from .log import Log, Seen, Signed
+from .log import ORIGIN, Log, Seen, Signed
 from .verdict import Contradiction
 
 _NO_CHECKPOINT: Final = "the ledger has no ledger.checkpoint"
@@ -85,6 +85,18 @@ def unlogged(held: Held, identity: str) -> Contradiction:
     """Return that a workspace has no log at all, of which a checkpoint is held."""
     why = f"the workspace has no log, and a checkpoint of {held.checkpoint.size} leaves in {held.place} is signed"
     return Contradiction("rolled_back", identity, None, why)
+
+
+def misnamed(identity: str | None, trust: Trust) -> Iterator[Contradiction]:
+    """Yield each key that the reader names which cannot be of the log here: it holds the id of another ledger.
+
+    *identity* is that of the workspace ledger, ``None`` if there is none.
+    """
+    for key in trust.keys:
+        if identity is None or key.name != f"{ORIGIN}{identity}":
+            there = f"this is {identity}" if identity else "there is no workspace ledger"
+            why = f"the key {key.name}+{key.id} names the log of another workspace ledger; {there}"
+            yield Contradiction("rolled_back", identity or "the workspace ledger", None, why)
 
 
 def distrusted(log: Log, newest: Signed, trust: Trust) -> Contradiction | None:

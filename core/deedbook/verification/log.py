@@ -204,6 +204,16 @@ class Log:
             self.seen.append(Seen(size, key, time))
 
 
+def named(state: Path) -> str | None:
+    """Return the id of the workspace ledger of a *state* folder, as its first line has it; ``None`` without one."""
+    try:
+        with Folder.at(state / "workspace") as folder, folder.open(".events.jsonl") as file:
+            first = next((events.HEADER.match(line) for line in Lines(file, MAX_LINE)), None)
+    except FileNotFoundError:
+        return None
+    return first["session_id"].decode() if first else None
+
+
 def read_log(state: Path) -> Log | None:
     """Read the log in the workspace ledger of a *state* folder; ``None`` without a ledger that says whose it is.
 

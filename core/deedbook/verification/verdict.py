@@ -8,17 +8,20 @@ import attrs
 
 from .report import Failure, Report, counted
 
-Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back"]
+Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back", "unseen"]
 
 UNCOVERED: Final = "whoever can write the file could have cut its end or written it anew"
-_RANK: Final[Mapping[str, int]] = MappingProxyType({"rolled_back": 0, "broken": 1})
+_RANK: Final[Mapping[str, int]] = MappingProxyType({"rolled_back": 0, "broken": 1, "unseen": 2})
 
 
 @attrs.frozen
 class Contradiction:
-    """What cannot be, in the ledger *ledger*, at or before event *seq* if that is known; *why* in words."""
+    """What cannot be, in the ledger *ledger*, at or before event *seq* if that is known; *why* in words.
 
-    kind: Literal["broken", "rolled_back"]
+    ``unseen`` is no such thing, but what the reader asked for by name and nobody could look at.
+    """
+
+    kind: Literal["broken", "rolled_back", "unseen"]
     ledger: str
     seq: int | None
     why: str
@@ -86,6 +89,8 @@ def conclude(
 def _contradicted(found: Contradiction) -> str:
     if found.kind == "rolled_back":
         return f"ROLLED BACK: {found.why}"
+    if found.kind == "unseen":
+        return f"UNSEEN: {found.why}; what was asked for was not looked at, and nothing else was found"
     at = f" at or before event {found.seq} of" if found.seq is not None else " in"
     return f"BROKEN{at} {found.ledger}: {found.why}"
 
