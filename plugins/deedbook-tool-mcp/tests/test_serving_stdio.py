@@ -77,7 +77,8 @@ class Raw:
             return sessions(state)
 
     def events(self):
-        return [event for each in self.listed() for event in read(self.path / ".deedbook/sessions" / each.id)]
+        begun = [each.id for each in self.listed() if each.state != "empty"]  # a folder comes before its ledger
+        return [event for name in begun for event in read(self.path / ".deedbook/sessions" / name)]
 
     def until(self, event_type):
         """Wait until something is recorded."""
