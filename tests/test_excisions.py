@@ -6,8 +6,11 @@ import re
 import ledgers
 import pytest
 from ledgers import Book, forge
+from test_task_lives import changed
 from test_verify import SCHEMAS
 
+from deedbook.verification.agreement import disagreements
+from deedbook.verification.recollections import recollections
 from deedbook.verify import verify_file
 
 
@@ -174,3 +177,109 @@ def test_excised_call_is_still_the_one_under_its_approval(tmp_path):
 
 def span(line):
     return json.loads(line)["span_id"].encode()
+
+
+STEPS = ("created", "started")
+
+
+def left(tmp_path, book, *taken):
+    """Return what is found in a workspace ledger where some events, by their places, have no payload any more."""
+    book.lines[:] = forge(book.lines, genesis="workspace")
+    book.prev = json.loads(book.lines[-1])["envelope_hash"]
+    for seq in taken:
+        ledgers.excise(book, seq, json.loads(book.lines[0])["span_id"])
+    report = verified(book, tmp_path)
+    return [f"{each.check}: {each.found}" for each in (*report.bytes.failures, *report.structure.failures)]
+
+
+@pytest.mark.parametrize("make", [ledgers.memories, ledgers.chores])
+def test_honest_ledger_stays_sound_whatever_is_taken_out_of_it(tmp_path, make):
+    lines = range(1, len(make().lines))
+    for taken in [*((seq,) for seq in lines), *((seq, seq + 1) for seq in lines[:-1]), (*lines,)]:
+        assert left(tmp_path, make(), *taken) == [], taken
+
+
+@pytest.mark.parametrize(
+    ("make", "event_type", "members", "taken", "why"),
+    [
+        (ledgers.memories, "memory.retracted", {"version": 1}, 4, "memory: sky/today: goes to version 1"),
+        (ledgers.memories, "memory.retracted", {"version": 4}, 3, "memory: goes to version 4; the next is 2"),
+        (ledgers.memories, "memory.committed", {"version": 2}, 4, "memory: goes to version 2; the next is 1"),
+        (ledgers.memories, "memory.checked", {"ok": False}, 3, "memory: committed whose checks failed"),
+        (ledgers.memories, "memory.checked", {"ok": False}, 1, "memory: committed whose checks failed"),
+        (ledgers.memories, "memory.committed", {"zone": "world_state"}, 2, "memory: without provenance"),
+        (ledgers.memories, "memory.imported", {"version": 3}, 4, "memory: goes to version 3; the next is 1"),
+        (ledgers.chores, "task.started", {"run": 7}, 8, "task: counts run 7; it is run 1"),
+        (ledgers.chores, "task.started", {"run": 7}, 1, "task: counts run 7; it is run 1"),
+        (ledgers.chores, "task.ended", {"state": "succeeded"}, 4, "task: task.updated of a task that is succeeded"),
+        (ledgers.chores, "task.decided", {"task": f"t-{'ee' * 16}"}, 1, "task: never made"),
+    ],
+)
+def test_one_payload_that_is_gone_hides_nothing_of_the_others(tmp_path, make, event_type, members, taken, why):
+    check, _, said = why.rpartition(": ")
+    found = left(tmp_path, changed(make(), event_type, **members), taken)
+    assert any(each.startswith(check.split(":")[0]) and said in each for each in found), found
+
+
+def without_source(book):
+    """Return *book* with world state that is committed on the word of a check that names no event."""
+    header, mark, payload = book.lines[2].partition(b',"payload":')
+    said = json.loads(payload[:-2])
+    del said["source"]
+    book.lines[2] = header + mark + ledgers.canonical(said) + b"}\n"
+    return changed(book, "memory.committed", zone="world_state")
+
+
+def test_world_state_on_no_event_is_a_failure_though_its_proposal_is_gone(tmp_path):
+    assert any("names no event" in each for each in left(tmp_path, without_source(ledgers.memories()), 1))
+    place = tmp_path / "workspace"
+    place.mkdir()
+    tmp_path.joinpath(".events.jsonl").rename(place / ".events.jsonl")
+    (gap,) = recollections(tmp_path, [])
+    assert "an event that world state rests on" in str(gap)
+
+
+@pytest.mark.parametrize("taken", [2, 3])
+def test_check_or_commit_that_is_gone_is_not_held_against_what_it_said(tmp_path, taken):
+    found = left(tmp_path, without_source(ledgers.memories()), 1, taken)
+    assert not any("provenance" in each for each in found), found
+
+
+def test_second_end_without_its_payload_is_still_one(tmp_path):
+    book = ledgers.memories()
+    checked, committed = (json.loads(book.lines[seq]) for seq in (2, 3))
+    book.add("memory.committed", committed["payload"], parent=checked["span_id"], principal="local")
+    assert left(tmp_path, book, len(book.lines) - 1) == ["memory: a second end of one proposal"]
+
+
+def test_second_call_under_a_run_that_is_gone_is_still_one(tmp_path):
+    book = ledgers.tasked()
+    end = book.lines.pop()
+    run = next(seq for seq, line in enumerate(book.lines) if b'"task.started"' in line)
+    again = book.add("tool.call", {"args": {}, "tool_name": "echo"}, parent=json.loads(book.lines[run])["span_id"])
+    book.add("tool.result", {"result": {}, "tool_name": "echo"}, parent=again, **ledgers.TOOL)
+    assert end
+    book.lines[:] = forge(book.lines)
+    book.prev = json.loads(book.lines[-1])["envelope_hash"]
+    ledgers.excise(book, run, json.loads(book.lines[0])["span_id"])
+    assert [each.found for each in verified(book, tmp_path).structure.failures] == [
+        "a second call under one run of a task"
+    ]
+
+
+@pytest.mark.parametrize(("of", "whys"), [(0, []), (1, ["once in the workspace ledger, found 0 times"])])
+def test_excised_step_of_one_task_excuses_no_missing_step_of_another(tmp_path, of, whys):
+    """The workspace ledger lacks the start of a session's task; what was taken out of it is the start of one of two."""
+    session, told = ledgers.tasked(), [json.loads(line) for line in ledgers.tasked().lines]
+    made, begun = (next(each["payload"] for each in told if each["event_type"] == f"task.{what}") for what in STEPS)
+    name = made["session"]
+    book = Book("ws-" + "0f" * 16, genesis="workspace")
+    root = book.add("ledger.created", {"format": "1.1", "kernel": "0.1.0", "workspace": "w"})
+    tasks = [made, {**made, "task": f"t-{'ee' * 16}", "session": "ab" * 16}]
+    spans = [book.add("task.created", each, parent=root, **ledgers.USER) for each in tasks]
+    book.add("task.started", {**begun, "task": tasks[of]["task"]}, parent=spans[of], **ledgers.USER)
+    ledgers.excise(book, 3, root)
+    for place, each in ((f"sessions/{name}", session), ("workspace", book)):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / ".events.jsonl").write_bytes(b"".join(each.lines))
+    assert [str(gap).partition("expected ")[2] or str(gap) for gap in disagreements(tmp_path, [name])] == whys

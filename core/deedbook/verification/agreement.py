@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from deedbook import canonical
 from deedbook.contracts import Event
@@ -23,6 +23,10 @@ _STEPS: Final = frozenset({"task.created", "task.updated", "task.started", "task
 """What both have; the end of a run may be in one of them alone, where the other could not be written any more."""
 _ENDED: Final = "task.ended"
 _NONE: Final = "none"
+
+
+_Gone: TypeAlias = tuple[str, str]
+"""A type of events, and the digest of the task that they are of: empty where its making was taken out."""
 
 
 class _Step(NamedTuple):
@@ -53,14 +57,22 @@ def disagreements(state: Path, sessions: Collection[str], *, every: bool = False
     for name, session in seen.items():
         theirs = told.get(name, {})
         for span, step in session.steps.items():
-            if span not in theirs and gone[step.type]:
-                gone[step.type] -= 1  # its payload was taken out there, and nobody can say which it was
+            if span not in theirs and (lost := _lost(step, gone)):
+                gone[lost] -= 1  # its payload was taken out there, and nobody can say which of the task's it was
             elif span in theirs or step.type != _ENDED or name in ended:
                 yield from _compared(name, span, step, theirs.get(span, ()))
         for span in theirs.keys() - session.steps.keys() if session.whole else ():
             for each in theirs[span]:
                 if each.type != _ENDED:
                     yield Gap(name, f"{each.type} {span}", "the same in the session's ledger", _NONE)
+
+
+def _lost(step: _Step, gone: Counter[_Gone]) -> _Gone | None:
+    """Return under what the workspace ledger may count a step of a session, if its payload was taken out there."""
+    task = step.said.get("task")
+    return next((each for each in gone if each[0] == step.type and gone[each] and task in (each[1], None)), None) or (
+        (step.type, "") if gone[step.type, ""] else None
+    )
 
 
 def _compared(session: str, span: str, mine: _Step, theirs: Iterable[_Step]) -> Iterator[Gap]:
@@ -88,19 +100,23 @@ def _session(place: Path) -> _Session | None:
     return _Session(steps, whole)
 
 
-def _told(place: Path) -> tuple[dict[str, dict[str, list[_Step]]], set[str], Counter[str]]:
+def _told(place: Path) -> tuple[dict[str, dict[str, list[_Step]]], set[str], Counter[_Gone]]:
     """Return the steps that the workspace ledger names, by the session and the span that it says they have.
 
     Beside it are the sessions whose end it has: whatever was written before that is on the disk; and how many steps of
-    each type have no payload any more.
+    each type have no payload any more, by the task under whose making or run they stand.
     """
-    gone: Counter[str] = Counter()
+    gone: Counter[_Gone] = Counter()
+    tasks: dict[str | None, str] = {}
     told: dict[str, dict[str, list[_Step]]] = {}
     ended: set[str] = set()
     with suppress(DeedbookError, OSError):
         for event in read(place):
             session, span = event.payload.get("session"), event.payload.get("span")
-            gone[event.type] += EXCISED_KEY in event.payload
+            if event.type in _STEPS | {_ENDED}:
+                task = _step(event).said.get("task") or tasks.get(event.parent, "")
+                tasks[event.span] = task
+                gone[event.type, task] += EXCISED_KEY in event.payload
             if event.type in _STEPS | {_ENDED} and isinstance(session, str) and isinstance(span, str):
                 told.setdefault(session, {}).setdefault(span, []).append(_step(event))
             elif event.type == "ledger.session" and event.payload.get("state") == "ended":

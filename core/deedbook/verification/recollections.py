@@ -16,7 +16,7 @@ import attrs
 from deedbook.canonical import decode, encode
 from deedbook.conditions import ABSENT, lookup
 from deedbook.errors import DeedbookError
-from deedbook.events import MAX_PAYLOAD, SESSION_ID, Line, split_line
+from deedbook.events import EXCISED_KEY, MAX_PAYLOAD, SESSION_ID, Line, split_line
 from deedbook.files import Folder
 from deedbook.journal import NAME
 
@@ -37,10 +37,20 @@ _KINDS: Final[Mapping[str, str]] = {
 
 @attrs.define
 class _Claim:
-    """What was committed: the proposal, and the event that its check names, if it names one."""
+    """What was committed: the proposal, and the event that its check names, if it names one.
+
+    *said* is empty where the proposal was taken out or sealed; *bare* says whether the check, as it stands, names none.
+    """
 
     said: Mapping[str, Any]
+    name: str = ""
     source: Mapping[str, Any] | None = None
+    bare: bool = False
+    world: bool = False
+
+    def tells(self, sessions: Collection[str]) -> bool:
+        """Say whether it was proposed in one of *sessions*, as far as that is known."""
+        return self.said.get("session") in (None, *sessions)
 
 
 def recollections(state: Path, sessions: Collection[str]) -> Iterator[Gap]:
@@ -59,7 +69,10 @@ def recollections(state: Path, sessions: Collection[str]) -> Iterator[Gap]:
                 seqs.update(seq)
     files = {name: _read(state / "sessions" / name, *what) for name, what in wanted.items()}
     for claim in claims:
-        proposer = files.get(claim.said["session"])
+        if claim.world and claim.bare and claim.tells(sessions):
+            where = claim.said.get("session", "the workspace ledger")
+            yield Gap(where, f"proposal {claim.name}", "an event that world state rests on", "none")
+        proposer = files.get(claim.said["session"]) if claim.said else None
         if proposer is not None:
             yield from _proposed(claim, proposer)
         source = files.get(claim.source["session"]) if claim.source else None
@@ -69,7 +82,8 @@ def recollections(state: Path, sessions: Collection[str]) -> Iterator[Gap]:
 
 def _named(claim: _Claim) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
     """Yield the events that a claim names: session, span, and where one stands if that is said."""
-    yield claim.said["session"], claim.said["span"], ()
+    if claim.said:
+        yield claim.said["session"], claim.said["span"], ()
     if claim.source:
         yield claim.source["session"], claim.source["span"], (claim.source["seq"],)
 
@@ -116,13 +130,14 @@ def _rests(claim: _Claim, session: _Session) -> Iterator[Gap]:
     """Hold the event that something rests on against what the file has there."""
     assert claim.source
     said, source = claim.said, claim.source
-    proposal, entry = f"proposal {said['proposal']}", said["entry"]
+    entry: Any = said.get("entry")
+    proposal = f"proposal {claim.name}"
     seq = source["seq"]
     line = session.lines.get(seq)
     if line is None or (line.envelope_hash, line.span_id) != (source["hash"], source["span"]):
         yield session.gap(proposal, f"event {seq} with the hash that it rests on", "another" if line else "none")
         return
-    if said["persona"] != session.persona:
+    if said and said["persona"] != session.persona:
         yield session.gap(proposal, f"persona {said['persona']}", f"a session of {session.persona}")
     grounds = entry.get("provenance") if isinstance(entry, dict) else None
     if not isinstance(grounds, dict) or "kind" not in grounds:
@@ -154,27 +169,32 @@ def _read(place: Path, spans: set[str], seqs: set[int]) -> _Session | None:
 
 def _claims(place: Path) -> list[_Claim]:
     """Return what was committed, as the workspace ledger has it."""
-    proposed: dict[str, _Claim] = {}
+    open_claims: dict[str | None, _Claim] = {}
     committed: list[_Claim] = []
     with suppress(DeedbookError, OSError), Folder.at(place) as folder, folder.open(NAME) as file:
         for raw in Lines(file, _LONGEST):
             if _FAMILY in raw:
                 with suppress(DeedbookError, ValueError, KeyError, TypeError):
-                    _take(split_line(raw), proposed, committed)
+                    _take(split_line(raw), open_claims, committed)
     return committed
 
 
-def _take(line: Line, proposed: dict[str, _Claim], committed: list[_Claim]) -> None:
+def _take(line: Line, claims: dict[str | None, _Claim], committed: list[_Claim]) -> None:
+    """Take in a line; *claims* are those still open, by the span of their last event, which headers keep."""
     said: Any = decode(line.payload)
     if line.event_type == "memory.proposed":
-        if _texts(said, "session", "span") and {"by", "entry", "persona"} <= said.keys():
-            proposed[said["proposal"]] = _Claim(said)
-    elif line.event_type == "memory.checked" and isinstance(said.get("source"), dict):
-        source = said["source"]
-        if _texts(source, "session", "span", "hash") and type(source["seq"]) is int:
-            proposed[said["proposal"]].source = source
+        whole = _texts(said, "session", "span", "proposal") and {"by", "entry", "persona"} <= said.keys()
+        claims[line.span_id] = _Claim(said if whole else {}, said["proposal"] if whole else f"of {line.span_id}")
+    elif line.event_type == "memory.checked":
+        claim = claims[line.span_id] = claims.pop(line.parent_span_id)
+        source = said.get("source")
+        claim.bare = source is None and EXCISED_KEY not in said
+        if isinstance(source, dict) and _texts(source, "session", "span", "hash") and type(source["seq"]) is int:
+            claim.source = source
     elif line.event_type == "memory.committed":
-        committed.append(proposed.pop(said["proposal"]))
+        claim = claims.pop(line.parent_span_id)
+        claim.world = said.get("zone") == "world_state"
+        committed.append(claim)
 
 
 def _texts(said: Mapping[str, Any], *parts: str) -> bool:

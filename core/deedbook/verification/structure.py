@@ -38,6 +38,9 @@ WATCHED: Final = _LIVES | events.OUTCOMES.keys()
 """The events whose payloads are looked at here; of the others only the causal fields are."""
 _PLAIN: Final = frozenset(events.CATALOGUE) - events.OUTCOMES.keys() - _INTENTS.keys() - {*ROOTS, "session.end"}
 """Events that neither begin nor end anything."""
+_SIGNED: Final = "a call that an approver signed for, and no other"
+_ONE_LIFE: Final = "a task that is made once and runs one run at a time"
+_IN_TURN: Final = "what was proposed, checked and in turn"
 
 
 class Structure:
@@ -172,15 +175,24 @@ class Structure:
         """
         if payload is EXCISED:
             self._excised[line - 1] = kind.partition(".")[0]
-            for why in self._consents.gone(kind, span, parent):
-                self._findings.add(line, "approval", "a call that an approver signed for, and no other", why)
-            self._calm = self._calm and kind not in _CONSENTING
-            return
-        if kind == "ledger.excised":
+        elif kind == "ledger.excised":
             self._to_excise.append(payload["seq"])
-        for check, wanted, whys in self._looking(line, kind, span, parent, payload):
+        looking = (
+            self._going(kind, span, parent) if payload is EXCISED else self._looking(line, kind, span, parent, payload)
+        )
+        for check, wanted, whys in looking:
             for why in whys:
                 self._findings.add(line, check, wanted, why)
+
+    def _going(self, kind: str, span: bytes, parent: bytes | None) -> Iterator[tuple[str, str, Iterator[str]]]:
+        """Have what can be told by its header alone looked at, where a payload was taken out."""
+        self._calm = self._calm and kind not in _CONSENTING and kind not in TASKS
+        if kind in _CONSENTING:
+            yield "approval", _SIGNED, self._consents.gone(kind, span, parent)
+        if kind in TASKS:
+            yield "task", _ONE_LIFE, self._lives.gone(kind, span, parent)
+        if kind in REMEMBERED:
+            yield "memory", _IN_TURN, self._memories.gone(kind, span, parent)
 
     def _looking(
         self, line: int, kind: str, span: bytes, parent: bytes | None, payload: Any
@@ -188,17 +200,15 @@ class Structure:
         gone = {*self._excised.values()} if self._excised else _NONE
         if kind in _CONSENTING:
             self._calm = False
-            wanted = "a call that an approver signed for, and no other"
-            yield "approval", wanted, self._consents.check(kind, span, parent, payload)
-        if kind in TASKS and "task" not in gone:
+            yield "approval", _SIGNED, self._consents.check(kind, span, parent, payload)
+        if kind in TASKS:
             self._calm = False
-            wanted = "a task that is made once and runs one run at a time"
-            yield "task", wanted, self._lives.check(kind, span, parent, payload)
+            yield "task", _ONE_LIFE, self._lives.check(kind, span, parent, payload)
         if kind in KINDS or kind == HEAD:
             wanted = "a session of one run of one process that lives"
             yield "hierarchy", wanted, self._hierarchy.check(kind, span, parent, payload)
-        if kind in REMEMBERED and "memory" not in gone:
-            yield "memory", "what was proposed, checked and in turn", self._memories.check(kind, span, parent, payload)
+        if kind in REMEMBERED:
+            yield "memory", _IN_TURN, self._memories.check(kind, span, parent, payload)
         if kind in DESCENT and "session" not in gone:
             wanted = "a fork that says where it comes from, and serves what was recorded there"
             yield "fork", wanted, self._descent.check(kind, parent, self._root, self._outcome, payload)
