@@ -81,6 +81,10 @@ class Ledgers:
 
         return Recording(place)
 
+    def unread(self, found: Found) -> str:
+        """Say what cannot be read at the end of a ledger that nobody writes; empty: nothing."""
+        return unread(found)
+
     def providers(self, charter: str) -> Mapping[str, str]:
         """Return the provider of each model in the charter with a digest; none where it is not kept here."""
         if charter not in self._makers:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .work import Ledgers
 
 _VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_UNSOUND: Final = 4
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -77,7 +78,10 @@ def export(ledgers: "Ledgers", /, sessions: tuple[str, ...], **given: Any) -> in
                 sent += sending()
                 unfinished += sending.unfinished
         _tell(sent, unfinished, collector)
-    return 1 if collector.rejected else 0
+    torn = [why for each in found if (why := ledgers.unread(each))]
+    for why in torn:
+        click.echo(f"error: {why}", err=True)
+    return _UNSOUND if torn else 1 if collector.rejected else 0
 
 
 @command.command("follow")
@@ -117,6 +121,7 @@ def _connected(options: Options, place: "Path | str | None") -> "Iterator[tuple[
             yield collector, cursor
     except Undelivered as problem:
         kept = "; what was taken is kept, so call it again" if place else "; nothing is lost, call it again"
+        kept = kept if problem.passing else ""
         raise click.ClickException(f"{problem}{kept}") from None
     finally:
         collector.close()

@@ -45,7 +45,11 @@ _MOST: Final = 1000
 
 
 class Undelivered(Exception):  # noqa: N818 - it says what the spans are
-    """A batch was not taken; the message says why, and what may help."""
+    """A batch was not taken; the message says why. *passing*: it may be taken if it is sent again as it is."""
+
+    def __init__(self, why: str, *, passing: bool) -> None:
+        super().__init__(why)
+        self.passing = passing
 
 
 class Collector:
@@ -83,7 +87,8 @@ class Collector:
             result = self._exporter.export(made)
         problem = _problem(self._session.last)
         if problem or result is not SpanExportResult.SUCCESS:
-            raise Undelivered(problem or "the spans could not be encoded, or the batch is larger than 64 MiB")
+            why = problem or "the spans could not be encoded, or the batch is larger than 64 MiB"
+            raise Undelivered(why, passing=_passes(self._session.last))
         self._count_rejected(self._session.last)
 
     def close(self) -> None:
@@ -173,7 +178,8 @@ def _resource() -> Resource:
 def _problem(answer: "requests.Response | Exception | None") -> str:
     """Say why a batch was not taken; empty if it was."""
     if isinstance(answer, Exception):
-        return f"the collector cannot be reached: {_short(str(answer))}"
+        reason = getattr(answer.args[0], "reason", answer) if answer.args else answer
+        return f"the collector cannot be reached: {_short(str(reason).rpartition('): ')[2].rpartition('>: ')[2])}"
     if answer is None:
         return "nothing was sent"
     where = f"the collector at {answer.url} answered {answer.status_code} {answer.reason}"
@@ -183,6 +189,13 @@ def _problem(answer: "requests.Response | Exception | None") -> str:
         kind = answer.headers.get("content-type", "no type")
         return f"{where} with {kind}, which no OTLP endpoint does; is the path right, such as /v1/traces?"
     return ""
+
+
+def _passes(answer: "requests.Response | Exception | None") -> bool:
+    """Say whether what went wrong may pass by itself; who asks wrongly, or with a wrong address, has to mend that."""
+    if isinstance(answer, requests.Response):
+        return answer.status_code in (408, 429) or answer.status_code >= 500
+    return isinstance(answer, Exception) and not isinstance(answer, ValueError)
 
 
 def _is_protobuf(answer: requests.Response) -> bool:

@@ -58,6 +58,9 @@ class Ledgers(Source, Protocol):
     def open(self, place: Path) -> Any:
         """Open a ledger for reading."""
 
+    def unread(self, found: Found) -> str:
+        """Say what cannot be read at the end of a ledger that nobody writes; empty: nothing."""
+
     @property
     def state(self) -> Path:
         """The state folder of the workspace."""
