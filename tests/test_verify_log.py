@@ -378,3 +378,32 @@ def test_pipe_in_the_place_of_a_covered_session_is_told_and_hides_no_other(case)
     os.mkfifo(ledger(place, sessions[0]))
     assert verdict(place).startswith("BROKEN in ")
     assert place.here("verify", status=4).out.count("\nsound  ") == 3
+
+
+# --- without settings -------------------------------------------------------------------------------------------------
+
+
+def test_fault_in_the_settings_does_not_stop_the_audit(case):
+    place, sessions = case
+    (place.path / ".system" / "deedbook.yaml").write_text("abilities: [")
+    for args in ([], [sessions[0]], ["--jobs", "2"]):
+        told = place.here("verify", "--json", *args, status=0).fits("output_verify_v1")
+        assert told["verdict"]["kind"] == "checkpointed"
+        assert told["notes"][0].startswith(
+            "the settings could not be read, so keys and witnesses in them are not known: "
+        )
+        assert ".system/deedbook.yaml" in told["notes"][0]
+    assert sessions[0] in place.here("sessions", status=0).out
+    assert place.here("replay", sessions[0], status=0).out.startswith("sound and complete up to checkpoint ")
+    wanted = cut_tail(place, sessions)
+    assert verdict(place).startswith(wanted)
+    assert verdict(place, sessions[0]).startswith(wanted)
+
+
+def test_state_folder_is_verified_without_a_workspace(case, honest, tmp_path):
+    place, sessions = case
+    alone = Place(tmp_path / "alone")
+    shutil.copytree(place.path / ".deedbook", alone.path / "state")
+    assert verdict(alone, "state", "--log-key", honest[1]).startswith("sound and complete up to checkpoint 7 (")
+    shutil.rmtree(alone.path / "state" / "sessions" / sessions[0])
+    assert verdict(alone, "state").startswith(f"ROLLED BACK: session {sessions[0]} has 0 events")

@@ -38,15 +38,16 @@ def check(chosen: "Chosen", *, plugins: bool, jobs: int) -> "list[Report]":
 def _shared(places: "list[Path]", chosen: "Chosen", plugins: bool, jobs: int) -> "Iterator[Report]":
     from deedbook.verification.crew import ordered
 
-    root = str(chosen.source.root) if chosen.source else None
-    return ordered(places, min(jobs, len(places)), _begun, root, plugins)
+    known = chosen.source
+    where = (str(known.state), str(known.root)) if known else None
+    return ordered(places, min(jobs, len(places)), _begun, where, plugins)
 
 
-def _begun(root: str | None, plugins: bool) -> "Callable[[Path], Report]":
+def _begun(where: tuple[str, str] | None, plugins: bool) -> "Callable[[Path], Report]":
     """Begin to check in a process of its own, which holds what it needs until it ends."""
-    from deedbook.kernel import read_workspace
+    from .ledgers import known_by
 
-    return Checker(read_workspace(root) if root else None, plugins=plugins).__enter__()
+    return Checker(known_by(Path(where[0]), Path(where[1]))[0] if where else None, plugins=plugins).__enter__()
 
 
 LARGE: Final = 1 << 24

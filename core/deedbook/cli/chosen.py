@@ -32,8 +32,23 @@ class Chosen:
 
 def every(workspace: str) -> Chosen:
     """Choose every ledger, and every session that the workspace ledger knows."""
+    from .ledgers import standing
+
+    return _every(*standing(workspace))
+
+
+def folder(name: str) -> Chosen | None:
+    """Choose every ledger of the state folder that *name* is, with its workspace if that is above it, or ``None``."""
+    from pathlib import Path
+
+    from .ledgers import is_state, known_by
+
+    place = Path(name).absolute()
+    return _every(*known_by(place, place.parent)) if is_state(place) else None
+
+
+def _every(source: "Workspace", notes: "Sequence[str]") -> Chosen:
     from deedbook.errors import DeedbookError
-    from deedbook.kernel import read_workspace
     from deedbook.verification.agreement import disagreements
     from deedbook.verification.answers import misquoted
     from deedbook.verification.recollections import recollections
@@ -42,7 +57,6 @@ def every(workspace: str) -> Chosen:
 
     from .ledgers import own, session_ids
 
-    source = read_workspace(workspace)
     heads = _heads(source)  # before the files: they only grow
     names = sorted({*session_ids(source), *heads})
     each = [_session(source, name, heads.get(name, ())) for name in names]
@@ -52,34 +66,33 @@ def every(workspace: str) -> Chosen:
     with suppress(DeedbookError):  # its own verification says what is wrong with it
         lost += changed(source.state)
     files = [*([own(source)] if own(source).exists() else []), *(file for one in each for file in one.files)]
-    return Chosen(files, lost, [name for one in each for name in one.empty], source)
+    return Chosen(files, lost, [name for one in each for name in one.empty], source, notes=notes)
 
 
 def one(workspace: str, name: str) -> Chosen:
     """Choose one ledger; if it is that of a session of this workspace, with what the workspace ledger knows of it."""
     from deedbook.errors import DeedbookError
-    from deedbook.kernel import read_workspace
     from deedbook.upcasting.naming import parted
     from deedbook.verification.agreement import disagreements
     from deedbook.verification.answers import misquoted
     from deedbook.verification.recollections import recollections
     from deedbook.verification.uses import misused
 
-    from .ledgers import own, session_file, session_named
+    from .ledgers import own, session_file, session_named, standing
 
-    source = None
+    source, notes = None, list[str]()
     with suppress(DeedbookError):  # a file needs no workspace
-        source = read_workspace(workspace)
+        source, notes = standing(workspace)
     heads = _heads(source) if source else {}
     identity = session_named(source, name, heads) if source else None
     if source is None or identity is None:
         file, _ = parted(session_file(workspace, name))  # of an older form, which is verified whole
         inside = source is not None and own(source).exists() and file.resolve() == own(source).resolve()
-        return Chosen([file], source=source, inside=inside)
+        return Chosen([file], source=source, inside=inside, notes=notes if inside else ())
     chosen = _session(source, identity, heads.get(identity, ()))
     checks, named = (disagreements, recollections, misquoted, misused), [identity]
     told = (gap for check in checks for gap in check(source.state, named))
-    return attrs.evolve(chosen, lost=[*chosen.lost, *told])
+    return attrs.evolve(chosen, lost=[*chosen.lost, *told], notes=notes)
 
 
 def _heads(source: "Workspace") -> "Mapping[str, list[Head]]":

@@ -1,6 +1,7 @@
 """Finding ledgers for the commands that read them; imports no plugin."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from deedbook.errors import DeedbookError, LedgerError, fault
@@ -12,10 +13,49 @@ from deedbook.schema import suggest
 from deedbook.upcasting.naming import parted
 from deedbook.upcasting.table import UPCASTERS, form_of
 from deedbook.workspaces.declarations import Workspace
+from deedbook.workspaces.site import STATE, state_at, told_state
+from deedbook.workspaces.sources import SYSTEM, find_workspace
 
 FILE = ".events.jsonl"
 WORKSPACE = "workspace"
 LAST = "last"
+
+
+def standing(workspace: str) -> tuple[Workspace, list[str]]:
+    """Return the workspace for who only reads its ledgers, and notes; where its files are at fault, its state alone.
+
+    Raises `SourceError` where there is no workspace, or nothing is known of its state.
+    """
+    root = find_workspace(Path(workspace))
+    try:
+        return read_workspace(root), []
+    except DeedbookError as problem:
+        with Folder.at(root) as folder:
+            state = told_state(folder, root) or state_at(root, STATE)
+        if not is_state(state):
+            raise
+        why = str(problem).splitlines()[0]
+        said = f"the settings could not be read, so keys and witnesses in them are not known: {why}"
+        return bare(state, root), [f"{said}; the state is taken from {state}"]
+
+
+def bare(state: Path, root: Path) -> Workspace:
+    """Return a workspace of which nothing is known but its *state* folder."""
+    return Workspace(root=root, system=root / SYSTEM, state=state)
+
+
+def is_state(place: Path) -> bool:
+    """Say whether *place* is a state folder: it holds sessions, or a workspace ledger, and is no ledger's own."""
+    return any((place / name).is_dir() for name in ("sessions", WORKSPACE)) and not (place / FILE).exists()
+
+
+def known_by(state: Path, root: Path) -> tuple[Workspace, list[str]]:
+    """Return the workspace at or above *root* whose *state* that is; else that folder alone."""
+    with suppress(DeedbookError):
+        found, notes = standing(str(root))
+        if found.state.resolve() == state.resolve():
+            return found, notes
+    return bare(state, root), []
 
 
 def session_file(workspace: str, name: str) -> Path:
@@ -33,7 +73,7 @@ def session_file(workspace: str, name: str) -> Path:
         if found is None:
             raise LedgerError(fault("SESSION_NOT_FOUND", f"{name!r} is no session id, and no file of that name exists"))
         return found
-    source = read_workspace(workspace)
+    source, _ = standing(workspace)
     if name == WORKSPACE and own(source).exists():
         return own(source)
     try:
@@ -50,7 +90,7 @@ def session_file(workspace: str, name: str) -> Path:
 
 def _old(workspace: str, name: str) -> Path | None:
     try:
-        source = read_workspace(workspace)
+        source, _ = standing(workspace)
     except DeedbookError:  # a file needs no workspace
         return None
     return _taken_in(source, name)

@@ -31,10 +31,14 @@ def command(ctx: click.Context) -> int:
     import attrs
 
     from deedbook.files import Folder
-    from deedbook.kernel import read_workspace
     from deedbook.reader import sessions
 
-    state = read_workspace(ctx.obj.workspace).state
+    from .ledgers import standing
+
+    source, notes = standing(ctx.obj.workspace)
+    for note in notes:
+        message(note)
+    state = source.state
     found: list[tuple[Listed, Mapping[str, str]]] = []
     if state.is_dir():
         with Folder.at(state) as folder:

@@ -39,7 +39,7 @@ def command(
     jobs: int,
     **given: tuple[str, ...],
 ) -> int:
-    """Check LEDGER (a session's id, or a file), or every ledger of the workspace: bytes, structure, decisions.
+    """Check LEDGER (a session, a file, a state folder), or every ledger of the workspace: bytes, structure, decisions.
 
     All of it is held against the workspace's checkpoints, and those against what you, its witnesses and the state
     folder hold. The first line is the verdict. No plugin is imported unless --plugins is given.
@@ -49,16 +49,17 @@ def command(
     from deedbook.verification.verdict import conclude
 
     from .checking import check
-    from .chosen import every, one
+    from .chosen import every, folder, one
     from .verdicts import as_told, tell
     from .vouching import Believed, vouch
 
-    chosen = one(asked.workspace, ledger) if ledger else every(asked.workspace)
+    whole = folder(ledger) if ledger else every(asked.workspace)
+    chosen = whole or one(asked.workspace, ledger or "")
     reports = check(chosen, plugins=plugins, jobs=jobs)
     vouched = vouch(chosen, reports, Believed(given["log_key"], given["witness_key"], given["held"], given["witness"]))
     verdict = conclude(reports, vouched.contradictions, vouched.covered)
     if asked.json:
         as_json(as_told(reports, chosen, vouched, verdict))
     else:
-        tell(reports, chosen, vouched, verdict, alone=bool(ledger))
+        tell(reports, chosen, vouched, verdict, alone=whole is None)
     return 0 if verdict.sound else UNSOUND
