@@ -57,7 +57,8 @@ def vouch(chosen: "Chosen", reports: "Sequence[Report]", believed: Believed) -> 
     if source is None:
         _refuse_unheld(believed)
         return Vouched([*found, *missing], notes=chosen.notes)
-    identity, trust, notes = named(source.state), _trust(source, believed), list(chosen.notes)
+    identity, notes = named(source.state), list(chosen.notes)
+    trust = _trust(source, believed, identity)
     held = list(_held(source, identity, trust, believed, found, notes))  # before the log, which is written first
     log = read_log(source.state)
     found += misnamed(log.identity if log else None, trust)
@@ -130,13 +131,19 @@ def _refuse_unheld(believed: Believed) -> None:
 # --- whom to believe --------------------------------------------------------------------------------------------------
 
 
-def _trust(source: "Workspace", believed: Believed) -> "Trust":
+def _trust(source: "Workspace", believed: Believed, identity: str | None) -> "Trust":
+    """Return whom to believe: what the reader named, and of the settings' keys those of this log, if any is.
+
+    Settings may be shared by several state folders, each with a log of its own; what a reader names is meant.
+    """
     from deedbook.cosignatures import WitnessKey
     from deedbook.notes import VerifierKey
     from deedbook.verification.held import Trust
 
     said = source.checkpoints
-    keys = [VerifierKey.parse(key) for key in (*said.get("keys", ()), *map(read_key, believed.keys))]
+    told = [VerifierKey.parse(key) for key in said.get("keys", ())]
+    ours = [key for key in told if key.name == f"{ORIGIN}{identity}"]
+    keys = [*(ours or told), *(VerifierKey.parse(read_key(key)) for key in believed.keys)]
     named = (*(each["key"] for each in said.get("witnesses", ())), *map(read_key, believed.witnesses))
     return Trust(keys, [WitnessKey.parse(key) for key in named])
 
