@@ -140,6 +140,13 @@ def renamed_workspace(state: State) -> None:
     state.edit(HOME, edit)
 
 
+def forgotten(state: State) -> None:
+    """Take the log away, and the file with it."""
+    without_log(state)
+    state.agree()
+    state.checkpoint.unlink()
+
+
 LOGGED = {
     "an argument changed and its head forged": M(
         with_heads(told("call", "tool.call", args={"text": "rm"})), "call", LINE
@@ -216,6 +223,7 @@ LOGGED = {
     "the workspace ledger cut at an earlier checkpoint": M(cut_at_checkpoint(2), HOME, BACK),
     "the workspace ledger cut at the first checkpoint": M(cut_at_checkpoint(0), HOME, BACK),
     "the log taken out of the ledger": M(without_log, HOME, BACK),
+    "the log taken away, and the file with it": M(forgotten, HOME, BACK),
     "the file's signature changed": M(file_changed, HOME, r"BROKEN .* in .*checkpoint.*"),
     "the file signed by somebody else": M(file_of_attacker, HOME, r"(BROKEN|ROLLED BACK).* in .*checkpoint.*"),
     "the file of another workspace": M(file_of_another_workspace, HOME, r"BROKEN .* in .*checkpoint.*"),
@@ -230,16 +238,8 @@ def rolled_back(state: State) -> None:
     state.checkpoint.write_text(note, encoding="utf-8")
 
 
-def forgotten(state: State) -> None:
-    """Take the log away, and the file with it."""
-    without_log(state)
-    state.agree()
-    state.checkpoint.unlink()
-
-
 CONTROLS = {
     "all of it put back to an earlier day": rolled_back,
-    "the log taken away, and the file with it": forgotten,
     "an argument changed, and all signed anew with the log's own key": signed_by(
         None, told("call", "tool.call", args={"text": "rm"})
     ),
