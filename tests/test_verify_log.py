@@ -13,7 +13,7 @@ from agreeing import javascript
 from commandline import Place
 
 from deedbook.cosignatures import WitnessSigner
-from deedbook.notes import Note
+from deedbook.notes import Note, SigningKey
 from deedbook.proofs import Checkpoint
 
 SETTINGS = """schema_version: v1
@@ -324,6 +324,17 @@ def test_state_that_was_begun_anew_without_a_log_shows_to_who_names_a_key(
     assert verdict(place).startswith(wanted)
     if gone == "begun anew":
         assert javascript("--state", place.path / ".deedbook", key)[0].startswith("ROLLED BACK")
+
+
+def test_settings_may_name_the_keys_of_several_logs(case, honest, tmp_path, monkeypatch):
+    place, _ = case
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    other = SigningKey.generate(f"deedbook/ws-{'0' * 32}").public
+    (place.path / ".system" / "log.pub").write_text(honest[1])
+    (place.path / ".system" / "other.pub").write_text(f"{other}\n")
+    (place.path / ".system" / "deedbook.yaml").write_text(f"{SETTINGS}checkpoints: {{keys: [other.pub, log.pub]}}\n")
+    assert verdict(place).startswith("sound and complete up to checkpoint")
+    assert verdict(place, "--log-key", str(other)).startswith("ROLLED BACK"), "what a reader names is meant"
 
 
 def test_witness_is_asked_about_the_log_whose_key_is_named(case, witness, honest):
