@@ -6,6 +6,7 @@ asked for: a plugin needs no kernel, and the command has to begin before anythin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .canonical import parse
     from .contracts import (
         ALLOW,
         Call,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         hookimpl,
         transform,
     )
-    from .errors import DeedbookError, DomainError, Err, Ok, Result
+    from .errors import DeedbookError, DomainError, Err, IntakeError, NotJsonError, Ok, Result
     from .flow import Run
     from .folds import Fold
     from .kernel import Kernel, open_kernel
@@ -52,8 +53,10 @@ __all__ = [
     "GateSpec",
     "HandlerSpec",
     "Host",
+    "IntakeError",
     "Json",
     "Kernel",
+    "NotJsonError",
     "Object",
     "Ok",
     "Principal",
@@ -68,6 +71,7 @@ __all__ = [
     "deny",
     "hookimpl",
     "open_kernel",
+    "parse",
     "transform",
 ]
 
@@ -94,7 +98,9 @@ def _room(name: str) -> str:
             return "flow"
         case "Fold":
             return "folds"
-        case "DeedbookError" | "DomainError" | "Err" | "Ok" | "Result":
+        case "parse":
+            return "canonical"
+        case "DeedbookError" | "DomainError" | "Err" | "IntakeError" | "NotJsonError" | "Ok" | "Result":
             return "errors"
         case _:
             return "contracts"
