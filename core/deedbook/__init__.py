@@ -6,7 +6,7 @@ asked for: a plugin needs no kernel, and the command has to begin before anythin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .canonical import parse
+    from .canonical import parse, parse_payload
     from .contracts import (
         ALLOW,
         Call,
@@ -72,6 +72,7 @@ __all__ = [
     "hookimpl",
     "open_kernel",
     "parse",
+    "parse_payload",
     "transform",
 ]
 
@@ -98,7 +99,7 @@ def _room(name: str) -> str:
             return "flow"
         case "Fold":
             return "folds"
-        case "parse":
+        case "parse" | "parse_payload":
             return "canonical"
         case "DeedbookError" | "DomainError" | "Err" | "IntakeError" | "NotJsonError" | "Ok" | "Result":
             return "errors"

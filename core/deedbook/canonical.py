@@ -313,6 +313,4 @@ def _bounded_integer(digits: str) -> int:
     return int(digits)
 
 
-_INTEGERS: Final = MappingProxyType(
-    {"refuse": _small_integer, "string": _integer_or_digits, "keep": _bounded_integer}
-)
+_INTEGERS: Final = MappingProxyType({"refuse": _small_integer, "string": _integer_or_digits, "keep": _bounded_integer})

@@ -139,7 +139,6 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "RUNTIME_BUSY": Code("serving", 1, "more is asked at once than is attended to"),
         "PEER_UNKNOWN": Code("serving", 3, "the user at the other end is no principal"),
         "METHOD_UNKNOWN": Code("serving", 2, "the runtime has no method of that name"),
-        "MESSAGE_UNREADABLE": Code("serving", 2, "a message is no JSON that could be recorded, or too long"),
         "MESSAGE_INVALID": Code("serving", 2, "a message is no request as JSON-RPC 2.0 and its schema have it"),
         "ACTION_UNKNOWN": Code("serving", 2, "there is no action of that name"),
         "ACTION_SKIPPED": Code("serving", 1, "an action that it waits for was not ok, or the answer is full"),

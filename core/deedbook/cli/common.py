@@ -1,12 +1,12 @@
 """What several commands share: who was asked for what, options, and how places are shown."""
 
-import json
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 import click
@@ -123,22 +123,39 @@ def shown(place: Path) -> str:
     return str(place)
 
 
-def read_arguments(text: str) -> Any:
-    """Return the JSON of ``--args`` (``-``: of standard input); large integers are for the ability to refuse.
+class RefusedJson(click.BadParameter):
+    """JSON of the command line that intake refuses; *is_text* where it is no JSON at all."""
 
-    Raises `click.BadParameter` for what is no JSON.
+    code = "INTAKE_REFUSED"
+
+    def __init__(self, message: str, option: str, *, is_text: bool = False) -> None:
+        super().__init__(message, param_hint=option)
+        self.is_text = is_text
+
+
+def read_json(
+    raw: bytes | str, option: str, *, hint: str = "", big_integers: Literal["refuse", "keep"] = "refuse"
+) -> Any:
+    """Return the value of JSON given as *option*; *hint* says how text is written that is no JSON.
+
+    Raises `RefusedJson`.
     """
     from deedbook.canonical import parse
-    from deedbook.errors import IntakeError
+    from deedbook.errors import IntakeError, NotJsonError
 
     try:
-        raw = _read() if text == "-" else text.encode()
-        parse(raw, big_integers="string")
-        return json.loads(raw)
+        return parse(os.fsencode(raw), big_integers=big_integers)
     except IntakeError as problem:
-        raise click.BadParameter(str(problem), param_hint="--args") from None
-    except UnicodeEncodeError:
-        raise click.BadParameter("not UTF-8", param_hint="--args") from None
+        is_text = isinstance(problem, NotJsonError)
+        raise RefusedJson(f"{problem}; {hint}" if hint and is_text else str(problem), option, is_text=is_text) from None
+
+
+def read_arguments(text: str, option: str = "--args") -> Any:
+    """Return the JSON of ``--args`` (``-``: of standard input); large integers are for the ability to refuse.
+
+    Raises `RefusedJson`.
+    """
+    return read_json(_read() if text == "-" else text, option, big_integers="keep")
 
 
 def _read() -> bytes:

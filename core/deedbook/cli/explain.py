@@ -8,7 +8,7 @@ import attrs
 import click
 
 from . import completing
-from .common import Asked, json_option, principal_option, profile_option, read_arguments
+from .common import Asked, json_option, principal_option, profile_option, read_arguments, read_json
 from .output import DENIED, as_json, say
 
 if TYPE_CHECKING:
@@ -101,8 +101,6 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
 
 def _facts(given: tuple[str, ...], now: str) -> dict[str, Any]:
     """Return the facts of a session that begins *now*, and what was given in their place."""
-    from deedbook.canonical import parse
-    from deedbook.errors import IntakeError
     from deedbook.folds import MetricsFold
     from deedbook.policies.vocabulary import FACTS
     from deedbook.schema import suggest
@@ -114,10 +112,7 @@ def _facts(given: tuple[str, ...], now: str) -> dict[str, Any]:
             known = ", ".join(sorted(FACTS))
             why = f"{each!r} is no NAME=JSON of a fact{suggest(name, FACTS)}; facts: {known}"
             raise click.BadParameter(why, param_hint="--fact")
-        try:
-            facts[name] = parse(value)
-        except IntakeError as problem:
-            raise click.BadParameter(f"{name}: {problem}", param_hint="--fact") from None
+        facts[name] = read_json(value, f"--fact {name}")
     return facts
 
 

@@ -1,11 +1,10 @@
 """What a role has been told and what it has done so far, read from a request's messages."""
 
-import json
 from typing import Any
 
 import attrs
 
-from deedbook import Failed, Json, Object
+from deedbook import Failed, IntakeError, Json, NotJsonError, Object, parse
 
 
 @attrs.frozen
@@ -55,9 +54,11 @@ class Conversation:
 
 def _brief(content: str) -> dict[str, Any]:
     try:
-        brief = json.loads(content)
-    except ValueError:
+        brief = parse(content)
+    except NotJsonError:
         brief = None
+    except IntakeError as problem:
+        raise Failed(problem.error.code, f"the user message is refused: {problem}") from None
     if not isinstance(brief, dict) or not isinstance(brief.get("request"), str):
         raise Failed("PROVIDER_ERROR", 'the user message is not a JSON object with a text "request"')
     return brief
@@ -73,9 +74,9 @@ def _answered(message: Object, names: dict[str, str]) -> Done:
     if call not in names:
         raise Failed("PROVIDER_ERROR", f"a tool message answers {call!r}, which was not called")
     try:
-        told = json.loads(message["content"])
-    except ValueError:
-        raise Failed("PROVIDER_ERROR", f"the answer to {call} is not JSON") from None
+        told = parse(message["content"])
+    except IntakeError as problem:
+        raise Failed(problem.error.code, f"the answer to {call} is refused: {problem}") from None
     if _is_error(told):
         return Done(call, names[call], error=told["error"])
     return Done(call, names[call], told)
