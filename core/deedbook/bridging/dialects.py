@@ -137,7 +137,7 @@ def _parsed(known: Known, moment: Moment | None, body: bytes) -> Any:
 
 
 def _stand_once(names: Sequence[str], body: bytes) -> bool:
-    """Say whether none of *names* stands twice in the outermost object of *body*: else it is not clear which is meant."""
+    """Say whether none of *names* stands twice in the outermost object of *body*; if one does, it is ambiguous."""
     pairs = json.loads(body, object_pairs_hook=tuple, parse_int=str)
     found = [pair[0] for pair in pairs] if isinstance(pairs, tuple) else []
     return all(found.count(name) <= 1 for name in names)

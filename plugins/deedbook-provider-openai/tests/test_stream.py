@@ -102,7 +102,8 @@ def test_garbage_in_a_stream_is_no_answer(endpoint, say, ask, garbage):
 
 @pytest.mark.parametrize(
     "chunk",
-    [b"{", b"\xff", b'{"choices": [{"delta": {"content": "\xff"}}]}', b'{"choices": [{"delta": {"content": "\\ud800"}}]}',
+    [b"{", b"\xff", b'{"choices": [{"delta": {"content": "\xff"}}]}',
+     b'{"choices": [{"delta": {"content": "\\ud800"}}]}',
      b'{"choices": [], "choices": [{"delta": {"content": "x"}}]}', b'{"choices": [], "usage": NaN}'],
 )  # fmt: skip
 def test_chunk_that_intake_refuses_is_no_answer(endpoint, say, ask, chunk):

@@ -23,10 +23,9 @@ class Line(NamedTuple):
 
 
 def lines(file: BinaryIO) -> Iterator[Line]:
-    """Yield the events of the ledger in *file*; raises `ValueError` for a line that is not what was written,
-    `IntakeError` for JSON that no ledger holds.
+    """Yield the events of the ledger in *file*; bytes after the last newline are not read.
 
-    Bytes after the last newline are not read.
+    Raises `ValueError` for a line that is not what was written, `IntakeError` for JSON that no ledger holds.
     """
     before, number = b"", 0
     while (raw := file.readline(LONGEST)).endswith(b"\n"):
