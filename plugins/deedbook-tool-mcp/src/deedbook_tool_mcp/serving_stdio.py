@@ -15,9 +15,8 @@ from typing import Any, Final
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
-from mcp_types.jsonrpc import jsonrpc_message_adapter
-from pydantic import ValidationError
+
+from .messages import Refused, read, refusal
 
 LONGEST: Final = 16 * 1024 * 1024
 """How many bytes a message may have."""
@@ -66,26 +65,19 @@ def _taken() -> tuple[Any, Any]:
 async def _read(source: Any, read_in: MemoryObjectSendStream[SessionMessage | Exception], refusals: Outgoing) -> None:
     async with read_in, refusals:
         async for line in _lines(source):
-            message = _message(line)
             try:
-                if isinstance(message, ErrorData):
-                    refusal = JSONRPCError(jsonrpc="2.0", id=None, error=message)
-                    await refusals.send(SessionMessage(refusal))
-                else:
-                    await read_in.send(message)
+                try:
+                    await read_in.send(_message(line))
+                except Refused as problem:
+                    await refusals.send(SessionMessage(problem.reply()))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
 
 
-def _message(line: bytes | None) -> SessionMessage | ErrorData:
+def _message(line: bytes | None) -> SessionMessage:
     if line is None:
-        return ErrorData(code=INVALID_REQUEST, message=f"a message of more than {LONGEST} bytes")
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValidationError as problem:
-        bad = problem.errors(include_url=False, include_context=False, include_input=False)
-        broken = any(each["type"] == "json_invalid" for each in bad)
-        return ErrorData(code=PARSE_ERROR if broken else INVALID_REQUEST, message="no JSON-RPC message, on one line")
+        raise refusal(f"a message of more than {LONGEST} bytes")
+    return SessionMessage(read(line))
 
 
 async def _lines(source: Any) -> AsyncIterator[bytes | None]:
