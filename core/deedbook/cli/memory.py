@@ -302,7 +302,7 @@ def _given(text: str) -> Any:
     except RefusedJson as problem:
         if not problem.is_text:
             raise
-        if text.lstrip()[:1] in ("{", "[", '"'):
+        if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[", '"'):
             why = f"it begins like JSON and is none: {problem.message}; a text that begins so stands in quotation marks"
             raise RefusedJson(why, "VALUE") from None
         return text

@@ -213,11 +213,12 @@ def result(content, call_id="t1"):
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
+NOT_READ = ("say hello", '{"request": "a", "request": "b"}')
 ODD = {
     "no user message": ([{"role": "system", "content": "x"}], "hold no user message"),
     "prose": ([{"role": "user", "content": "say hello"}], "not a JSON object"),
     "a list": ([{"role": "user", "content": "[]"}], "not a JSON object"),
-    "a key twice": ([{"role": "user", "content": '{"request": "a", "request": "b"}'}], "is refused: .* twice"),
+    "a key twice": ([{"role": "user", "content": '{"request": "a", "request": "b"}'}], "not a JSON object .* twice"),
     "no request": ([{"role": "user", "content": "{}"}], 'a text "request"'),
     "no plan": ([{"role": "user", "content": '{"request": "say hello to A"}'}], "no plan with steps"),
 }
@@ -227,7 +228,7 @@ ODD = {
 def test_messages_off_the_protocol_are_refused(model, skill, hello, messages, message):
     with pytest.raises(Failed, match=message) as caught:
         model.complete({"messages": messages, "response_schema": "worker_report_v1", "skill": skill(hello)})
-    assert caught.value.code == ("INTAKE_REFUSED" if "refused" in message else "PROVIDER_ERROR")
+    assert caught.value.code == ("INTAKE_REFUSED" if messages[0]["content"] in NOT_READ else "PROVIDER_ERROR")
 
 
 ODD_RESULTS = {

@@ -1,10 +1,12 @@
 """What a role has been told and what it has done so far, read from a request's messages."""
 
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
-from deedbook import Failed, IntakeError, Json, NotJsonError, Object, parse
+from deedbook import Failed, IntakeError, Json, Object, parse
+
+_WANTED: Final = 'the user message is not a JSON object with a text "request"'
 
 
 @attrs.frozen
@@ -55,12 +57,10 @@ class Conversation:
 def _brief(content: str) -> dict[str, Any]:
     try:
         brief = parse(content)
-    except NotJsonError:
-        brief = None
     except IntakeError as problem:
-        raise Failed(problem.error.code, f"the user message is refused: {problem}") from None
+        raise Failed(problem.error.code, f"{_WANTED}: {problem}") from None
     if not isinstance(brief, dict) or not isinstance(brief.get("request"), str):
-        raise Failed("PROVIDER_ERROR", 'the user message is not a JSON object with a text "request"')
+        raise Failed("PROVIDER_ERROR", _WANTED)
     return brief
 
 
