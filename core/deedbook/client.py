@@ -39,7 +39,7 @@ class Runtime:
 
     def open(self, *, client: str | None = None, purpose: str = "open") -> str:
         """Begin a session, on the account of a declared *client* if one is named; return its id."""
-        more = {"client": client} if client else {}
+        more = {} if client is None else {"client": client}
         session: str = self.ask("session.open", purpose=purpose, **more)["session"]
         return session
 
@@ -62,7 +62,7 @@ class Runtime:
         happen again; so keep the session's id before sending. Across sessions only the ``idempotency_key`` of a
         ``CREATE_TASK`` holds, which is the principal's.
         """
-        more = {"idempotency_key": idempotency_key} if idempotency_key else {}
+        more = {} if idempotency_key is None else {"idempotency_key": idempotency_key}
         found: list[dict[str, Any]] = self.ask("actions", session=session, actions=list(actions), **more)["results"]
         return found
 

@@ -200,6 +200,8 @@ def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue
 
 def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel | None:
     """Open a workspace as the last start left it; ``None`` if it has to be read."""
+    if profile == "":  # no profile has that name, and the store knows the workspace's own by it
+        return None
     with Folder.at(root) as folder:
         place = told_state(folder, root)
         if place is None or not (place / "charters").is_dir():

@@ -160,7 +160,9 @@ def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Ker
     """Return how a session begins: for a declared *principal*, with calls that wait so many seconds for a person."""
 
     def begin(kernel: Kernel) -> Session:
-        begun = kernel.session(purpose, principal=kernel.principal(principal) if principal else LOCAL, wait=wait)
+        begun = kernel.session(
+            purpose, principal=LOCAL if principal is None else kernel.principal(principal), wait=wait
+        )
         if isinstance(begun, Err):
             raise DeedbookError(begun.error)
         if wait > 0:

@@ -53,6 +53,9 @@ def _event(name: str) -> click.Command:
 def _hook(event: str, agent: str) -> int:
     from deedbook.bridging.client import run
 
+    from .process import give_back
+
+    give_back()
     asked = click.get_current_context().find_object(Asked)
     state = _state(asked.workspace if asked else ".")
     return run([*(("--state", state) if state else ()), agent, event])

@@ -3,22 +3,27 @@
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 import click
+from click.core import ParameterSource
 
 from . import completing
-from .output import message
+from .output import message, owned
 
 if TYPE_CHECKING:
     from deedbook.changes import Difference
     from deedbook.locks import Opened
 
 _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
+_TEXTS: Final = frozenset(
+    {"note", "pointer", "prompt", "prompts", "reason", "removes", "said", "sets", "facts", "text", "value"}
+)
+"""Parameters that hold a text, which may be empty, or JSON, which has a refusal of its own."""
 KINDS: Final = ("tool", "provider", "flow", "hook", "policy", "skill", "pack")
 """The kinds of plugins."""
 
@@ -31,8 +36,33 @@ class Asked:
     json: bool = False
 
 
+class CommandContext(click.Context):
+    """Runs a command: none of its values may be empty but texts, and standard output is the command's alone."""
+
+    def invoke(self, callback: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run *callback*; raises `click.BadParameter` for an empty value."""
+        own_callback = self.command.callback
+        if own_callback is None or callback is not own_callback:
+            return super().invoke(callback, *args, **kwargs)
+        for param in self.command.params:
+            self._refuse_empty(param)
+        own = getattr(callback, "__module__", "").startswith(__package__ or "")
+        with owned() if own else nullcontext():
+            return super().invoke(callback, *args, **kwargs)
+
+    def _refuse_empty(self, param: click.Parameter) -> None:
+        """Refuse an empty name: it would be taken for none, and something else would be done than was asked for."""
+        name = param.name or ""
+        given = self.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP, None)
+        value = self.params.get(name)
+        if given and name not in _TEXTS and "" in (value if isinstance(value, tuple) else (value,)):
+            raise click.BadParameter("it is empty; name something, or leave it out", ctx=self, param=param)
+
+
 class Suggesting(click.Group):
     """A group that says which of its commands may have been meant."""
+
+    context_class = CommandContext
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -43,7 +73,10 @@ class Suggesting(click.Group):
             from deedbook.schema import suggest
 
             raise click.UsageError(f"there is no command {args[0]!r}{suggest(args[0], known)}", ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            command.context_class = CommandContext
+        return name, command, rest
 
 
 def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:

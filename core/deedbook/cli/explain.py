@@ -125,7 +125,7 @@ def _caller(bindings: "Bindings", wish: _Wish) -> "Caller":
     """Return who would ask: a person, or in a run a role of its skill."""
     from deedbook.callers import LOCAL, as_role, beginning, declared_principal, under_flow, with_skill
 
-    who = declared_principal(bindings.charter.document, wish.principal) if wish.principal else LOCAL
+    who = LOCAL if wish.principal is None else declared_principal(bindings.charter.document, wish.principal)
     caller = beginning(who, bindings)
     if wish.skill is not None:
         _known("skill", wish.skill, bindings.skills)

@@ -1,12 +1,8 @@
-"""Standard input and output as a connection: one JSON-RPC message a line, of bounded length.
-
-Descriptors 0 and 1 are taken away from everybody else meanwhile: what plugins print goes to standard error.
-"""
+"""Standard input and output as a connection: one JSON-RPC message a line, of bounded length."""
 
 import asyncio
 import os
 import stat
-import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -29,12 +25,14 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 @asynccontextmanager
-async def standard_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Yield what comes in and where answers go; what is no message is answered with an error and passed over."""
+async def message_streams(source: Any, sink: Any) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+    """Yield the messages that come from *source*, and where answers to *sink* go; both are closed in the end.
+
+    What is no message is answered with an error and passed over.
+    """
     read_in, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, write_out = anyio.create_memory_object_stream[SessionMessage](0)
     refusals = outgoing.clone()
-    source, sink = _taken()
     written = anyio.Event()
     with source, sink:
         async with anyio.create_task_group() as writing:
@@ -49,17 +47,6 @@ async def standard_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
                 await outgoing.aclose()
                 await written.wait()
             writing.cancel_scope.cancel()
-
-
-def _taken() -> tuple[Any, Any]:
-    """Return files of their own for descriptors 0 and 1, which lead nowhere and to standard error from now on."""
-    sys.stdout.flush()
-    source, sink = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nowhere, 0)
-    os.close(nowhere)
-    os.dup2(2, 1)
-    return source, sink
 
 
 async def _read(source: Any, read_in: MemoryObjectSendStream[SessionMessage | Exception], refusals: Outgoing) -> None:
