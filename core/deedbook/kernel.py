@@ -83,7 +83,8 @@ class Kernel:
         *fdatasync* makes it durable. Raises `LedgerError`.
         """
         who = principal.principal if isinstance(principal, Client) else principal
-        label("session.start", "user", who.id)  # a name that no header can hold begins nothing
+        for name in (who.id, who.on_behalf_of):
+            label("session.start", "user", name)  # a name that no header can hold begins nothing
         run = self.identity.run(run)
         with ExitStack() as undo:
             ledger = self._new_ledger(clock=clock, fdatasync=fdatasync)

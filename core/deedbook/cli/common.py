@@ -24,6 +24,7 @@ _TEXTS: Final = frozenset(
     {"note", "pointer", "prompt", "prompts", "reason", "removes", "said", "sets", "facts", "text", "value"}
 )
 """Parameters that hold a text, which may be empty, or JSON, which has a refusal of its own."""
+_EMPTY: Final = "it is empty; name something, or leave it out"
 KINDS: Final = ("tool", "provider", "flow", "hook", "policy", "skill", "pack")
 """The kinds of plugins."""
 
@@ -34,6 +35,19 @@ class Asked:
 
     workspace: str = "."
     json: bool = False
+
+
+class FilePath(click.Path):
+    """A file or a folder, as a `Path`; an empty text names none, though `Path` takes it for the present folder."""
+
+    def __init__(self, *, file_okay: bool = True) -> None:
+        super().__init__(file_okay=file_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; raises `click.BadParameter`."""
+        if value == "":
+            self.fail(_EMPTY, param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class CommandContext(click.Context):
@@ -56,7 +70,7 @@ class CommandContext(click.Context):
         given = self.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP, None)
         value = self.params.get(name)
         if given and name not in _TEXTS and "" in (value if isinstance(value, tuple) else (value,)):
-            raise click.BadParameter("it is empty; name something, or leave it out", ctx=self, param=param)
+            raise click.BadParameter(_EMPTY, ctx=self, param=param)
 
 
 class Suggesting(click.Group):
