@@ -102,6 +102,29 @@ def test_misspelt_session_is_told_the_nearest(told: Place):
     assert f'did you mean "{session}"?' in told.run("replay", wrong, status=2).err
 
 
+MANY = "9" * 5000
+NUMBERS = {
+    "call --args": ["call", "echo", "--args", f'{{"text": {MANY}}}'],
+    "prove --event": ["prove", "x", "--event", MANY],
+    "fork --at": ["fork", "x", "--at", MANY],
+    "verify --jobs": ["verify", "--jobs", MANY],
+    "stats --since": ["stats", "--since", f"{MANY}d"],
+    "memory propose --result": ["memory", "propose", "world_state", "k", "v", "--result", f"SESSION:{MANY}"],
+    "memory propose --result, no number": ["memory", "propose", "world_state", "k", "v", "--result", 'SESSION:1,"ts":'],
+    "memory propose --expected": ["memory", "propose", "world_state", "k", "v", "--expected", MANY],
+    "witness serve --listen": ["witness", "serve", "--listen", f"127.0.0.1:{MANY}"],
+    "witness serve --listen, other digits": ["witness", "serve", "--listen", "127.0.0.1:\u0663"],
+    "mcp serve --http": ["mcp", "serve", "--http", f"127.0.0.1:{MANY}"],
+}
+
+
+@pytest.mark.parametrize("args", NUMBERS.values(), ids=NUMBERS)
+def test_number_of_5000_digits_is_wrong_usage_and_no_fault_of_ours(told: Place, args: list[str]):
+    session = told.sessions()[0]
+    ran = told.here(*(each.replace("SESSION", session) for each in args), status=2)
+    assert "internal error" not in ran.err
+
+
 def test_misspelt_ability_is_told_the_nearest(place: Place):
     ran = place.run("call", "ecko", status=3)
     assert "no ability 'ecko' is declared; did you mean \"echo\"? [TOOL_NOT_FOUND]" in ran.err

@@ -171,6 +171,9 @@ def test_service_manager_is_told_if_it_wants_to_know(tmp_path):
 def test_sockets_of_another_process_are_none_of_ours():
     assert handed_over({}) == {}
     assert handed_over({"LISTEN_PID": "1", "LISTEN_FDS": "1"}) == {}
+    for wrong in ("", "many", "9" * 5000, "\u0663"):
+        with pytest.raises(DeedbookError, match="is no number of sockets|^LISTEN_FDS"):
+            handed_over({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": wrong})
 
 
 def test_socket_is_made_for_its_owner_alone(tmp_path):

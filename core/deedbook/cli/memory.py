@@ -1,6 +1,7 @@
 """``deedbook memory``: what is remembered, what became of it, and changing it through the door."""
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _ZONES: Final = ("world_state", "decision", "observation", "legacy")
 _OWN: Final = "-"
+_SEQ: Final = re.compile("0|[1-9][0-9]{0,15}")
 
 zone_argument = click.argument("zone", type=click.Choice(_ZONES), metavar="ZONE")
 persona_option = click.option(
@@ -286,6 +288,8 @@ def _result(asked: Asked, name: str, pointer: str) -> dict[str, Any]:
     from .ledgers import session_file
 
     session, _, seq = name.partition(":")
+    if not _SEQ.fullmatch(seq):
+        raise click.BadParameter(f"{name!r} is no SESSION:SEQ", param_hint="--result")
     place: Path = session_file(asked.workspace, session)
     with place.open("rb") as file:
         for raw in file:

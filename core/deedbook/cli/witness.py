@@ -1,15 +1,18 @@
 """``deedbook witness``: the independent program that remembers how far logs were, and cosigns what goes on from it."""
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from .common import Asked, Suggesting, json_option, shown
 from .output import as_json, message, say
+
+_PORT: Final = re.compile("[0-9]{1,5}")
 
 if TYPE_CHECKING:
     from deedbook.notes import VerifierKey
@@ -88,7 +91,7 @@ def serve(_: Asked, listen: str, place: str | None) -> int:
     from deedbook.witnessing.witness import Witness
 
     host, _colon, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    if not host or not _PORT.fullmatch(port) or int(port) > 65535:
         raise click.BadParameter(f"{listen!r} is no HOST:PORT", param_hint="--listen")
     witness = Witness(Store(_place(place)))
     with Listener(witness, host.strip("[]"), int(port), say=message) as server:

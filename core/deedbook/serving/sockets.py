@@ -1,6 +1,7 @@
 """Listening sockets in a held folder, only for its owner; and which user is at the other end of a connection."""
 
 import os
+import re
 import socket
 import stat
 import struct
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from deedbook.errors import FileRefused, fault
+from deedbook.errors import DeedbookError, FileRefused, fault
 from deedbook.files import Folder
 
 from .addresses import address
@@ -17,6 +18,7 @@ from .addresses import address
 BACKLOG: Final = 256
 _FIRST: Final = 3
 """The first descriptor that a service manager hands over (sd_listen_fds(3))."""
+_COUNT: Final = re.compile("[0-9]{1,4}")
 _UCRED: Final = "3i"
 _XUCRED: Final = "IIh"
 """The beginning of ``struct xucred`` of macOS and the BSDs: version, user id, number of groups."""
@@ -58,7 +60,10 @@ def handed_over(environment: Mapping[str, str]) -> dict[str, socket.socket]:
     if environment.get("LISTEN_PID") != str(os.getpid()):
         return {}
     found = {}
-    for fd in range(_FIRST, _FIRST + int(environment.get("LISTEN_FDS", "0"))):
+    count = environment.get("LISTEN_FDS", "0")
+    if not _COUNT.fullmatch(count):
+        raise DeedbookError(fault("USAGE", f"LISTEN_FDS is {count[:40]!r}, and no number of sockets"))
+    for fd in range(_FIRST, _FIRST + int(count)):
         os.set_inheritable(fd, False)
         made = socket.socket(fileno=fd)
         found[os.path.basename(str(made.getsockname()))] = made  # noqa: PTH119 - a name, not a file to be opened

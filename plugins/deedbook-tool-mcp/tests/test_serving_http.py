@@ -193,6 +193,8 @@ def test_session_ends_when_the_client_ends_it(web):
         ("127.0.0.1", (), (), "HOST:PORT"),
         ("127.0.0.1:http", (), (), "HOST:PORT"),
         ("127.0.0.1:99999", (), (), "HOST:PORT"),
+        (f"127.0.0.1:{'9' * 5000}", (), (), "HOST:PORT"),
+        ("127.0.0.1:\u0663", (), (), "HOST:PORT"),
         ("127.0.0.1:8080", ("ada=nothing",), (), "no secret 'nothing'"),
         ("127.0.0.1:8080", ("ada",), (), "no secret ''"),
     ],

@@ -6,6 +6,7 @@ a name of its own to this server.
 
 import contextlib
 import hmac
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -41,6 +42,7 @@ SESSIONS: Final = 256
 GRACE: Final = 5
 """How many seconds a request that is under way has when the server is told to end."""
 _LOCAL: Final = "local"
+_PORT: Final = re.compile("[0-9]{1,5}")
 _HEADER: Final = "mcp-session-id"
 _EVERYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 - what is refused without a name
 
@@ -59,7 +61,7 @@ class Address:
         """Return the address that the command line says; raises `click.UsageError` for one that is not safe."""
         host, _, port = where.rpartition(":")
         host = host.strip("[]")
-        if not port.isdigit() or int(port) > 65535:
+        if not _PORT.fullmatch(port) or int(port) > 65535:
             why = f"--http {where!r} is no HOST:PORT, such as 127.0.0.1:8080"
             raise click.UsageError(why)
         known = dict(_token(each, kernel) for each in tokens)

@@ -4,12 +4,15 @@ A JSON pointer (RFC 6901) leads into ``/args``, the arguments of the call, or ``
 step. References may stand anywhere in a value; ``{literal: …}`` keeps what looks like one as it is.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deedbook.contracts import Failed, Json, Object
 
 from .templates import resolved
+
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 
 def references(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
@@ -83,7 +86,7 @@ def _followed(said: Mapping[str, Any], known: Mapping[str, Json]) -> Json:
     for step in steps_of(said["from"]):
         if isinstance(found, Mapping) and step in found:
             found = found[step]
-        elif isinstance(found, list) and step.isascii() and step.isdigit() and int(step) < len(found):
+        elif isinstance(found, list) and _INDEX.fullmatch(step) and int(step) < len(found):
             found = found[int(step)]
         elif "default" in said:
             return said["default"]  # type: ignore[no-any-return]
