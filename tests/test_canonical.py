@@ -17,7 +17,7 @@ import pytest
 import rfc8785
 
 from deedbook import canonical
-from deedbook.errors import IntakeError
+from deedbook.errors import IntakeError, NotJsonError
 
 LIMIT = 2**53 - 1
 
@@ -332,6 +332,35 @@ def test_parse_reads_big_integers_as_their_digits_where_declared() -> None:
         canonical.parse(text)
     with pytest.raises(IntakeError):
         canonical.parse("1e20", big_integers="string")
+
+
+def test_parse_keeps_big_integers_where_somebody_else_decides_about_them() -> None:
+    text = '{"id":9007199254740993,"n":-9007199254740992,"s":[123456789012345678901234567890]}'
+    assert canonical.parse(text, big_integers="keep") == json.loads(text)
+    longest = "9" * canonical.MAX_DIGITS
+    assert canonical.parse(longest, big_integers="keep") == int(longest)
+    assert canonical.without_big_integers(int(longest)) == longest
+    for refused in (f"9{longest}", "-" + "9" * 5000, "1e20", '{"a":1,"a":1}', '{"$sealed":1}'):
+        with pytest.raises(IntakeError):
+            canonical.parse(refused, big_integers="keep")
+
+
+def test_parse_says_apart_what_is_no_json_at_all() -> None:
+    for text in ("", "{", "nothing", b'"\xff"', "\ufeff1"):
+        with pytest.raises(NotJsonError):
+            canonical.parse(text)
+    for text in ('{"a":1,"a":1}', "NaN", "[" * 100_000, "1e400", "9" * 20):
+        with pytest.raises(IntakeError) as caught:
+            canonical.parse(text)
+        assert not isinstance(caught.value, NotJsonError)
+
+
+def test_payload_is_read_as_strictly_and_may_be_deeper_and_hold_sealed_values() -> None:
+    deep = "[" * 70 + '{"$sealed":"x"}' + "]" * 70
+    assert canonical.parse_payload(deep) == json.loads(deep)
+    for refused in ('{"a":1,"a":1}', "NaN", '"\\ud800"', "9" * 20, "[" * 80 + "]" * 80, "{"):
+        with pytest.raises(IntakeError):
+            canonical.parse_payload(refused)
 
 
 def test_big_integers_in_values_become_their_digits() -> None:

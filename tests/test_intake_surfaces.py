@@ -25,7 +25,8 @@ from deedbook.gates import Unanswered
 from deedbook.programs import exchange
 from deedbook.serving.wire import RefusedError, Wire
 from deedbook.upcasting import envelope_1_0
-from deedbook_provider_openai import answer, wire
+from deedbook_provider_openai import answer as openai_answer
+from deedbook_provider_openai import wire
 from deedbook_provider_openai.names import Names
 from deedbook_provider_openai.trouble import Trouble
 from deedbook_provider_rules import Transcript
@@ -154,6 +155,11 @@ def runtime(_world, raw):
 
 
 def runtime_client(world, raw):
+    return _asked(world, b'{"id":1,"jsonrpc":"2.0","result":%b}' % raw)
+
+
+def _asked(world, answer):
+    """Return the code of what a client of the runtime raises that hears *answer*."""
     place = world.place.path / "runtime.sock"
     place.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listening:
@@ -164,7 +170,7 @@ def runtime_client(world, raw):
             link, _ = listening.accept()
             with link:
                 link.recv(65536)
-                link.sendall(b'{"id":1,"jsonrpc":"2.0","result":%b}\n' % raw)
+                link.sendall(answer + b"\n")
 
         thread = threading.Thread(target=answered)
         thread.start()
@@ -226,7 +232,7 @@ def openai_arguments(_world, raw):
     message = {"content": None, "tool_calls": [{"id": "c", "type": "function", "function": function}]}
     completion = {"choices": [{"finish_reason": "tool_calls", "message": message}]}
     request = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-    return raised(lambda: answer.read(completion, request, Names(()), None), Trouble)
+    return raised(lambda: openai_answer.read(completion, request, Names(()), None), Trouble)
 
 
 def context_bundle(world, raw):
@@ -284,6 +290,11 @@ def test_surface_refuses_what_intake_refuses_and_does_nothing(world, name):
     answers = {what: surface(world, HOSTILE[what]) for what in refuses}
     assert [what for what, said in answers.items() if CODE not in said] == []
     assert world.ran == []
+
+
+@pytest.mark.parametrize("said", [b"[]", b'{"error":1}', b'{"error":{"data":[]}}', b'{"id":1}', b'{"id":1,"result":5}'])
+def test_answer_that_is_none_of_the_runtime_s_is_an_error_with_a_code(world, said):
+    assert _asked(world, said) == "RUNTIME_UNREACHABLE"
 
 
 @pytest.mark.parametrize("what", [name for name in OF_SPELLING if "UTF" not in name])

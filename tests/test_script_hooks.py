@@ -355,6 +355,22 @@ def test_code_with_a_slash_is_no_path(lab):
         assert session.call("shout", {}).error.code == "GATE_DENIED"
 
 
+@pytest.mark.parametrize("spelled", [".system/h.sh", "./.system/h.sh", "././/.system/./h.sh"])
+@pytest.mark.parametrize("before", [[], ["/bin/sh"]])
+def test_script_is_found_however_its_path_is_spelled_and_is_pinned(scripts, before, spelled):
+    file = scripts.lab.write("h.sh", '#!/bin/sh\ncat >/dev/null; echo \'{"decision":"allow"}\'\n')
+    file.chmod(0o755)
+    entry = {"event_type": "PreToolUse", "match": {}, "timeout_ms": 20_000}
+    scripts.lab.settings(hooks={"h": {**entry, "handler": {"script": [*before, spelled]}}})
+    with scripts.lab.session() as session:
+        assert session.call("shout", {"a": 1}).value == {"a": 1}
+        file.write_text('#!/bin/sh\ncat >/dev/null; echo \'{"decision":"allow"}\' # another\n')
+        assert session.call("shout", {"a": 1}).error.code == "GATE_DENIED"
+    assert (
+        ".system/h.sh is not what the charter holds" in scripts.lab.all("hook.fired")[-1].payload["asked"][0]["reason"]
+    )
+
+
 def test_script_is_never_pure(scripts):
     scripts.hook(say(ALLOW))
     (guard,) = scripts.lab.kernel().bindings.abilities["shout"].guards

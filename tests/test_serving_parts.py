@@ -172,7 +172,7 @@ def test_sockets_of_another_process_are_none_of_ours():
     assert handed_over({}) == {}
     assert handed_over({"LISTEN_PID": "1", "LISTEN_FDS": "1"}) == {}
     for wrong in ("", "many", "9" * 5000, "\u0663"):
-        with pytest.raises(DeedbookError, match="is no number of sockets|^LISTEN_FDS"):
+        with pytest.raises(DeedbookError, match="no number of sockets"):
             handed_over({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": wrong})
 
 

@@ -588,3 +588,11 @@ def test_whatever_a_file_says_is_a_workspace_or_a_fault_with_its_place(schemas, 
         load_workspace(root, schemas)
     except SourceError as problem:
         assert {error.place.split(":")[0] for error in problem.errors} <= {path}  # noqa: PT017 - what is said, not that
+
+
+@pytest.mark.parametrize("spelled", ["keys/ada.pub", "./keys/ada.pub", "./keys//./ada.pub"])
+def test_key_of_a_principal_is_found_however_its_path_is_spelled(lab, spelled):
+    public = str(SigningKey.generate("ada").public)
+    lab.write("keys/ada.pub", f"{public}\n")
+    lab.settings(principals={"ada": {"key": spelled, "roles": ["approver"]}})
+    assert lab.kernel().opened.charter.document["principals"]["ada"]["key"] == public

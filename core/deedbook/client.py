@@ -72,7 +72,7 @@ class Runtime:
             session, [{"id": "call", "action": "CALL", "ability": ability, "args": dict(args or {})}]
         )
         if done["status"] != "ok":
-            raise DeedbookError(_error(done["error"]))
+            raise DeedbookError(_error({"data": done["error"]}))
         return done["result"]
 
     def end(self, session: str, *, now: bool = False) -> None:
@@ -93,11 +93,11 @@ class Runtime:
         request = {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
         answer = self._exchange(json.dumps(request, ensure_ascii=False).encode() + b"\n")
         if "error" in answer:
-            raise DeedbookError(_error(answer["error"]["data"]))
-        if answer.get("id") != ident:
+            raise DeedbookError(_error(answer["error"]))
+        result = answer.get("result")
+        if answer.get("id") != ident or not isinstance(result, dict):
             self.close()
             raise DeedbookError(fault("RUNTIME_UNREACHABLE", "the answer is to another request; connect again"))
-        result: dict[str, Any] = answer["result"]
         return result
 
     def close(self) -> None:
@@ -170,5 +170,8 @@ def _unreachable(socket: Path, problem: OSError) -> DomainError:
     return fault("RUNTIME_UNREACHABLE", why, retryable=True, place=str(socket))
 
 
-def _error(said: Mapping[str, Any]) -> DomainError:
+def _error(told: Any) -> DomainError:
+    said = told.get("data") if isinstance(told, dict) else None
+    if not isinstance(said, dict) or not {"code", "message"} <= said.keys():
+        return fault("RUNTIME_UNREACHABLE", "the answer is an error in no form that the runtime has")
     return fault(said["code"], said["message"], retryable=bool(said.get("retryable")), place=said.get("place"))

@@ -37,7 +37,7 @@ def problems(body: Mapping[str, Any], folder: Folder) -> Iterator[tuple[str, str
             why = f'"{each}" holds "..": write the path without it, so that the file is a source and is pinned'
             yield f"/handler/script/{index}", why
     program = script[0]
-    if "/" in program and not program.startswith("/") and program not in files(script, folder):
+    if "/" in program and not program.startswith("/") and Path(program).as_posix() not in files(script, folder):
         yield "/handler/script/0", f'there is no file "{program}" in the workspace'
 
 

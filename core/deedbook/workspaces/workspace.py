@@ -6,7 +6,7 @@ their schemas first, so that a fault has file, line and column; the faults of al
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -282,7 +282,7 @@ class _Loader:
 
     def _key(self, said: str, origin: Origin) -> str | None:
         """Return the public key in a file of ``.system``, which is a source."""
-        path, key = f"{SYSTEM}/{said}", None
+        path, key = f"{SYSTEM}/{PurePosixPath(said)}", None
         try:
             key, self.reading.digests[path] = public_key(self.own.folder, path)
         except SourceError as problem:
