@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = list(dict.fromkeys(asked.names)) or [name for name in BENCHMARKS if name not in BY_NAME]
     with ExitStack() as held:
         try:
-            file = held.enter_context(asked.json.open("w", encoding="utf-8")) if asked.json else None
+            file = held.enter_context(asked.json.open("w", encoding="utf-8")) if asked.json else None  # before the work
         except OSError as problem:
             return _misused(f"{asked.json} cannot be written: {problem.strerror}")
         return _run(names, file, quick=asked.quick)
@@ -153,3 +153,6 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -52,9 +52,9 @@ def run(plan: Plan) -> Iterator[Line]:
     with session() as made:
         yield from _shares(plan, "share of a governed call (os)", made)
     yield from _awaited(plan)
-    for package, imported in (("structlog", structlog), ("jsonschema", jsonschema)):
-        if imported is None:
-            yield missing(f"governed calls beside {package}", package)
+    imported = {"structlog": structlog, "jsonschema": jsonschema}
+    if lacking := [name for name, module in imported.items() if module is None]:
+        yield missing("governed calls beside log lines or careless code", *lacking)
 
 
 def _figures(plan: Plan, what: str, made: Session, folder: Path) -> Iterator[Line]:

@@ -74,9 +74,10 @@ Line: TypeAlias = Measure | Value | Note | Skip
 _HEADINGS: Final = ("what", "target", "stretch", "measured", "quartiles", "")
 
 
-def missing(what: str, package: str) -> Skip:
-    """Say that *what* was not measured because *package* is not installed."""
-    return Skip(f"{what}: skipped, {package} is not installed; pip install -r benchmarks/requirements-peers.txt")
+def missing(what: str, *packages: str) -> Skip:
+    """Say that *what* was not measured because *packages* are not installed."""
+    lacking = f"{', '.join(packages)} {'is' if len(packages) == 1 else 'are'} not installed"
+    return Skip(f"{what}: skipped, {lacking}; pip install -r benchmarks/requirements-peers.txt")
 
 
 def table(lines: Iterable[Line], *, verdicts: bool = True) -> Iterator[str]:

@@ -43,6 +43,5 @@ def run(plan: Plan) -> Iterator[Line]:
     yield Value("import of the required packages: resident memory", resident(_REQUIRED) / 2**20, unit="MiB")
     for name in frameworks:
         yield Measure(f"import: cheaper than {name}", "at least", 8, alone.ratio(name, "ours"))
-    for name in _FRAMEWORKS:
-        if name not in found:
-            yield missing(f"import beside {name}", name)
+    if lacking := [name for name in _FRAMEWORKS if name not in found]:
+        yield missing("import beside other projects", *lacking)

@@ -26,11 +26,15 @@ _NANOSECONDS: Final = 20_000_000
 def run(plan: Plan) -> Iterator[Line]:
     """Measure every peer that is installed."""
     peers: list[Peer] = []
+    lacking = []
     for name in _MODULES:
         try:
             peers.extend(import_module(f"benchmarks.peers.through_{name}").PEERS)
         except ImportError as problem:
-            yield Skip(f"peer {name}: skipped, {problem}; pip install -r benchmarks/requirements-peers.txt")
+            lacking.append(f"{name} ({problem})")
+    if lacking:
+        why = f"{', '.join(lacking)}; pip install -r benchmarks/requirements-peers.txt"
+        yield Skip(f"peers: skipped, cannot be imported: {why}")
     yield from asyncio.run(_measured(plan, peers))
 
 
