@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = list(dict.fromkeys(asked.names)) or [name for name in BENCHMARKS if name not in BY_NAME]
     with ExitStack() as held:
         try:
-            file = held.enter_context(asked.json.open("w", encoding="utf-8")) if asked.json else None  # before the work
+            file = held.enter_context(asked.json.open("w", encoding="utf-8")) if asked.json else None
         except OSError as problem:
             return _misused(f"{asked.json} cannot be written: {problem.strerror}")
         return _run(names, file, quick=asked.quick)

@@ -86,6 +86,8 @@ def _programs(folder: Path, binaries: Path, sessions: int) -> dict[str, Program]
     called, read = _workspace(folder / "called"), _workspace(folder / "read")
     for root in (called, *[read] * sessions):
         subprocess.run([deedbook, *_CALL], check=True, capture_output=True, cwd=root, env=env)
+    if binaries.parent == folder / "venv":
+        _check_warm(deedbook, called, env)
     ledger = str(next(read.glob(".deedbook/sessions/*/.events.jsonl")))
     commands = {"call": _CALL, "--help": ("--help",), "sessions": ("sessions",), "verify": ("verify", ledger)}
     programs = {
@@ -96,6 +98,14 @@ def _programs(folder: Path, binaries: Path, sessions: int) -> dict[str, Program]
         each: Program((python, "-c", f"import {each}"), cwd=read, env=env) for each in dict.fromkeys(_IMPORTS.values())
     }
     return {"empty": Program((python, "-c", "pass"), cwd=read, env=env), **imports, **programs}
+
+
+def _check_warm(deedbook: str, root: Path, env: Mapping[str, str]) -> None:
+    """Make sure that a call finds the charter that an earlier one has compiled."""
+    env = {**env, "PYTHONPROFILEIMPORTTIME": "1"}
+    ran = subprocess.run([deedbook, *_CALL], check=True, capture_output=True, text=True, cwd=root, env=env)
+    if "deedbook.compiling.compiler" in ran.stderr:
+        raise RuntimeError("`deedbook call` compiled its workspace again: it is not warm")
 
 
 def _workspace(root: Path) -> Path:
