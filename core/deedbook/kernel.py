@@ -14,6 +14,7 @@ import attrs
 from . import canonical
 from .approvals.parking import Parking
 from .bindings import Bindings, freeze
+from .cachekeys import cache_key
 from .callers import LOCAL, Client, declared_client, declared_principal, exposed
 from .charter import Charter
 from .checkpoints.service import Checkpoints, covering
@@ -205,7 +206,7 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
         if place is None or not (place / "charters").is_dir():
             return None
         with Folder.at(place) as state:
-            store = Store(state)
+            store = Store(state, cache_key(root, place))
             start = store.start(profile or "")
             charter = kept_charter(store, start, folder, catalogue, kernel=VERSION) if start else None
     if start is None or charter is None:
@@ -221,7 +222,7 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
     """Read a workspace, and open it."""
     with Folder.at(root) as folder:
         place = told_state(folder, root)
-        start = _last_start(place, profile) if place else None
+        start = _last_start(root, place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
         listing = inventory.listing(folder, folders)  # before the reading: what comes between is noticed next time
     workspace = load_profile(root, profile, catalogue)
@@ -233,13 +234,13 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
     if kernel.opened.charter.pinned:
         known = listing if folders == workspace.folders else ""
         found = Start(kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.asked)))
-        Store(kernel.state).remember(profile or "", found)
+        Store(kernel.state, cache_key(kernel.site.root, kernel.site.state)).remember(profile or "", found)
     return kernel
 
 
-def _last_start(place: Path, profile: str | None) -> Start | None:
+def _last_start(root: Path, place: Path, profile: str | None) -> Start | None:
     with suppress(FileNotFoundError, DeedbookError), Folder.at(place) as state:
-        return Store(state).start(profile or "")
+        return Store(state, cache_key(root, place)).start(profile or "")
     return None
 
 
@@ -257,7 +258,8 @@ def _made(
     sealer = site.sealer()
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
-    opened = choose(Store(state), root, lambda opened: _record(ledger, opened))
+    store = Store(state, cache_key(site.root, site.state, create=not lazily))
+    opened = choose(store, root, lambda opened: _record(ledger, opened))
     charter = opened.charter.digest
     identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
     checkpoints = Checkpoints(state, ledger, Settings.read(opened.charter.document.get("checkpoints", {}), site.root))

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from deedbook import canonical
 from deedbook.bridging.tools import HANDLER
+from deedbook.cachekeys import cache_key
 from deedbook.callers import LOCAL
 from deedbook.contracts import Json, Object
 from deedbook.errors import ApprovalError, Err, Result, fault, recordable
@@ -156,7 +157,14 @@ def _principals(path: str | Path, request: Object, catalogue: Catalogue) -> Any:
     """Return the principals of the charter that the request was made under, if it is in force still."""
     workspace = read_workspace(path, request["profile"])
     with Folder.at(workspace.root) as root, Folder.at(workspace.state) as state:
-        charter = in_force(request["charter"], workspace, catalogue, root, Store(state), VERSION)
+        charter = in_force(
+            request["charter"],
+            workspace,
+            catalogue,
+            root,
+            Store(state, cache_key(workspace.root, workspace.state)),
+            VERSION,
+        )
     if charter is None:
         raise ApprovalError(charter_changed(request["approval"]))
     return charter.document["principals"]
