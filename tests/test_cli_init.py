@@ -34,9 +34,9 @@ def test_minimal_workspace_is_one_file_and_works(place):
     place.run("call", "file-write", "--args", json.dumps(args | {"path": "reports/notes.md"}), status=0)
 
 
-def test_full_starter_is_the_repository_s_own_workspace_and_runs(place):
+def test_full_starter_is_copied_whole_and_runs(place):
     place.run("init", "--full", status=0)
-    own = {path for path in listed(ROOT / ".system") if path != "deedbook.lock" and not path.startswith("schemas/")}
+    own = set(listed(ROOT / "starter"))
     assert own == {path for path in listed(place.path / ".system") if not path.startswith("schemas/")}
     assert place.run("run", "Say hello to Ada", status=0).out == "Hello, Ada!\n"
 

@@ -128,11 +128,10 @@ class Schemas:
 
 
 def data_folder(name: str) -> Path:
-    """Return the folder of the kernel's own data: ``schemas`` or ``system``, beside the package or in the checkout."""
+    """Return the folder of the kernel's own data: ``schemas``, ``starter``…, beside the package or in the checkout."""
     package = Path(__file__).parent
     checkout = package.parent.parent
-    plain = name.removeprefix(".")
-    for folder in (package / "data" / plain, checkout / plain, checkout / f".{plain}"):
+    for folder in (package / "data" / name, checkout / name):
         if folder.is_dir():
             return folder
     raise SourceError(

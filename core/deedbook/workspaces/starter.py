@@ -62,7 +62,7 @@ def begin(folder: Path, *, full: bool) -> list[str]:
     try:
         made = draft / SYSTEM
         if full:
-            shutil.copytree(data_folder("system"), made, ignore=shutil.ignore_patterns("deedbook.lock", EDITORS))
+            shutil.copytree(data_folder("starter"), made)
         else:
             made.mkdir()
             (made / "deedbook.yaml").write_text(_MINIMAL, encoding="utf-8")
