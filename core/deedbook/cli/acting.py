@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -20,6 +20,9 @@ from deedbook.story import show
 from .common import Asked, announce, shown
 from .output import answer, as_json, complain, message, spelled, worded
 from .progress import Parked, moving, tell
+
+if TYPE_CHECKING:
+    from deedbook.policies.rulebook import Idle
 
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
@@ -101,9 +104,19 @@ class Denials:
             said.append(
                 f"denied: {show(denial['name'])}: {show(denial['reason'])}{_by(denial)} [{show(denial['code'])}]"
             )
+            said += [f"{show(each.place)}: rule {each.index + 1} {show(each.why)}" for each in self._dead_rules(denial)]
             if "approval" in denial:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")
         return said
+
+    def _dead_rules(self, denial: Object) -> "list[Idle]":
+        """Return the rules that can never hold of a policy whose default denied: one of them was probably meant to."""
+        from deedbook.policies.rulebook import dead_rules
+
+        by = denial.get("by")
+        if not isinstance(by, dict) or "policy" not in by or isinstance(by.get("rule"), str):
+            return []
+        return dead_rules(self._bindings.charter.document, by["policy"])
 
     def explain(self, error: DomainError) -> bool:
         """Say whether *error* is one of the denials."""

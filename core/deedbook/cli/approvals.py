@@ -138,7 +138,7 @@ def _resume(session: "Session", ready: list[Any]) -> "Ending":
 
 
 def _chosen(asked: Asked, request: str, verb: str, *, yes: bool) -> str | None:
-    """Return the id of the request that a person means: the one named, or the last one once it was shown and agreed to."""
+    """Return the id of the request that is named, or of the last one if a person agrees to what it shows."""
     from deedbook.approvals.queue import LAST
 
     from .servers import confirmed
