@@ -93,6 +93,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "LEDGER_BROKEN": Code("ledger", 1, "the ledger cannot be written; reopen and verify it"),
         "LEDGER_UNSOUND": Code("ledger", 4, "the ledger is not what was written"),
         "SESSION_NOT_FOUND": Code("ledger", 2, "no session has that id"),
+        "EVENT_NOT_FOUND": Code("ledger", 2, "no event of the session has that seq or span"),
         "CHECKPOINT_FAILED": Code("ledger", 3, "no checkpoint could be written that covers the call; it was not begun"),
         "SESSION_ENDED": Code("ledger", 1, "the session has ended"),
         "SESSION_NOT_NAMED": Code("ledger", 2, "a file holds several sessions, and none is named"),
