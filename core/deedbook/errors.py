@@ -80,6 +80,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "WORKSPACE_NOT_FOUND": Code("source", 2, "no folder with .system/ here or above"),
         "SOURCE_INVALID": Code("source", 1, "a workspace file is not what its schema says"),
         "PATH_REFUSED": Code("source", 1, "a path leads outside the allowed roots, or through a link"),
+        "STATE_REFUSED": Code("source", 1, "the state folder cannot be made, read or written"),
         "STATE_IN_USE": Code("source", 1, "the state folder belongs to another workspace"),
         # binding: sources and plugins do not fit together
         "PLUGIN_MISSING": Code("binding", 1, "no installed plugin offers that name"),

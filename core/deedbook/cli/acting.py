@@ -140,14 +140,18 @@ class Signals:
 class Violations:
     """Listens to a session's ledger for what was wrong with the arguments of calls: the last faults, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, bindings: Bindings) -> None:
         self.found: list[dict[str, str]] = []
+        self.place = ""
+        self._abilities = bindings.charter.document["abilities"]
 
     def __call__(self, event: Event) -> None:
         """Take *event* in; what was sealed stays so."""
         if event.type == "schema.violation" and event.payload["subject"] == "arguments":
-            errors = event.payload["errors"]
+            errors, name = event.payload["errors"], event.payload["name"]
             self.found = [dict(each) for each in errors] if isinstance(errors, list) else []
+            entry = self._abilities.get(name) if isinstance(name, str) else None
+            self.place = f"{entry['place']}; deedbook abilities show {name}" if entry else ""
 
     def explained(self, ending: Ending) -> Ending:
         """Return *ending* with all the faults, where what ended the work is the first of them."""
@@ -200,7 +204,7 @@ def act(
     with open_kernel(asked.workspace, profile=profile) as kernel:
         announce(kernel.opened)
         session = begin(kernel)
-        denials, signals, violations = Denials(session.bindings), Signals(), Violations()
+        denials, signals, violations = Denials(session.bindings), Signals(), Violations(session.bindings)
         for listener in (denials, signals, violations):
             session.ledger.subscribe(listener)
         if moving():
@@ -216,6 +220,8 @@ def act(
             as_json({**_summary(kernel, session, ending, denials), "signals": signals.found})
         else:
             _say(ending, denials)
+            if violations.place and ending.error and ending.error.code == "SCHEMA_VIOLATION":
+                complain(f"what the ability takes: {show(violations.place)}")
             _say_where(kernel, session)
         return ending.status
 
