@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         hookimpl,
         transform,
     )
-    from .errors import DeedbookError, DomainError, Err, Ok, Result
+    from .errors import DeedbookError, DomainError, Err, Ok, Result, SessionRefused
     from .flow import Run
     from .folds import Fold
     from .kernel import Kernel, open_kernel
@@ -62,6 +62,7 @@ __all__ = [
     "Run",
     "Secret",
     "Session",
+    "SessionRefused",
     "Skill",
     "allow",
     "ask",
@@ -94,7 +95,7 @@ def _room(name: str) -> str:
             return "flow"
         case "Fold":
             return "folds"
-        case "DeedbookError" | "DomainError" | "Err" | "Ok" | "Result":
+        case "DeedbookError" | "DomainError" | "Err" | "Ok" | "Result" | "SessionRefused":
             return "errors"
         case _:
             return "contracts"

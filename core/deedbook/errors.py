@@ -9,6 +9,7 @@ An exception means that the kernel cannot do what it was asked to do at all, and
     ├── SchemaError            an unknown schema id, or a schema that the lint refuses
     ├── SourceError            a workspace file that is missing or wrong; has file, line, column
     ├── BindingError           a plugin, hook, policy or ability that cannot be frozen
+    ├── SessionRefused         a hook refused a session, which has ended
     ├── LedgerError            the record cannot be written, or is not what it should be
     ├── SignatureError         a key or a signed note that is not what it should be
     ├── ApprovalError          a request that cannot be answered or performed, and what to do
@@ -258,6 +259,10 @@ class SourceError(DeedbookError):
 
 class BindingError(DeedbookError):
     """Sources and plugins that do not fit together."""
+
+
+class SessionRefused(DeedbookError):  # noqa: N818 - as `FileRefused`
+    """A hook refused the session; its ledger says which and why."""
 
 
 class LedgerError(DeedbookError):

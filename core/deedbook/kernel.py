@@ -17,12 +17,12 @@ from . import canonical
 from .approvals.parking import Parking
 from .bindings import Bindings, freeze
 from .cachekeys import cache_key
-from .callers import LOCAL, Client, declared_client, declared_principal, exposed
+from .callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
 from .charter import Charter
 from .checkpoints.service import Checkpoints, covering
 from .checkpoints.settings import Settings
 from .contracts import Json, Object, Principal
-from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, SourceError, fault
+from .errors import BindingError, DeedbookError, Err, LedgerError, SessionRefused, SourceError, fault
 from .events import Entry, label, new_id
 from .files import Folder
 from .host import ReadingHost, WorkspaceHost
@@ -69,21 +69,21 @@ class Kernel:
         self,
         purpose: str = "open",
         *,
-        principal: Principal | Client = LOCAL,
+        principal: Principal | Client = PROGRAM,
         show: Callable[[Json], None] | None = None,
         wait: float | None = 0.0,
         origin: Origin | None = None,
         run: str | None = None,
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
-    ) -> Result[Session]:
-        """Begin a session of a person or a client with a ledger of its own; an `Err` if a hook refuses it.
+    ) -> Session:
+        """Begin a session of a person or a client with a ledger of its own.
 
         *show* is called with what handlers want their caller to see meanwhile. A call that a person has to decide waits
         for the answer for *wait* seconds; with ``None`` the caller asks a person, since the effect is theirs. *origin*
         is what the session goes on from. *run* is the id of the command or the connection that it is part of, the
         kernel's own where none is given. *clock* gives the time that is recorded, in seconds since the epoch, and
-        *fdatasync* makes it durable. Raises `LedgerError`.
+        *fdatasync* makes it durable. Raises `SessionRefused` if a hook refuses it, and `LedgerError`.
         """
         who = principal.principal if isinstance(principal, Client) else principal
         label("session.start", "user", who.id)  # a name that no header can hold begins nothing
@@ -98,11 +98,11 @@ class Kernel:
             session.prompted = self._pages
             begun = session.start(purpose, origin=origin)
             if isinstance(begun, Err):
-                return begun
+                raise SessionRefused(begun.error)
             self._cover(session, undo)
             self._head(session, run)
             undo.pop_all()
-        return Ok(session)
+        return session
 
     def _cover(self, session: Session, undo: ExitStack) -> None:
         """Let checkpoints cover *session*, if the workspace has a log."""
@@ -115,9 +115,12 @@ class Kernel:
         """Return where calls are left that a person has to decide; see `session`."""
         return Parking(self.ledger, self.opened.charter, wait or 0.0, deferred=wait is None)
 
-    def principal(self, name: str) -> Principal:
-        """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`."""
-        return declared_principal(self.bindings.charter.document, name)
+    def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
+        """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`.
+
+        *via* says how it comes in, where its declaration does not.
+        """
+        return declared_principal(self.bindings.charter.document, name, via)
 
     def client(self, name: str, *, via: str, on_behalf_of: str = LOCAL.id) -> Client:
         """Return a client that ``agents:`` declares, which acts for somebody; raises `BindingError`.

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 import attrs
 
 from deedbook.contracts import Object, Principal
-from deedbook.errors import DeedbookError, DomainError, Err, IntakeError, fault, recordable
+from deedbook.errors import DeedbookError, DomainError, IntakeError, SessionRefused, fault, recordable
 from deedbook.events import new_id, split_line
 from deedbook.files import Folder
 from deedbook.kernel import Kernel, write
@@ -119,11 +119,12 @@ class Desk:
         client = self._kernel.client(agent, via="bridge", on_behalf_of=principal.id)
         asks_itself = settings["asks"] == "agent" and "ask" in known_.can
         wait = float(settings["wait_s"]) if settings["asks"] == "deedbook" else 0.0
-        begun = self._kernel.session("open", principal=client, run=new_id(), wait=None if asks_itself else wait)
-        if isinstance(begun, Err):
-            place.refusal = begun.error
+        try:
+            session = self._kernel.session("open", principal=client, run=new_id(), wait=None if asks_itself else wait)
+        except SessionRefused as problem:
+            place.refusal = problem.error
             return None
-        session, key = begun.value, (agent, principal.id, recordable(heard.session))
+        key = (agent, principal.id, recordable(heard.session))
         try:
             told = self._told(key, heard, session.id)
             session.note("bridge.session", "runtime", told)

@@ -11,7 +11,7 @@ import attrs
 from deedbook.bindings import Bindings
 from deedbook.callers import LOCAL
 from deedbook.contracts import Event, Json, Object
-from deedbook.errors import CODES, DeedbookError, DomainError, Err, Result
+from deedbook.errors import CODES, DomainError, Err, Result
 from deedbook.events import TRACEPARENT
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.session import Session
@@ -177,14 +177,13 @@ def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Ker
     """Return how a session begins: for a declared *principal*, with calls that wait so many seconds for a person."""
 
     def begin(kernel: Kernel) -> Session:
-        begun = kernel.session(purpose, principal=kernel.principal(principal) if principal else LOCAL, wait=wait)
-        if isinstance(begun, Err):
-            raise DeedbookError(begun.error)
+        who = kernel.principal(principal, via=LOCAL.via) if principal else LOCAL
+        session = kernel.session(purpose, principal=who, wait=wait)
         if wait > 0:
-            begun.value.ledger.subscribe(Parked(begun.value.id, kernel.site.state))
+            session.ledger.subscribe(Parked(session.id, kernel.site.state))
         if TRACEPARENT.fullmatch(parent := os.environ.get(_VARIABLE, "")):
-            begun.value.note("session.linked", "runtime", {"traceparent": parent})
-        return begun.value
+            session.note("session.linked", "runtime", {"traceparent": parent})
+        return session
 
     return begin
 
