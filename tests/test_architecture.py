@@ -36,6 +36,7 @@ FLOORS = (
         "programs.supervisor": "the process that starts a program, and kills all that it leaves behind",
         "upcasting.naming": "how one of several sessions of a file is named",
         "upcasting.envelope_1_0": "the older envelope of seed 002: its spelling, and what came next; pure",
+        "jsontext": "JSON text to values, strictly: no key twice, no NaN",
         "terminal": "text that is safe to print, whoever wrote it",
     }),
     ("bytes", {

@@ -64,6 +64,8 @@ def declared_principal(document: Mapping[str, Any], name: str, via: str = LOCAL.
 
 def declared_client(document: Mapping[str, Any], name: str, via: str, on_behalf_of: str) -> Client:
     """Return a client that a charter's *document* declares; raises `BindingError`."""
+    if not on_behalf_of:
+        raise BindingError(fault("USAGE", f"client {name!r} acts for nobody: on_behalf_of is empty"))
     known = {PLAIN, *document["clients"]}
     if name not in known:
         near = suggest(name, known) or "."

@@ -5,6 +5,7 @@ An exception means that the kernel cannot do what it was asked to do at all, and
 
     DeedbookError              one or more DomainErrors
     ├── IntakeError            a value that can never be recorded (NaN, a lone surrogate, 65 levels)
+    │   └── NotJsonError       text that is no JSON at all
     ├── FileRefused            a path that leads outside, through a link, or to no regular file
     ├── SchemaError            an unknown schema id, or a schema that the lint refuses
     ├── SourceError            a workspace file that is missing or wrong; has file, line, column
@@ -52,7 +53,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "SCHEMA_UNKNOWN": Code("schema", 1, "no schema has that id"),
         "SCHEMA_REFUSED": Code("schema", 1, "a schema uses what the lint refuses"),
         "MALFORMED_AGENT_MESSAGE": Code("schema", 1, "a role's message is not the JSON it has to be"),
-        "INTAKE_REFUSED": Code("schema", 1, "a value cannot be recorded exactly"),
+        "INTAKE_REFUSED": Code("schema", 1, "JSON that cannot be read, or a value that cannot be recorded exactly"),
         # run: the effect was tried
         "TOOL_ERROR": Code("run", 1, "a handler raised"),
         "TOOL_TIMEOUT": Code("run", 1, "a handler passed its time limit"),
@@ -141,7 +142,6 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "RUNTIME_BUSY": Code("serving", 1, "more is asked at once than is attended to"),
         "PEER_UNKNOWN": Code("serving", 3, "the user at the other end is no principal"),
         "METHOD_UNKNOWN": Code("serving", 2, "the runtime has no method of that name"),
-        "MESSAGE_UNREADABLE": Code("serving", 2, "a message is no JSON that could be recorded, or too long"),
         "MESSAGE_INVALID": Code("serving", 2, "a message is no request as JSON-RPC 2.0 and its schema have it"),
         "ACTION_UNKNOWN": Code("serving", 2, "there is no action of that name"),
         "ACTION_SKIPPED": Code("serving", 1, "an action that it waits for was not ok, or the answer is full"),
@@ -243,6 +243,10 @@ class DeedbookError(Exception):
 
 class IntakeError(DeedbookError):
     """A value that canonical JSON cannot carry exactly."""
+
+
+class NotJsonError(IntakeError):
+    """Text that is no JSON at all, in UTF-8 or otherwise."""
 
 
 class FileRefused(DeedbookError):  # noqa: N818 - what happened, in the words of `FileNotFoundError`

@@ -86,7 +86,8 @@ class Kernel:
         *fdatasync* makes it durable. Raises `SessionRefused` if a hook refuses it, and `LedgerError`.
         """
         who = principal.principal if isinstance(principal, Client) else principal
-        label("session.start", "user", who.id)  # a name that no header can hold begins nothing
+        for name in (who.id, who.on_behalf_of):
+            label("session.start", "user", name)  # a name that no header can hold begins nothing
         run = self.identity.run(run)
         with ExitStack() as undo:
             ledger = self._new_ledger(clock=clock, fdatasync=fdatasync)
@@ -206,6 +207,8 @@ def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue
 
 def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel | None:
     """Open a workspace as the last start left it; ``None`` if it has to be read."""
+    if profile == "":  # no profile has that name, and the store knows the workspace's own by it
+        return None
     with Folder.at(root) as folder:
         place = told_state(folder, root)
         if place is None:

@@ -4,7 +4,8 @@ The table of the agent says where things stand in its input. Answers are built h
 that cannot be told something is told no.
 """
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -119,17 +120,27 @@ def _parsed(known: Known, moment: Moment | None, body: bytes) -> Any:
     except IntakeError as problem:
         if moment != "after":
             raise
+        names = [known.fields[name] for name in ("session", "event", "tool", "call") if known.fields[name]]
         try:
             said = orjson.loads(body)
-        except orjson.JSONDecodeError:
+            ambiguous = not _stand_once(names, body)
+        except (ValueError, RecursionError):
             raise problem from None
-        names = [known.fields[name] for name in ("session", "event", "tool", "call") if known.fields[name]]
+        if ambiguous:
+            raise
         kept = {name: said[name] for name in names if name in said} if isinstance(said, dict) else {}
         given = said.get(known.fields["input"]) if isinstance(said, dict) else None
         try:
             return canonical.parse(orjson.dumps({**kept, known.fields["input"]: given})) | {_LOST: str(problem)}
         except (IntakeError, orjson.JSONEncodeError):
             raise problem from None
+
+
+def _stand_once(names: Sequence[str], body: bytes) -> bool:
+    """Say whether none of *names* stands twice in the outermost object of *body*; if one does, it is ambiguous."""
+    pairs = json.loads(body, object_pairs_hook=tuple, parse_int=str)
+    found = [pair[0] for pair in pairs] if isinstance(pairs, tuple) else []
+    return all(found.count(name) <= 1 for name in names)
 
 
 class _Reading:

@@ -156,12 +156,13 @@ def _misused(problem: click.ClickException, asked: Asked) -> int:
     if isinstance(problem, click.exceptions.NoArgsIsHelpError) and ctx:
         click.echo(ctx.get_help(), err=True)
         return problem.exit_code
-    complain(problem.format_message())
+    code = getattr(problem, "code", "USAGE")
+    complain(f"{problem.format_message()} [{code}]" if code != "USAGE" else problem.format_message())
     if ctx:
         message(" ".join(ctx.get_usage().split()))
         message(f"Help:  {ctx.command_path} --help")
     asked.json = asked.json or "--json" in sys.argv  # what is wrong may have been found before the option was read
-    _as_json(asked, [fault("USAGE", problem.format_message())])
+    _as_json(asked, [fault(code, problem.format_message())])
     return problem.exit_code
 
 

@@ -177,7 +177,7 @@ def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Ker
     """Return how a session begins: for a declared *principal*, with calls that wait so many seconds for a person."""
 
     def begin(kernel: Kernel) -> Session:
-        who = kernel.principal(principal, via=LOCAL.via) if principal else LOCAL
+        who = LOCAL if principal is None else kernel.principal(principal, via=LOCAL.via)
         session = kernel.session(purpose, principal=who, wait=wait)
         if wait > 0:
             session.ledger.subscribe(Parked(session.id, kernel.site.state))

@@ -53,6 +53,9 @@ def _event(name: str) -> click.Command:
 def _hook(event: str, agent: str) -> int:
     from deedbook.bridging.client import run
 
+    from .process import give_back
+
+    give_back()
     asked = click.get_current_context().find_object(Asked)
     state = _state(asked.workspace if asked else ".")
     return run([*(("--state", state) if state else ()), agent, event])
@@ -159,10 +162,11 @@ def test(asked: Asked, agent: str, tool: str | None, text: str) -> int:
 
     from .common import read_arguments
 
+    given = read_arguments(text, "--input")
     workspace = read_workspace(asked.workspace)
     client, known = _declared(workspace, agent)
     name = tool or next(each for each, said in known.tools.items() if said["effects"] == "none")
-    told = {"session": f"deedbook-test-{urandom(8).hex()}", "tool": name, "input": read_arguments(text), "call": "test"}
+    told = {"session": f"deedbook-test-{urandom(8).hex()}", "tool": name, "input": given, "call": "test"}
     fields = {known.fields[key]: value for key, value in told.items() if known.fields[key]}
     fields[known.fields["error"] or "error"] = "only a test: nothing was done"
     judged = 0

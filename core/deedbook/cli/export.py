@@ -1,6 +1,5 @@
 """``deedbook export``: a session in another form."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import click
 
 from . import completing
 from .common import Asked
+from .output import write
 
 FORMS = ("seed-002", "cloudevents")
 
@@ -27,13 +27,13 @@ def command(asked: Asked, session: str, form: str, source: str, *, no_data: bool
         raise click.UsageError("--no-data and --source go with --as cloudevents")
     place = session_file(asked.workspace, session)
     if form == FORMS[0]:
-        _write(_seed_002(place))
+        write(_seed_002(place))
         return torn(place)
     from deedbook.observing.cloudevents import cloudevents
     from deedbook.observing.recorded import Recording
 
     with Recording(place) as recording:
-        _write(cloudevents(recording(), source=source, data=not no_data))
+        write(cloudevents(recording(), source=source, data=not no_data))
     return torn(place)
 
 
@@ -49,8 +49,3 @@ def _seed_002(place: Path) -> Iterable[bytes]:
         raise LedgerError(fault("USAGE", why))
     session_id, trace_id = identity(place)
     return seed_002(read(place), session_id=session_id, trace_id=trace_id)
-
-
-def _write(lines: Iterable[bytes]) -> None:
-    if sys.stdout:
-        sys.stdout.buffer.writelines(lines)

@@ -63,7 +63,8 @@ def command(  # noqa: PLR0913 - one for each option
         return _begun(kernel, parent, made, principal, wait)
 
     told = parent.events[0].payload.get("profile")
-    profile = profile or (told if isinstance(told, str) else None)
+    if profile is None and isinstance(told, str):
+        profile = told
     return act(asked, begin, lambda session: _done(session, forks[0]), profile=profile)
 
 
@@ -85,7 +86,7 @@ def _begun(kernel: "Kernel", parent: "Parent", made: "Fork", principal: str | No
 
     said = parent.events[0].payload
     who: Any = said.get("principal")
-    name = principal or (who.get("id") if isinstance(who, dict) else None)
+    name = who.get("id") if principal is None and isinstance(who, dict) else principal
     if not isinstance(name, str):
         raise click.UsageError("the ledger does not say for whom the session was; name somebody with --as")
     acts = LOCAL if principal is None and name == LOCAL.id else kernel.principal(name, via=LOCAL.via)

@@ -98,7 +98,7 @@ def _page(place: Path, checked: "Checked", out: str | None) -> None:
     parts = page(_name(place), account, checked, style, left_out=left_out)
     if out is None:
         for part in parts:
-            click.echo(part, nl=False)
+            say(part, nl=False)
         return
     _write(Path(out), parts)
     message(f"the page is {shown(Path(out).absolute())}")

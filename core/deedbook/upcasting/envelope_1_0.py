@@ -20,9 +20,9 @@ def dump(value: Any) -> bytes:
 
 
 def load(line: bytes) -> Row:
-    """Return the object that *line* spells; `ValueError` if it is none, or is not JSON in UTF-8."""
+    """Return the object that *line* spells; `ValueError` if it is none, not JSON in UTF-8, or has a key twice."""
     try:
-        value = json.loads(line.decode(), parse_constant=_no_constant)
+        value = json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(value, dict):
@@ -54,6 +54,13 @@ def upcast(row: Row) -> Row:
 
 _ACTORS: Final = frozenset({"runtime", "user", "agent", "tool", "policy", "system"})
 _NAME: Final = re.compile("[A-Za-z0-9._-]{1,64}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key appears twice in an object")
+    return made
 
 
 def _no_constant(name: str) -> NoReturn:
