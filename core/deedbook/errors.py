@@ -214,8 +214,8 @@ class Ok(Generic[T]):
 class Err:
     """A failure of the domain, with what failed.
 
-    *told* is what else the caller of a refused call may know: the ``signals`` of hooks, and the id of the ``approval``
-    that a person has to give.
+    *told* is what else the caller of a refused call may know: the ``signals`` of hooks, ``by`` whom it was refused, and
+    the id of the ``approval`` that a person has to give.
     """
 
     error: DomainError
