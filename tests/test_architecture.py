@@ -113,7 +113,7 @@ FLOORS = (
         "checkpoints.newest": "the newest signed checkpoint in a file of its own, and ledgers that lack what it signed",
         "checkpoints.trees": "the tree of a ledger, grown from the lines of its file, each read once",
         "forking.parent": "the session that another one goes on from, read with every hash checked",
-        "bridging.agents": "the coding agents whose hooks are known, from tables: events, forms of answers, tools, files",
+        "bridging.agents": "the coding agents whose hooks are known, from tables: events, answers, tools, files",
         "bridging.history": "which sessions of coding agents a ledger tells of, and when each agent called last",
         "tasks.lives": "what a verifier checks about tasks: each is made once, and runs one run at a time",
         "approvals.consents": "what a verifier checks about approvals: who signed what, and what was called under it",
