@@ -217,8 +217,8 @@ class Ok(Generic[T]):
 class Err:
     """A failure of the domain, with what failed.
 
-    *told* is what else the caller of a refused call may know: the ``signals`` of hooks, and the id of the ``approval``
-    that a person has to give.
+    *told* is what else the caller of a refused call may know: the ``signals`` of hooks, ``by`` whom it was refused, and
+    the id of the ``approval`` that a person has to give.
     """
 
     error: DomainError
@@ -266,7 +266,11 @@ class BindingError(DeedbookError):
 
 
 class SessionRefused(DeedbookError):  # noqa: N818 - as `FileRefused`
-    """A hook refused the session; its ledger says which and why."""
+    """A hook refused the session; its ledger says which and why, and *refusal* what else a caller may know."""
+
+    def __init__(self, refusal: Err) -> None:
+        super().__init__(refusal.error)
+        self.refusal = refusal
 
 
 class LedgerError(DeedbookError):

@@ -99,7 +99,7 @@ class Kernel:
             session.prompted = self._pages
             begun = session.start(purpose, origin=origin)
             if isinstance(begun, Err):
-                raise SessionRefused(begun.error)
+                raise SessionRefused(begun)
             self._cover(session, undo)
             self._head(session, run)
             undo.pop_all()

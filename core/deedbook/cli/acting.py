@@ -15,7 +15,7 @@ from deedbook.errors import CODES, DomainError, Err, Result
 from deedbook.events import TRACEPARENT
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.session import Session
-from deedbook.story import show
+from deedbook.story import decided_by, show
 
 from .common import Asked, announce, shown
 from .output import answer, as_json, complain, message, spelled, worded
@@ -28,7 +28,6 @@ FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
 _VARIABLE: Final = "TRACEPARENT"
 """Where OpenTelemetry puts the trace that a program is started in."""
-_MAKERS: Final = ("hook", "policy", "skill", "scope")
 _REFUSING: Final[Mapping[str, tuple[str, str]]] = {
     "UserPromptSubmit": ("PROMPT_DENIED", "the request"),
     "SkillStart": ("SKILL_DENIED", "the skill"),
@@ -101,9 +100,8 @@ class Denials:
         """Return each denial in a line: what, why, by whom and where."""
         said = []
         for denial in self.found:
-            said.append(
-                f"denied: {show(denial['name'])}: {show(denial['reason'])}{_by(denial)} [{show(denial['code'])}]"
-            )
+            why = f"{show(denial['reason'])}{decided_by(denial.get('by'))} [{show(denial['code'])}]"
+            said.append(f"denied: {show(denial['name'])}: {why}")
             said += [f"{show(each.place)}: rule {each.index + 1} {show(each.why)}" for each in self._dead_rules(denial)]
             if "approval" in denial:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")
@@ -160,17 +158,6 @@ class Violations:
             return ending
         members = {**ending.members, "error": {**ending.members["error"], "violations": self.found}}
         return attrs.evolve(ending, members=members)
-
-
-def _by(denial: Object) -> str:
-    by = denial.get("by")
-    if not isinstance(by, dict):
-        return ""
-    maker = next((f"{kind} {show(by[kind])}" for kind in _MAKERS if kind in by), "")
-    place = by.get("rule", by.get("place"))
-    if "scope" in by or not maker:
-        return ""  # the reason names it already
-    return f" (by {maker}{f', {show(place)}' if place and isinstance(place, str) else ''})"
 
 
 def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Kernel], Session]:

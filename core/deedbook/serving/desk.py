@@ -80,7 +80,7 @@ class Desk:
         try:
             session = self._kernel.session(purpose, principal=who, run=run)
         except SessionRefused as problem:
-            return Err(problem.error)
+            return problem.refusal
         seat = Seat(session, Tasks(self._kernel, session, book=self._book), principal.id, {by})
         with self._lock:
             self._seats[seat.id] = seat

@@ -136,7 +136,7 @@ class HookContract(_GateContract):
         try:
             session = lab.kernel().session(principal=Principal("somebody", "contract", frozenset(case.roles)))
         except SessionRefused as problem:
-            return _answer(self._fired(lab, _only(lab))[-1], "hook"), Err(problem.error)
+            return _answer(self._fired(lab, _only(lab))[-1], "hook"), problem.refusal
         result = self._act(lab, session, case)
         session.end(ok=case.ok, reason="asked")
         event = self._fired(lab, session.id)[-1]

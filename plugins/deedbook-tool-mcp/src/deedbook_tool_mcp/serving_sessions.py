@@ -110,6 +110,6 @@ class Desk:
         try:
             session = self._kernel.session("open", principal=client, show=shown, run=uuid4().hex)
         except SessionRefused as problem:
-            return Err(problem.error)
+            return problem.refusal
         session.ledger.subscribe(noticed)
         return Ok(session)
