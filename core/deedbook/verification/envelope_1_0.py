@@ -13,7 +13,7 @@ import attrs
 from deedbook.upcasting.envelope_1_0 import KEYS, TS, VERSION, dump, load
 
 from .lines import Lines
-from .report import UNWITNESSED, Findings, Report
+from .report import UNWITNESSED, Findings, Report, few
 
 _NO_CHAIN: Final = "format 1.0 hashes payloads only: a changed header, or a line taken out or added, may not show"
 _OUTCOMES: Final = ("tool.result", "tool.error")
@@ -29,7 +29,7 @@ def verify(path: str, lines: Lines) -> Report:
         if row is not None:
             structure.checked += 1
             sessions.setdefault(row["session_id"], _Session()).check(number, row, structure)
-    notes = [note for session_id, session in sessions.items() for note in session.notes(session_id)]
+    notes = few(note for session_id, session in sessions.items() for note in session.notes(session_id))
     return Report(
         file=path,
         format=VERSION,

@@ -1,13 +1,18 @@
 """What a verification found: failures by line, check, expected and found; said for people and as JSON."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import attrs
 
 from deedbook.terminal import excerpt, plain
 
-MAX_FAILURES: Final = 100
+MOST_OF_A_KIND: Final = 10
+"""How many failures of one check are described for each ledger; the rest are counted."""
+MOST_LISTED: Final = 100
+"""How many sessions that lack something, or are empty, are listed; the rest are counted."""
 
 UNWITNESSED: Final = (
     "unwitnessed: nobody else holds a checkpoint of this ledger; "
@@ -31,22 +36,24 @@ class Failure:
 
 @attrs.frozen
 class Part:
-    """One part of a verification: how many lines were *checked*, what failed, and how many more failures there are.
+    """One part of a verification: how many lines were *checked*, and what failed.
 
-    ``checked == 0`` with no failure means that the part was not asked for.
+    *failures* holds the first few of each check, *more* how many others each check found. ``checked == 0`` with no
+    failure means that the part was not asked for.
     """
 
     checked: int = 0
     failures: tuple[Failure, ...] = ()
-    more: int = 0
+    more: Mapping[str, int] = attrs.field(factory=dict)
+
+    @property
+    def failed(self) -> int:
+        """How many failures there are."""
+        return len(self.failures) + sum(self.more.values())
 
     def as_json(self) -> dict[str, Any]:
         """Return the part as JSON."""
-        return {
-            "checked": self.checked,
-            "failed": len(self.failures) + self.more,
-            "failures": [attrs.asdict(failure) for failure in self.failures],
-        }
+        return {"checked": self.checked, **failures_as_json(self)}
 
 
 @attrs.frozen
@@ -60,17 +67,21 @@ class Decisions:
     calls: int = 0
     same: int = 0
     failures: tuple[Failure, ...] = ()
-    more: int = 0
+    more: Mapping[str, int] = attrs.field(factory=dict)
     recorded: Mapping[str, int] = attrs.field(factory=dict)
     unknown: Mapping[str, int] = attrs.field(factory=dict)
+
+    @property
+    def failed(self) -> int:
+        """How many failures there are."""
+        return len(self.failures) + sum(self.more.values())
 
     def as_json(self) -> dict[str, Any]:
         """Return the part as JSON."""
         return {
             "calls": self.calls,
             "same": self.same,
-            "failed": len(self.failures) + self.more,
-            "failures": [attrs.asdict(failure) for failure in self.failures],
+            **failures_as_json(self),
             "recorded": [{"who": who, "calls": calls} for who, calls in sorted(self.recorded.items())],
             "unknown": [{"why": why, "calls": calls} for why, calls in sorted(self.unknown.items())],
         }
@@ -147,21 +158,27 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def few(texts: Iterable[str], limit: int = MOST_OF_A_KIND) -> Iterator[str]:
+    """Yield the first *limit* of *texts*, and then how many more there are."""
+    rest = iter(texts)
+    yield from islice(rest, limit)
+    if more := sum(1 for _ in rest):
+        yield f"and {more} more"
+
+
 def _part(name: str, part: Part) -> Iterator[str]:
-    failed = len(part.failures) + part.more
+    failed = part.failed
     if not part.checked and not failed:
         yield f"{name}: not checked"
         return
     lines = counted(part.checked, "line")
     yield f"{name}: {lines} checked, {counted(failed, 'failure')}" if failed else f"{name}: {lines} sound"
-    yield from (f"  {failure}" for failure in part.failures)
-    if part.more:
-        yield f"  and {part.more} more"
+    yield from _failed(part)
 
 
 def _decisions(told: Decisions) -> Iterator[str]:
     """Say what came of judging again, and what that rests on."""
-    failed = len(told.failures) + told.more
+    failed = told.failed
     if not told.calls:
         yield "decisions: no calls"
         return
@@ -169,30 +186,50 @@ def _decisions(told: Decisions) -> Iterator[str]:
     more = f", {counted(failed, 'failure')}" if failed else ""
     more += f", {unknown} not" if unknown else ""
     yield f"decisions: {told.same} of {counted(told.calls, 'call')} judged again and the same{more}"
-    yield from (f"  {failure}" for failure in told.failures)
-    if told.more:
-        yield f"  and {told.more} more"
+    yield from _failed(told)
     for who, calls in sorted(told.recorded.items()):
         yield plain(f"  {counted(calls, 'call')}: taken from the record what {who} answered")
     for why, calls in sorted(told.unknown.items()):
         yield plain(f"  {counted(calls, 'call')}: {why}")
 
 
+def _failed(part: Part | Decisions) -> Iterator[str]:
+    """Say which failures were described, and how many more of each check there are."""
+    yield from (f"  {failure}" for failure in part.failures)
+    if part.more:
+        each = ", ".join(f"{check} {number}" for check, number in sorted(part.more.items()))
+        yield plain(f"  and {sum(part.more.values())} more: {each}")
+
+
+def failures_as_json(part: Part | Decisions) -> dict[str, Any]:
+    """Return what failed as JSON: how many failures there are, the first few of each check, and the rest counted."""
+    more = {"more": dict(sorted(part.more.items()))} if part.more else {}
+    return {"failed": part.failed, "failures": [attrs.asdict(failure) for failure in part.failures], **more}
+
+
 class Findings:
-    """Failures as they come: the first hundred are kept, the rest counted."""
+    """Failures as they come: the first few of each check are kept, the rest are counted."""
 
     def __init__(self) -> None:
         self.checked = 0
         self._kept: list[Failure] = []
-        self._more = 0
+        self._counts: Counter[str] = Counter()
 
     def add(self, line: int, check: str, expected: str, found: bytes | str) -> None:
         """Take note of a failure; *found* is made safe to print."""
-        if len(self._kept) < MAX_FAILURES:
+        self._counts[check] += 1
+        if self._counts[check] <= MOST_OF_A_KIND:
             self._kept.append(Failure(line, check, expected, excerpt(found)))
-        else:
-            self._more += 1
+
+    def is_full(self, check: str) -> bool:
+        """Say whether further failures of *check* are only counted, so that nobody needs to describe them."""
+        return self._counts[check] >= MOST_OF_A_KIND
+
+    def count(self, check: str) -> None:
+        """Take note of a further failure of a *check* that is full."""
+        self._counts[check] += 1
 
     def part(self) -> Part:
         """Return what was found."""
-        return Part(self.checked, tuple(sorted(self._kept, key=lambda each: each.line)), self._more)
+        kept = Counter(failure.check for failure in self._kept)
+        return Part(self.checked, tuple(sorted(self._kept, key=lambda each: each.line)), dict(self._counts - kept))
