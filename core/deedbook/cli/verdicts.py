@@ -59,10 +59,10 @@ def _gap(gap: "Gap") -> dict[str, str]:
 
 
 def _tell_one(reports: "Sequence[Report]", verdict: "Verdict") -> None:
-    from deedbook.verification.report import UNWITNESSED
+    from deedbook.verification.report import UNHASHED, UNWITNESSED
 
     for report in reports:
-        *lines, last = (line for line in report.lines() if line != UNWITNESSED)
+        *lines, last = (line for line in report.lines() if line not in (UNWITNESSED, UNHASHED))
         for line in lines:
             say(line)
         say(f"{last}, taken by itself" if report.sound and not verdict.sound else last)

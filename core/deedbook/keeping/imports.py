@@ -20,7 +20,7 @@ from deedbook.files import Folder
 from deedbook.ledger import WorkspaceLedger
 from deedbook.reader import Listed, old_sessions, read
 from deedbook.sealed import opened
-from deedbook.upcasting.table import form_of
+from deedbook.upcasting.recognition import form_of
 
 FOLDER: Final = "imported"
 FILE: Final = "events.jsonl"

@@ -9,7 +9,7 @@ import attrs
 
 from deedbook.terminal import excerpt, plain
 
-MOST_OF_A_KIND: Final = 10
+MOST_OF_A_KIND: Final = 20
 """How many failures of one check are described for each ledger; the rest are counted."""
 MOST_LISTED: Final = 100
 """How many sessions that lack something, or are empty, are listed; the rest are counted."""
@@ -17,6 +17,10 @@ MOST_LISTED: Final = 100
 UNWITNESSED: Final = (
     "unwitnessed: nobody else holds a checkpoint of this ledger; "
     "whoever can write the file could have cut its end or written it anew"
+)
+
+UNHASHED: Final = (
+    "nothing to verify: this form has no hashes, so nothing here shows whether anything was changed, added or removed"
 )
 
 
@@ -102,7 +106,7 @@ class Report:
     *format* is the envelope's version; *level* says how far the checks went; *state* is ``ended``, ``open`` (without
     ``session.end``: running, or interrupted), ``workspace``, or ``unknown`` where only hashes were checked. *head* is
     the stored hash of the last line. *notes* break no rule; the first says what no reader of the file alone can know.
-    *decisions* is the third part; ``None`` where nobody asked for it.
+    *decisions* is the third part; ``None`` where nobody asked for it. A form that is not *hashed* is never sound.
     """
 
     file: str
@@ -117,31 +121,40 @@ class Report:
     notes: tuple[str, ...]
     torn: Torn | None
     decisions: Decisions | None = None
+    hashed: bool = True
 
     @property
     def sound(self) -> bool:
-        """Whether every check passed and the file ends with a complete line."""
+        """Whether the lines have hashes, every check passed, and the file ends with a complete line."""
+        return self.hashed and self.faultless
+
+    @property
+    def faultless(self) -> bool:
+        """Whether every check that its form allows passed, and the file ends with a complete line."""
         failed = self.bytes.failures or self.structure.failures or (self.decisions and self.decisions.failures)
         return self.torn is None and not failed
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON."""
-        parts = {"bytes", "structure", "notes", "decisions"}
+        parts = {"bytes", "structure", "notes", "decisions", "hashed"}
         own = attrs.asdict(self, filter=lambda field, _: field.name not in parts)
         told = {"bytes": self.bytes.as_json(), "structure": self.structure.as_json(), "notes": list(self.notes)}
-        decisions = {"decisions": self.decisions.as_json()} if self.decisions else {}
-        return {"schema_version": "v1", "sound": self.sound, **own, **told, **decisions}
+        more: dict[str, Any] = {"decisions": self.decisions.as_json()} if self.decisions else {}
+        if not self.hashed:
+            more["hashed"] = False
+        return {"schema_version": "v1", "sound": self.sound, **own, **told, **more}
 
     def lines(self) -> Iterator[str]:
         """Yield the report for people: notes first, then each part with its failures."""
         yield from map(plain, self.notes)
         yield f"{plain(self.file)}: format {self.format}, {counted(self.events, 'event')}, {self.state}"
-        yield from _part("bytes", self.bytes)
-        yield from _part("structure", self.structure)
+        good = "sound" if self.hashed else "without faults"
+        yield from _part("bytes", self.bytes, good)
+        yield from _part("structure", self.structure, good)
         yield from _decisions(self.decisions) if self.decisions else ()
         if self.torn:
             yield f"torn: {counted(self.torn.size, 'byte')} after the last complete line, at offset {self.torn.offset}"
-        yield "sound" if self.sound else "NOT SOUND"
+        yield "NOT SOUND" if not self.faultless else "sound" if self.hashed else "nothing to verify"
 
 
 def unreadable(file: str, why: str) -> Report:
@@ -166,13 +179,13 @@ def few(texts: Iterable[str], limit: int = MOST_OF_A_KIND) -> Iterator[str]:
         yield f"and {more} more"
 
 
-def _part(name: str, part: Part) -> Iterator[str]:
+def _part(name: str, part: Part, good: str) -> Iterator[str]:
     failed = part.failed
     if not part.checked and not failed:
         yield f"{name}: not checked"
         return
     lines = counted(part.checked, "line")
-    yield f"{name}: {lines} checked, {counted(failed, 'failure')}" if failed else f"{name}: {lines} sound"
+    yield f"{name}: {lines} checked, {counted(failed, 'failure')}" if failed else f"{name}: {lines} {good}"
     yield from _failed(part)
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.upcasting.envelope_1_0 import Row, load
-from deedbook.upcasting.seed_000 import FORM, KEYS, SCHEMA, moment
+from deedbook.upcasting.envelope_1_0 import Row, load, moment
+from deedbook.upcasting.seed_000 import FORM, KEYS, SCHEMA
 
 from .lines import Lines
 from .report import UNWITNESSED, Findings, Report
