@@ -110,7 +110,7 @@ def test_flood_is_described_by_its_first_failures_and_counted(tmp_path, name):
     more = {**report.bytes.more, **report.structure.more}
     assert wanted <= more.keys()
     assert all(MANY - MOST_OF_A_KIND - 1 <= more[check] <= 4 * MANY for check in wanted - {"seq"})
-    assert len(list(report.lines())) < 60
+    assert len(list(report.lines())) < 6 * MOST_OF_A_KIND
     assert len(str(report.as_json())) < 30_000
     assert (report.sound, report.bytes.checked) == (False, report.events)
 
@@ -118,7 +118,8 @@ def test_flood_is_described_by_its_first_failures_and_counted(tmp_path, name):
 def test_flood_of_newlines_is_told_in_a_few_lines(tmp_path):
     (tmp_path / "x").write_bytes(newlines())
     *_, more, structure, last = verify(tmp_path / "x").lines()
-    assert more == f"  and {MANY - MOST_OF_A_KIND + MOST_OF_A_KIND // 2} more: header {MANY - 5}"
+    counted = MANY - MOST_OF_A_KIND // 2  # the first lines have two failures each
+    assert more == f"  and {counted} more: header {counted}"
     assert (structure, last) == ("structure: 1 line sound", "NOT SOUND")
 
 

@@ -17,6 +17,7 @@ from test_verify import honest_1_0, line_1_0
 from deedbook.errors import LedgerError
 from deedbook.files import Folder
 from deedbook.keeping.imports import imports, take_in
+from deedbook.keeping.old_file import OldFile
 from deedbook.keeping.opening import own
 from deedbook.kernel import read_workspace
 from deedbook.reader import read
@@ -95,17 +96,17 @@ def test_unsound_ledger_is_refused_unless_somebody_says_why(place):
     assert place.here("verify", status=0)
 
 
-@pytest.mark.parametrize(("raw", "why"), [
-    (b"", "it is no ledger of an older form"),
-    (b"hello\n", "it is no ledger of an older form"),
-    (b'{"event_type":torn\n', "it is no object"),
+@pytest.mark.parametrize(("raw", "code", "why"), [
+    (b"", "NOT_A_LEDGER", "it is empty"),
+    (b"hello\n", "NOT_A_LEDGER", "its first line is not a JSON object"),
+    (b'{"event_type":torn\n', "IMPORT_REFUSED", "it holds no event"),
+    (b'{"schema_version":"1.1"', "IMPORT_REFUSED", "one of format 1.1 is read as it is"),
 ])  # fmt: skip
-def test_what_is_no_old_ledger_is_refused(place, raw, why):
-    if raw is not None:
-        (place.path / "x").write_bytes(raw)
+def test_what_is_no_old_ledger_is_refused(place, raw, code, why):
+    (place.path / "x").write_bytes(raw)
     ran = place.here("ledger", "import", "x", "--as-is", "x", status=4)
-    assert "[IMPORT_REFUSED]" in ran.err
-    assert why in ran.err or raw not in (None, b"", b"hello\n")
+    assert f"[{code}]" in ran.err
+    assert why in ran.err
     assert len(told(place)) == 2
 
 
@@ -118,9 +119,15 @@ def test_whoever_is_killed_half_way_is_followed_by_the_next(place):
     source = read_workspace(place.path)
     raw = b"".join(run_000())
 
+    (place.path / "x").write_bytes(raw)
+
     def take() -> None:
-        with Folder.at(source.state) as state, own(Site.of(source)) as ledger:
-            take_in(state, ledger, raw, name="x", by="local", sound=True, as_is=None)
+        with (
+            OldFile.open(place.path / "x") as old,
+            Folder.at(source.state) as state,
+            own(Site.of(source)) as ledger,
+        ):
+            take_in(state, ledger, old, old.verify(), by="local", as_is=None)
 
     died = deaths(take, again=lambda: clear(source.state, raw))
     assert died > 5
