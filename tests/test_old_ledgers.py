@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import tracemalloc
 from hashlib import sha256
 from pathlib import Path
 
@@ -135,6 +136,52 @@ def test_whoever_is_killed_half_way_is_followed_by_the_next(place):
     assert len(found) == 1
     assert found[0].place(source.state).read_bytes() == raw
     assert place.here("verify", status=0)
+
+
+def test_large_ledger_is_taken_in_line_by_line(place):
+    text = {"_span_id": "b", "_parent_span_id": "a", "text": "x" * 200_000}
+    lines = [line_1_0("session.start", {"_span_id": "a"}), *(
+        line_1_0("user.message", {**text, "_span_id": f"b{number}"}) for number in range(40)
+    )]  # fmt: skip
+    (place.path / "large.jsonl").write_bytes(b"".join(lines))
+    size = (place.path / "large.jsonl").stat().st_size
+    del lines
+    tracemalloc.start()
+    try:
+        place.here("ledger", "import", "large.jsonl", status=0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < size // 2
+    assert told(place)[-1]["size"] == size
+    assert (place.path / "large.jsonl").read_bytes() in [each.read_bytes() for each in kept(place)]
+
+
+def test_file_that_changes_while_it_is_read_is_not_taken_in(place, monkeypatch):
+    (place.path / "busy.jsonl").write_bytes(b"".join(honest_1_0()[:-1]))
+    real = OldFile.sessions
+
+    def grown(old, *, lenient):
+        found = real(old, lenient=lenient)
+        with (place.path / "busy.jsonl").open("ab") as file:
+            file.write(honest_1_0()[-1])
+        return found
+
+    monkeypatch.setattr(OldFile, "sessions", grown)
+    ran = place.here("ledger", "import", "busy.jsonl", status=4)
+    assert "the file was changed while it was read; nothing was taken in" in ran.err
+    assert (len(kept(place)), len(told(place))) == (2, 2)
+    assert not list((place.path / ".deedbook/imported").rglob(".*"))
+
+
+def test_more_sessions_than_an_event_can_hold_are_refused_before_anything_is_kept(place, monkeypatch):
+    monkeypatch.setattr("deedbook.canonical.PAYLOAD_NODES", 60)
+    lines = [line_1_0("session.start", {"_span_id": "a"}, f"s{number}") for number in range(30)]
+    (place.path / "many.jsonl").write_bytes(b"".join(lines))
+    ran = place.here("ledger", "import", "many.jsonl", status=4)
+    assert "it holds 30 sessions, too many for one event" in ran.err
+    assert (len(kept(place)), len(told(place))) == (2, 2)
+    assert len(list((place.path / ".deedbook/imported").iterdir())) == 2
 
 
 def clear(state: Path, raw: bytes) -> None:

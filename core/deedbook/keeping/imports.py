@@ -13,7 +13,7 @@ import attrs
 
 from deedbook.canonical import encode_payload
 from deedbook.contracts import Object
-from deedbook.errors import LedgerError, fault, recordable
+from deedbook.errors import IntakeError, LedgerError, fault, recordable
 from deedbook.events import Entry, label
 from deedbook.files import Folder
 from deedbook.ledger import WorkspaceLedger
@@ -111,14 +111,23 @@ def take_in(
     there before the ledger tells of them.
     """
     sessions, stamp = old.sessions(lenient=not report.faultless), ledger.now()
-    keep(state, old)
     verdict: Verdict = "sound" if report.sound else "unhashed" if report.faultless else "unsound"
     why = None if as_is is None or report.faultless else recordable(as_is)
     name = recordable(Path(old.name).name)
     found = Imported(old.sha256, old.size, old.form, sessions, name, by, verdict, stamp, why)
-    entry = Entry(label(TOLD, "user", by), ledger.span(), ledger.root, encode_payload(told(found)))
+    entry = Entry(label(TOLD, "user", by), ledger.span(), ledger.root, _payload(found, old.name))
+    keep(state, old)
     ledger.append([entry], ts=stamp, durable=True)
     return found
+
+
+def _payload(found: Imported, place: str) -> bytes:
+    """Return the payload of ``ledger.imported``; raises `LedgerError` (``IMPORT_REFUSED``) if it cannot be one."""
+    try:
+        return encode_payload(told(found))
+    except IntakeError:
+        why = f"it holds {len(found.sessions)} sessions, too many for one event; divide the file"
+        raise LedgerError(fault("IMPORT_REFUSED", why, place=place)) from None
 
 
 def told(found: Imported) -> Object:

@@ -6,6 +6,7 @@ over that same spelling, so a changed header field does not show; every report s
 
 from collections.abc import Iterator
 from hashlib import sha256
+from sys import intern
 from typing import Any, Final
 
 import attrs
@@ -99,7 +100,7 @@ class _Session:
             findings.add(number, "outcome", f"{kind} under a tool.call", f"it under {self._types[parent]}")
         if span in self._types:
             findings.add(number, "span", "a span that no earlier line has", span)
-        self._types[span] = kind
+        self._types[span] = intern(kind)
         if kind in ("session.end", "session.close"):
             self.ended = True
             self._off_root = 0 if parent == self._root else number
