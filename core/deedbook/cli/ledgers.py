@@ -84,15 +84,20 @@ def session_file(workspace: str, name: str) -> Path:
         identity = session_id(source, name)
     except LedgerError:
         found = _taken_in(source, name)
-        if found is None and Path(name).is_file():
-            why = f"there is no session {name!r}; to name the file, write ./{name}"
-            raise LedgerError(fault("SESSION_NOT_FOUND", why)) from None
         if found is None:
+            _refuse_bare_file(name)
             raise
         return found
     if not ledger_of(source, identity).exists():
         raise LedgerError(fault("SESSION_NOT_FOUND", f"session {identity} has no ledger; `deedbook verify` says why"))
     return ledger_of(source, identity)
+
+
+def _refuse_bare_file(name: str) -> None:
+    """Raise `LedgerError` where *name*, which is no session, is a file here: a name without a dot or slash is an id."""
+    if Path(name).is_file():
+        why = f"there is no session {name!r}; to name the file, write ./{name}"
+        raise LedgerError(fault("SESSION_NOT_FOUND", why))
 
 
 def refuse_other(place: Path) -> None:
@@ -197,6 +202,7 @@ def session_named(workspace: Workspace, name: str, also: Iterable[str] = ()) -> 
         except LedgerError:
             if _taken_in(workspace, name):
                 return None
+            _refuse_bare_file(name)
             raise
     place = Path(name)
     place = (place / FILE if place.is_dir() else place).resolve()
