@@ -165,6 +165,7 @@ FLOORS = (
         "programs.isolation": "hooks in processes of their own: scripts, and plugins that the workspace wants there",
         "serving.archive": "sessions as their ledgers hold them, also after their end",
         "verification.export": "finished sessions in another form: envelope 1.0, as seed 002 reads it",
+        "verification.system_export": "the processes of a workspace as runs of a system, as seed 002 reads them",
         "verification.heads": "what the workspace ledger recorded of each session, held against the session's file",
         "observing.recorded": "ledgers for who passes them on: events with ids and hashes, also while they are written",
         "observing.figures": "what ledgers come to in numbers: calls, time, tokens, denials, approvals; a fold, pure",

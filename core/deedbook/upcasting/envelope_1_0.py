@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -21,6 +22,20 @@ TS: Final = re.compile(
 def dump(value: Any) -> bytes:
     """Return the one spelling of *value* in format 1.0."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def spell(event_type: str, payload: Row, *, session_id: str, trace_id: str, ts: str) -> bytes:
+    r"""Return a line of format 1.0 with its ``\n``, which holds the hash of *payload*."""
+    envelope = {
+        "event_type": event_type,
+        "payload": payload,
+        "payload_hash": sha256(dump(payload)).hexdigest(),
+        "schema_version": VERSION,
+        "session_id": session_id,
+        "trace_id": trace_id,
+        "ts": ts,
+    }
+    return dump(envelope) + b"\n"
 
 
 def load(line: bytes) -> Row:
