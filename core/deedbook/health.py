@@ -20,6 +20,7 @@ from typing import Final, Literal
 import attrs
 
 from .bindings import freeze
+from .cachekeys import cache_key
 from .charter import Charter
 from .checkpoints.keys import LogKeys
 from .checkpoints.leaves import origin_of
@@ -27,14 +28,18 @@ from .checkpoints.newest import newest, refuse_cut
 from .checkpoints.settings import Settings
 from .compiling.compiler import compile_charter
 from .compiling.registry import absent
+from .contracts import Event
 from .errors import DeedbookError, DomainError, describe
 from .files import Folder
 from .host import ReadingHost
 from .plugins import Catalogue, Offer
+from .policies.rulebook import doubtful
 from .programs.supervisor import System
 from .programs.workers import Workers
+from .reader import read
 from .routes import told
 from .schema import Schemas, data_folder
+from .store import Store
 from .trial import fatal
 from .verification.heads import Head, gaps, recorded
 from .verification.report import MOST_OF_A_KIND
@@ -145,7 +150,10 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     yield from _inline(charter)
     for place, message in absent(workspace.abilities.values()):
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
+    for each in doubtful(charter.document, workspace.policies):
+        yield Check("policy", "note", f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
     yield _lock(workspace, charter, catalogue)
+    yield from _in_force(workspace)
     yield from _records(workspace)
     yield from _log(workspace)
     yield from _disk(workspace.state)
@@ -207,6 +215,40 @@ def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check
         return Check("lock", "ok", f"{mode}; {LOCK} pins these sources and plugins")
     said = f"{mode}; {'; '.join(dict.fromkeys(each.message for each in differing))}"
     return Check("lock", "fault" if wanted else "note", said, "look at what changed, then run: deedbook lock")
+
+
+def _in_force(workspace: Workspace) -> Iterator[Check]:
+    """Look at the charter that the state folder says is in force: its bytes, who vouches for it, and its record."""
+    key = cache_key(workspace.root, workspace.state)
+    if key.secret is None and not key.absent:
+        yield Check("start", "note", f"every start compiles the charter again: {key.why}", "see docs/workspace.md")
+    try:
+        with Folder.at(workspace.state) as state:
+            store = Store(state, key)
+            digest = store.current()
+            if digest is None:
+                return
+            store.load(digest)
+            authentic = key.secret is None or store.authenticates(digest)
+            named = {event.payload.get("digest") for event in _charters(workspace.state)}
+    except FileNotFoundError:
+        return
+    except (DeedbookError, OSError) as problem:
+        yield Check("charter", "fault", describe(problem), "deedbook verify")
+        return
+    if digest not in named:
+        why = f"charter {digest} is in force, but no ledger.charter event names it"
+        yield Check("charter", "fault", why, "find out who wrote charters/current.json, then run: deedbook verify")
+    elif not authentic:
+        why = "your key does not authenticate charters/current.json; the next start compiles the sources again"
+        yield Check("charter", "note", why)
+    else:
+        yield Check("charter", "ok", f"charter {digest[:12]} is in force and recorded")
+
+
+def _charters(state: Path) -> Iterator[Event]:
+    """Yield the events of the workspace ledger that name a charter."""
+    return (event for event in read(state / "workspace") if event.type == "ledger.charter")
 
 
 def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[DomainError]:

@@ -1,5 +1,7 @@
 """The kernel: a workspace, opened. Nothing is global; two kernels in one process know nothing of each other."""
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +16,13 @@ import attrs
 from . import canonical
 from .approvals.parking import Parking
 from .bindings import Bindings, freeze
+from .cachekeys import cache_key
 from .callers import LOCAL, Client, declared_client, declared_principal, exposed
 from .charter import Charter
 from .checkpoints.service import Checkpoints, covering
 from .checkpoints.settings import Settings
 from .contracts import Json, Object, Principal
-from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
+from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, SourceError, fault
 from .events import Entry, label, new_id
 from .files import Folder
 from .host import ReadingHost, WorkspaceHost
@@ -202,10 +205,13 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
     """Open a workspace as the last start left it; ``None`` if it has to be read."""
     with Folder.at(root) as folder:
         place = told_state(folder, root)
-        if place is None or not (place / "charters").is_dir():
+        if place is None:
+            return None
+        _refuse_locked(place)
+        if not (place / "charters").is_dir():
             return None
         with Folder.at(place) as state:
-            store = Store(state)
+            store = Store(state, cache_key(root, place))
             start = store.start(profile or "")
             charter = kept_charter(store, start, folder, catalogue, kernel=VERSION) if start else None
     if start is None or charter is None:
@@ -221,7 +227,7 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
     """Read a workspace, and open it."""
     with Folder.at(root) as folder:
         place = told_state(folder, root)
-        start = _last_start(place, profile) if place else None
+        start = _last_start(root, place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
         listing = inventory.listing(folder, folders)  # before the reading: what comes between is noticed next time
     workspace = load_profile(root, profile, catalogue)
@@ -233,13 +239,13 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
     if kernel.opened.charter.pinned:
         known = listing if folders == workspace.folders else ""
         found = Start(kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.asked)))
-        Store(kernel.state).remember(profile or "", found)
+        Store(kernel.state, cache_key(kernel.site.root, kernel.site.state)).remember(profile or "", found)
     return kernel
 
 
-def _last_start(place: Path, profile: str | None) -> Start | None:
+def _last_start(root: Path, place: Path, profile: str | None) -> Start | None:
     with suppress(FileNotFoundError, DeedbookError), Folder.at(place) as state:
-        return Store(state).start(profile or "")
+        return Store(state, cache_key(root, place)).start(profile or "")
     return None
 
 
@@ -252,12 +258,13 @@ def _made(
     lazily: bool,
 ) -> Kernel:
     """Open what a kernel holds, each thing to be closed with *held*; *choose* says which charter is in force."""
-    state = held.enter_context(Folder.at(site.state, create=True))
+    state = held.enter_context(_state_folder(site.state))
     root = held.enter_context(Folder.at(site.root))
     sealer = site.sealer()
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
-    opened = choose(Store(state), root, lambda opened: _record(ledger, opened))
+    store = Store(state, cache_key(site.root, site.state, create=not lazily))
+    opened = choose(store, root, lambda opened: _record(ledger, opened))
     charter = opened.charter.digest
     identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
     checkpoints = Checkpoints(state, ledger, Settings.read(opened.charter.document.get("checkpoints", {}), site.root))
@@ -272,6 +279,26 @@ def _made(
     return Kernel(
         site, opened, bindings, schemas, state, ledger, sealer, identity, checkpoints, host, workers, held
     )  # fmt: skip
+
+
+def _state_folder(place: Path) -> Folder:
+    """Open the state folder, made if it is absent; raises `SourceError` (``STATE_REFUSED``) if it cannot be written."""
+    _refuse_locked(place)
+    try:
+        return Folder.at(place, create=True)
+    except OSError as problem:
+        raise _state_refused(place, problem.strerror or str(problem)) from None
+
+
+def _refuse_locked(place: Path) -> None:
+    """Raise `SourceError` if the state folder is there and this user may not read and write it."""
+    if place.exists() and not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        raise _state_refused(place, os.strerror(errno.EACCES))
+
+
+def _state_refused(place: Path, why: str) -> SourceError:
+    advice = f"let the user {os.geteuid()} write there, or set state: in .system/deedbook.yaml to another folder"
+    return SourceError(fault("STATE_REFUSED", f"the state folder cannot be used: {why}; {advice}", place=str(place)))
 
 
 def _routes(charter: Charter) -> Mapping[str, Any]:
