@@ -197,6 +197,13 @@ def test_several_sessions_of_which_none_is_named_are_listed(mixed):
     assert caught.value.error.code == "SESSION_NOT_NAMED"
 
 
+def test_session_whose_name_is_too_long_for_a_file_is_named_all_the_same(tmp_path):
+    place, name = tmp_path / "events.jsonl", "p" * 5000
+    place.write_bytes(row_1_0(name, "a") + row_1_0("q", "x"))
+    assert [each.span for each in read(f"{place}#{name}")] == ["a"]
+    assert [each.span for each in read(f"{place}#q")] == ["x"]
+
+
 def test_file_whose_name_has_the_sign_is_itself(tmp_path):
     place = tmp_path / "a#b"
     place.write_bytes(row_1_0("p", "a"))
