@@ -99,6 +99,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "EVENT_NOT_FOUND": Code("ledger", 2, "no event of the session has that seq or span"),
         "CHECKPOINT_FAILED": Code("ledger", 3, "no checkpoint could be written that covers the call; it was not begun"),
         "SESSION_ENDED": Code("ledger", 1, "the session has ended"),
+        "NOT_A_LEDGER": Code("ledger", 4, "a file is no ledger of any known form; nothing of it was checked"),
         "SESSION_NOT_NAMED": Code("ledger", 2, "a file holds several sessions, and none is named"),
         "IMPORT_REFUSED": Code("ledger", 4, "an old ledger is not sound, or not old; it was not taken in"),
         "AMEND_REFUSED": Code("ledger", 2, "a recorded event cannot be corrected so"),

@@ -65,7 +65,7 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     """Return what verification says of the ledger at *place*."""
     from deedbook.replaying.page import Checked
     from deedbook.upcasting.naming import parted
-    from deedbook.verification.report import UNWITNESSED
+    from deedbook.verification.report import UNHASHED, UNWITNESSED
     from deedbook.verification.verdict import conclude
 
     from .checking import check
@@ -79,8 +79,9 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     reports = check(chosen, plugins=False, jobs=1)
     vouched = vouch(chosen, reports, Believed())
     verdict = conclude(reports, vouched.contradictions, vouched.covered)
-    lines = [line for report in reports for line in list(report.lines())[:-1] if line != UNWITNESSED]
-    return Checked(verdict.sound, verdict.said, (*vouched.notes, *lines), verdict.kind == "checkpointed")
+    lines = [line for report in reports for line in list(report.lines())[:-1] if line not in (UNWITNESSED, UNHASHED)]
+    sound = None if verdict.kind == "unhashed" else verdict.sound
+    return Checked(sound, verdict.said, (*vouched.notes, *lines), verdict.kind == "checkpointed")
 
 
 def _page(place: Path, checked: "Checked", out: str | None) -> None:

@@ -324,9 +324,8 @@ def _seen(size: int, seen: "Sequence[Seen]", trust: "Trust") -> str:
 
 
 def _part(log: "Log") -> dict[str, Any]:
+    from deedbook.verification.report import failures_as_json
+
     part = log.findings.part()
     told = {"origin": log.origin, "leaves": log.size, "checkpoints": log.signed}
-    return told | {
-        "failed": len(part.failures) + part.more,
-        "failures": [attrs.asdict(failure) for failure in part.failures],
-    }
+    return told | failures_as_json(part)

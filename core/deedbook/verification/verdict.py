@@ -6,9 +6,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from .report import Failure, Report, counted
+from .report import UNHASHED, Failure, Report, counted
 
-Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back", "unseen"]
+Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back", "unseen", "unhashed"]
 
 UNCOVERED: Final = "whoever can write the file could have cut its end or written it anew"
 _RANK: Final[Mapping[str, int]] = MappingProxyType({"rolled_back": 0, "broken": 1, "unseen": 2})
@@ -83,6 +83,8 @@ def conclude(
             where = f"after event {report.events - 1}" if report.events else "before the first event"
             size = counted(report.torn.size, "byte")
             return Verdict("torn", f"torn {where}{of}: {size} that are no line; what was written before them stands")
+    if any(not report.hashed for report in reports):
+        return Verdict("unhashed", UNHASHED)
     return _vouched(reports, covered) if reports else Verdict("unwitnessed", "no ledgers yet")
 
 
