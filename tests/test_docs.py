@@ -181,7 +181,15 @@ def test_error_codes_are_known(page):
         "TRANSCRIPT_ENDED",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
-    variables = {"FS_IOC_SHUTDOWN", "NO_COLOR", "GITHUB_TOKEN", "OPENAI_API_KEY", "HTTP_PROXY", "SSL_CERT_FILE", "XDG_CONFIG_HOME"}
+    variables = {
+        "FS_IOC_SHUTDOWN",
+        "NO_COLOR",
+        "GITHUB_TOKEN",
+        "OPENAI_API_KEY",
+        "HTTP_PROXY",
+        "SSL_CERT_FILE",
+        "XDG_CONFIG_HOME",
+    }
     actions = SCHEMAS.document("runtime_request_v1")["$defs"]["action"]["properties"]["action"]["enum"]
     assert words <= set(CODES) | variables | set(actions) | (own if "plugins" in page.parts else set())
 

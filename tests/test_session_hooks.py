@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from deedbook import Err, Ok, allow, ask, deny, transform
+from deedbook import Ok, allow, ask, deny, transform
 from deedbook.errors import SessionRefused
 from deedbook.reader import sessions
 

@@ -102,7 +102,16 @@ def _room(name: str) -> str:
             return "folds"
         case "parse" | "parse_payload":
             return "canonical"
-        case "DeedbookError" | "DomainError" | "Err" | "IntakeError" | "NotJsonError" | "Ok" | "Result" | "SessionRefused":
+        case (
+            "DeedbookError"
+            | "DomainError"
+            | "Err"
+            | "IntakeError"
+            | "NotJsonError"
+            | "Ok"
+            | "Result"
+            | "SessionRefused"
+        ):
             return "errors"
         case _:
             return "contracts"
