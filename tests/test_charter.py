@@ -428,11 +428,11 @@ def test_a_skill_is_in_it_whole(shop):
 @pytest.mark.parametrize(
     ("found", "code", "why"),
     [
-        (greet(allowed=frozenset({"ehco"})), "BINDING_INVALID", 'did you mean "echo"?'),
-        (greet(allowed=frozenset({"model/standard"})), "BINDING_INVALID", "models are for roles"),
+        (greet(allowed=frozenset({7})), "PLUGIN_BROKEN", "names of tools are texts"),
         (greet(source=".system/skills/other/SKILL.md"), "BINDING_INVALID", "not among the sources"),
         (greet(metadata={"a": {1, 2}}), "INTAKE_REFUSED", "set"),
         (Failed("SOURCE_INVALID", "SKILL.md:2: no name"), "SOURCE_INVALID", "SKILL.md:2: no name"),
+        (Failed("SOURCE_INVALID", "x.txt: no name", source="x.txt"), "SOURCE_INVALID", "x.txt: no name"),
         (RuntimeError("boom"), "PLUGIN_BROKEN", "skill plugin 'markdown' of offered 1.0: RuntimeError: boom"),
         (SystemExit(3), "PLUGIN_BROKEN", "SystemExit"),
         ({"name": "greet"}, "PLUGIN_BROKEN", "no Skill"),

@@ -130,8 +130,6 @@ def test_a_recorded_file_that_is_gone_is_refused(small):
         ("policies/x.yaml", "schema_version: v1\nid: [x\n", "policies/x.yaml:"),
         ("deedbook.yaml", "schema_version: v1\n", "deedbook.yaml: a pack has no settings"),
         ("policy/x.yaml", POLICY, 'policy: is not read; did you mean "policies"?'),
-        ("skills/whisper/SKILL.md", "---\nname: whisper\n---\n", "skills/whisper/SKILL.md:"),
-        ("skills/whisper/SKILL.md", SKILL.replace("acme/whisper", "acme/no"), "ability 'acme/no' is not declared"),
         (
             "hooks/h.yaml", "schema_version: v1\nid: h\nevent_type: SessionStart\nhandler: {script: run}\n",
             "hooks/h.yaml:4:11: a pack is data",
@@ -244,11 +242,14 @@ def test_an_agent_plugin_is_pinned_by_its_wheel(small):
 
 
 def test_chosen_skills_of_an_agent_plugin_are_used_and_the_others_are_not(small):
-    other = SKILL.replace("whisper", "shout").replace("acme/shout", "Bash(git:*)")
+    other = SKILL.replace("whisper", "shout").replace("description: Whispers.\n", "argument-hin: x\n")
     small.system("registry/low-level/whisper.yaml", ABILITY)
     agent_plugin(small, more={"skills/shout/SKILL.md": other})
     activate(small, "{plugin: acme-tools}")
-    assert "agent plugin (acme-tools 1.0): skills/shout/SKILL.md:4" in small.run("lock", status=1).err
+    aside = "skill set aside: agent plugin (acme-tools 1.0): skills/shout/SKILL.md:3"
+    assert aside in small.run("lock", status=0).err
+    activate(small, "{plugin: acme-tools, skills: [shout]}")
+    assert "agent plugin (acme-tools 1.0): skills/shout/SKILL.md:3" in small.run("lock", status=1).err
     activate(small, "{plugin: acme-tools, skills: [whisper]}")
     small.run("lock", status=0)
     activate(small, "{plugin: acme-tools, skills: [wisper]}")

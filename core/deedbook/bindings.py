@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from . import canonical
-from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Persona, Scope, Words, no_persona, words
+from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Patterns, Persona, Scope, Words, no_persona, words
 from .charter import Charter
 from .compiling.linker import Linked, Linker
 from .completions import Completion, CompletionSchema
@@ -88,6 +88,11 @@ class Bindings:
         """Return what of *allowed* is left to a role: an agent with a card has its capabilities, and no more."""
         card = self.charter.document.get("agents", {}).get(role)
         return allowed & frozenset(card["capabilities"]) if card else allowed
+
+    def commands(self, skill: str) -> Patterns:
+        """Return of which abilities a skill allows some commands only, and which."""
+        said: Patterns = self.charter.document["skills"][skill].get("commands", {})
+        return said
 
     @property
     def waits(self) -> bool:

@@ -153,13 +153,14 @@ class Failed(Exception):  # noqa: N818 - the field's word for a handler's own fa
     """A handler's own failure: recorded as the call's error with *code*; any other exception is ``TOOL_ERROR``.
 
     *lost*: nobody knows whether it was done; where that can have effects, the recorded outcome is ``unknown``.
+    *source*: the file of the skill that a loader cannot read; without it, the whole loader has failed.
     """
 
-    def __init__(self, code: str, message: str, *, retryable: bool = False, lost: bool = False) -> None:
+    def __init__(
+        self, code: str, message: str, *, retryable: bool = False, lost: bool = False, source: str = ""
+    ) -> None:
         super().__init__(message)
-        self.code = code
-        self.retryable = retryable
-        self.lost = lost
+        self.code, self.retryable, self.lost, self.source = code, retryable, lost, source
 
 
 class Secret(Protocol):
@@ -350,7 +351,7 @@ class Gate(Protocol):
 
 @attrs.frozen
 class Skill:
-    """Operational knowledge in Markdown. *allowed* names the abilities it may use; *source* is its file."""
+    """Operational knowledge in Markdown. *allowed* has the names in its ``allowed-tools``; *source* is its file."""
 
     name: str
     description: str

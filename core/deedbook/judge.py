@@ -143,6 +143,9 @@ def _outside(verdict: Verdict, bound: Bound, caller: Caller) -> Verdict:
 
 def _within(verdict: Verdict, bound: Bound, caller: Caller) -> Verdict:
     """Refuse where the scope of *caller* depends on the arguments, and does not have these."""
+    scope = caller.scope
+    if scope.commands and (lack := scope.lacks(bound.id, verdict.args)) is not None:
+        return verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is outside {lack}", {"scope": scope.why})
     why = bound.outside(caller, verdict.args) if bound.outside is not None else None
     return verdict if why is None else verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is about {why}", {"scope": why})
 

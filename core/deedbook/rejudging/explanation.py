@@ -253,9 +253,12 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places) -> str:
 def _wider_scope(asking: Asking, bound: Bound, places: Places) -> str:
     if asking.caller.scope.allows(bound) and bound.kind == "memory":
         return "to allow it, let them into that zone: memory.zones in .system/deedbook.yaml"
+    skill = asking.bindings.skills.get(asking.caller.skill or "")
+    if skill is not None and bound.id in asking.caller.scope.commands:
+        where = places("skills", skill.source, "/allowed-tools")
+        return f"to allow it, add a pattern that fits to allowed-tools at {where}"
     if asking.caller.scope.allows(bound):
         return "to allow it, nest calls less deeply"
-    skill = asking.bindings.skills.get(asking.caller.skill or "")
     if bound.kind == "model":
         return "a role uses the model of its own tier; see roles: in the profile in .system/deedbook.yaml"
     if skill is None:

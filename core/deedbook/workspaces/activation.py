@@ -1,4 +1,4 @@
-"""What a workspace's settings put into force of what is installed: its packs, and the loaders of its skills."""
+"""What a workspace's settings put into force: packs, loaders of skills, skills that must be there, names of tools."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +9,7 @@ from deedbook.errors import DeedbookError, SourceError
 from deedbook.plugins import Catalogue, discover, normalised
 from deedbook.schema import suggest
 
-from .declarations import LoaderSource, Origin, PackSource
+from .declarations import AliasSource, LoaderSource, Origin, PackSource
 from .documents import Document, pointer
 from .packs import AGENT_PLUGIN, PackFolder
 from .trees import Reading, Tree
@@ -58,6 +58,22 @@ class Activation:
             made[name] = LoaderSource(loader=name, settings=settings, place=place)
         return tuple(made.values())
 
+    def required(self, said: Any) -> dict[str, str]:
+        """Return the place of each skill that ``skills: {required: …}`` names."""
+        places = {name: self._origin(pointer("skills", "required", at)).place() for at, name in enumerate(said)}
+        return {name: places[name] for name in said}
+
+    def aliases(self, said: Mapping[str, Any]) -> dict[str, AliasSource]:
+        """Return what ``tool_aliases:`` says that names in a skill's ``allowed-tools`` mean."""
+        made = {}
+        for name, means in said.items():
+            place = self._origin(pointer("tool_aliases", name)).place()
+            body: Mapping[str, Any] = means if isinstance(means, dict) else {"ability": means}
+            named = body["ability"]
+            abilities = (named,) if isinstance(named, str) else tuple(named)
+            made[name] = AliasSource(name=name, abilities=abilities, command=body.get("command", ""), place=place)
+        return made
+
     # --- one pack -----------------------------------------------------------------------------------------------------
 
     def _pack(self, name: str, chosen: list[str] | None, origin: Origin) -> PackSource:
@@ -82,6 +98,7 @@ class Activation:
             label=label,
             folder=self._chosen(folder, chosen, label, origin) if plugin else self._whole(folder, label),
             notes=notes if folder.exists("mcp.json") else (),
+            chosen=tuple(chosen or ()),
         )
 
     def _chosen(self, folder: PackFolder, chosen: list[str] | None, label: str, origin: Origin) -> PackFolder:

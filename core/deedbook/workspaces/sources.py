@@ -15,6 +15,8 @@ from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
 
 SYSTEM: Final = ".system"
 """The folder that makes a folder a workspace."""
+CARD: Final = ".agent"
+"""The file that says in a few words who an agent is."""
 TESTS: Final = ".test.yaml"
 """How the names of files end that hold tests of the hooks or policies beside them; they are no sources."""
 

@@ -107,6 +107,14 @@ class Reading:
         """Return the SHA-256 of a file, which is remembered like those of all that were read."""
         return canonical.digest(self.raw(tree, path) or b"")
 
+    def attempt(self, tree: Tree, path: str, limit: int) -> DomainError | None:
+        """Remember the digest of a file that may be unreadable; return what is wrong with it then, and no fault."""
+        try:
+            self.digests[path] = canonical.digest(read(tree.folder, path, limit))
+        except DeedbookError as problem:
+            return problem.error
+        return None
+
     def collected(self, tree: Tree, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """Return what *make* returns, or take the faults that it raises."""
         try:

@@ -40,12 +40,13 @@ from .declarations import (
     Source,
     Workspace,
 )
-from .documents import MAX_BYTES, Document, pointer
+from .documents import Document, pointer
 from .guides import ABILITY, ROUTING, Guides
 from .logs import trusted
-from .personas import CARD, Personas
+from .personas import Personas
 from .servers import Servers
 from .site import SETTINGS, STATE, state_at
+from .skillfiles import SkillFiles
 from .sources import SYSTEM, TESTS, entries, public_key
 from .trees import Reading, Tree
 
@@ -81,7 +82,6 @@ _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "servers",
                  "workflows", "schemas", ROUTING, ABILITY, remembering.PERSONA)  # fmt: skip
-_SKILL_LEVELS: Final = 4
 
 
 def load_workspace(root: Path, schemas: Schemas | None = None, catalogue: Catalogue | None = None) -> Workspace:
@@ -141,7 +141,9 @@ class _Loader:
         packs = activated.packs(said.get("packs", ()))
         self.trees += [Tree(pack.folder, "", pack.label) for pack in packs.values()]
         loaders = activated.loaders(said.get("skills", {}).get("loaders"))
-        self._skills((SKILLS, *skill_roots), whole=any(each.loader != "markdown" for each in loaders))
+        skills = SkillFiles(self.reading, self.own, whole=any(each.loader != "markdown" for each in loaders))
+        for folder in (SKILLS, *skill_roots):
+            skills.read(folder)
         principals = self._principals(said.get("principals", {}))
         clients = self._clients()
         abilities = self._declared("abilities", self._ability)
@@ -168,6 +170,9 @@ class _Loader:
             guides=self._guides(routing_roots),
             packs=packs,
             loaders=loaders,
+            required=activated.required(said.get("skills", {}).get("required", ())),
+            unread=skills.unread,
+            aliases=activated.aliases(said.get("tool_aliases", {})),
             skill_roots=skill_roots,
             folders=(SYSTEM, *skill_roots, *agent_roots, *routing_roots),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
@@ -307,24 +312,6 @@ class _Loader:
                 why = f'there is neither {ROUTING} nor {ABILITY} in "{root}"'
                 self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", "routing", index)))
         return guides.found
-
-    def _skills(self, folders: tuple[str, ...], *, whole: bool) -> None:
-        for folder in folders:
-            self._skills_in(folder, _SKILL_LEVELS, whole=whole)
-
-    def _skills_in(self, folder: str, levels: int, *, whole: bool) -> None:
-        """Take the digests of what a skill loader may read: every SKILL.md and `.agent` card, or the *whole* folder."""
-        found, faults = entries(self.own.folder, folder)
-        named = [each for each in faults if levels == _SKILL_LEVELS or str(each.place).endswith("/SKILL.md")]
-        self.reading.faults += faults if whole else named
-        for entry in found:
-            path = f"{folder}/{entry.name}"
-            if entry.folder and levels > 1:
-                self._skills_in(path, levels - 1, whole=whole)
-            elif entry.name == "SKILL.md" or (whole and not entry.folder and entry.size <= MAX_BYTES):
-                self.reading.digest(self.own, path)
-        if levels < _SKILL_LEVELS and self.own.folder.exists(f"{folder}/{CARD}"):
-            self.reading.digest(self.own, f"{folder}/{CARD}")
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
