@@ -106,13 +106,16 @@ GUIDE = "# Where\n\n## Bad things\n\nSee [it](skills/bad/SKILL.md).\n"
 POLICY = "rules:\n  - {match: {abilities: [echo]}, when: 'skill == \"bad\"', then: allow}\n"
 
 
-@pytest.mark.parametrize("how", ["required", "linked", "condition"])
+@pytest.mark.parametrize("how", ["required", "linked", "condition", "memory"])
 def test_a_skill_that_somebody_names_stops_the_start(real, how):
     if how == "required":
         text = (real.path / ".system/deedbook.yaml").read_text()
         real.system("deedbook.yaml", f"{text}skills: {{required: [greet, bad]}}\n")
     elif how == "linked":
         real.system("ROUTING.md", GUIDE)
+    elif how == "memory":
+        text = (real.path / ".system/deedbook.yaml").read_text()
+        real.system("deedbook.yaml", f"{text}memory: {{zones: {{decision: {{read: [{{skills: [bad]}}]}}}}}}\n")
     else:
         real.system("policies/skilled.yaml", f"schema_version: v1\nid: skilled\nkind: rules\n{POLICY}")
     refused = real.run("lock", status=1).err

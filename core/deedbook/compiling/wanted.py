@@ -1,7 +1,7 @@
 """Which skills somebody names, so that the workspace does not start without them; pure.
 
 A skill that merely lies in a folder of skills may be set aside. One is wanted that ``skills: {required: […]}`` names,
-that is chosen of a pack, that a routing document links to, or that a condition of a policy names.
+that is chosen of a pack, that a routing document links to, or that a condition of a policy or a zone of memory names.
 """
 
 import re
@@ -24,7 +24,8 @@ class Wanted:
         self._chosen = {pack.label: frozenset(pack.chosen) for pack in workspace.packs.values()}
         self._links = frozenset(link for guide in workspace.guides.values() for link in guide.links)
         self._claimed: set[str] = set()
-        self._named = frozenset(name for policy in workspace.policies.values() for name in _conditions(policy))
+        policies = workspace.policies.values()
+        self._named = frozenset([*(name for policy in policies for name in _conditions(policy)), *_zones(workspace)])
 
     def claim(self, source: str, pack: str = "") -> bool:
         """Say whether the skill is wanted whose file, or folder, is *source*; *pack* is the label of the one it is in.
@@ -46,6 +47,15 @@ class Wanted:
                 known = ", ".join(sorted(skills)) or "none"
                 why = f"skill {name!r} is required and is not offered{suggest(name, skills)}; skills: {known}"
                 yield fault("BINDING_INVALID", why, place=place)
+
+
+def _zones(workspace: Workspace) -> Iterator[str]:
+    """Yield the skills in which memory may be read or proposed to."""
+    said: Any = workspace.memory.said if workspace.memory else {}
+    for zone in said.get("zones", {}).values():
+        for callers in zone.values():
+            for each in callers:
+                yield from each.get("skills", ())
 
 
 def _conditions(policy: PolicySource) -> Iterator[str]:
