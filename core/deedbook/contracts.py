@@ -42,16 +42,16 @@ class HandlerSpec:
     """What a tool, a provider or a flow declares.
 
     *settings*, *takes* and *gives* are JSON Schemas (draft 2020-12) for the ability's ``with:``, its arguments and its
-    result. YAML may narrow *takes* and *gives* and raise *effects*, never the reverse. *interruptible* makes
-    ``timeout_ms`` a limit; otherwise it only marks a late result. *reconciles*: the handler is a `Reconciler`, too.
-    *check* finds what no schema can say: it is asked when the charter is compiled, nothing is constructed then, and
-    yields what is wrong with an ability, each a JSON pointer into its YAML (``/with/argv/2``) and a message. A
-    provider's *check_skill* does the same for the front matter of a skill.
+    result. A tool and a flow need *gives*; ``{}`` leaves it to ``schema_out`` in YAML. YAML may narrow *takes* and
+    *gives* and raise *effects*, never the reverse. *interruptible* makes ``timeout_ms`` a limit, else it only marks a
+    late result. *reconciles*: the handler is a `Reconciler`, too. *check* finds what no schema can say, when the
+    charter is compiled: it yields what is wrong with an ability, each a JSON pointer into its YAML (``/with/argv/2``)
+    and a message. A provider's *check_skill* does the same for the front matter of a skill.
     """
 
     settings: Object = attrs.field(factory=dict)
     takes: Object = attrs.field(factory=lambda: {"type": "object"})
-    gives: Object = attrs.field(factory=lambda: {"type": "object"})
+    gives: Object | None = None
     effects: Effects = "write"
     interruptible: bool = False
     reconciles: bool = False

@@ -69,8 +69,8 @@ class RoutingHints:
 class AbilitySource(Source):
     """An ability as declared. *handler* has one entry: ``tool``, ``provider`` or ``flow``, and the plugin's name.
 
-    ``None`` means that the plugin's own declaration stands. *paths* are JSON pointers to the arguments that are paths,
-    *timeout_ms* is in milliseconds.
+    ``None`` means that the plugin's own declaration stands, ``True`` as *schema_out* that a result may be anything.
+    *paths* are JSON pointers to the arguments that are paths, *timeout_ms* is in milliseconds.
     """
 
     summary: str
@@ -84,7 +84,7 @@ class AbilitySource(Source):
     routing_hints: RoutingHints = RoutingHints()
     timeout_ms: int | None = None
     schema_in: Object | None = None
-    schema_out: Object | None = None
+    schema_out: Object | Literal[True] | None = None
     uses: frozenset[str] = frozenset()
     big_integers: Literal["refuse", "string"] = "refuse"
     paths: tuple[str, ...] = ()

@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
 from deedbook.bridging import tools
+from deedbook.contracts import Object
 from deedbook.errors import DomainError, SourceError, fault, raise_all
 from deedbook.files import Folder
 from deedbook.lifecycle import ALIASES
@@ -372,6 +373,7 @@ def _placed(name: str, body: Mapping[str, Any], origin: Origin) -> dict[str, Any
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=False)
     converter.register_structure_hook(Origin, lambda origin, _: origin)
+    converter.register_structure_hook(Object | Literal[True] | None, lambda schema, _: schema)
     for made in (AbilitySource, HookSource, ModelSource):
         renamed = make_dict_structure_fn(
             made,
