@@ -7,24 +7,25 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
+from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 import importlib_metadata
 import orjson
 
 from benchmarks.abilities import _Installed
-from benchmarks.measures import Line, Note
-from benchmarks.processes import cpu_seconds
-from benchmarks.rounds import CPU, WALL, Clock, Work, take_turns
+from benchmarks.measures import Line, Value, missing
+from benchmarks.processes import in_turns, python
+from benchmarks.rounds import CPU, WALL, Clock, Plan, Work
 from benchmarks.workspaces import _OFFERED, ARGS
 from deedbook import open_kernel
 from deedbook.errors import Err
 from deedbook.plugins import Catalogue, discover
 from deedbook.session import Session
 
-_CLOCKS: Final[Mapping[Clock, str]] = {CPU: "of CPU time", WALL: "of elapsed time"}
+_CLOCKS: Final[Mapping[Clock, str]] = {CPU: "CPU", WALL: "elapsed"}
+_CONDITION: Final = "a rule with when"
 _ONCE: Final = """read -r line; printf '{"decision":"allow"}'"""
 _LINES: Final = """\
 import json
@@ -67,21 +68,25 @@ _SEQUENCE: Final = {
 }
 
 
-def run() -> Iterator[Line]:
+def run(plan: Plan) -> Iterator[Line]:
     """Measure calls that differ from the plain one in one choice, and then starts."""
-    yield from _compared(_computing(), CPU)
-    yield from _compared(_waiting(), WALL)
-    yield from _starts()
+    computing = _computing()
+    if find_spec("cel_expr_python") is None:
+        del computing[_CONDITION]
+        yield missing(_CONDITION, "cel-expr-python")
+    yield from _compared(plan, computing, CPU)
+    yield from _compared(plan, _waiting(), WALL)
+    yield from _starts(plan)
 
 
-def _compared(choices: dict[str, tuple[Any, ...]], clock: Clock) -> Iterator[Line]:
+def _compared(plan: Plan, choices: dict[str, tuple[Any, ...]], clock: Clock) -> Iterator[Line]:
     with ExitStack() as held:
         works = {name: held.enter_context(_call(*choice)) for name, choice in choices.items()}
-        times = take_turns(works, clock=clock, rounds=41, batch_ns=4_000_000)
-    yield Note(f"a plain governed call takes {times.micros('plain'):.0f} µs {_CLOCKS[clock]} here and now")
+        times = plan.take_turns(works, clock=clock, rounds=41, batch_ns=4_000_000)
+    yield Value(f"a plain governed call: {_CLOCKS[clock]}", times.micros("plain"), "µs")
     for name in works:
         if name != "plain":
-            yield Note(f"{name}: {times.ratio(name, 'plain'):.2f} plain calls, {times.micros(name):.0f} µs")
+            yield Value(f"{name}: to a plain call, {_CLOCKS[clock]}", times.ratio(name, "plain"))
 
 
 def _computing() -> dict[str, tuple[Any, ...]]:
@@ -100,7 +105,7 @@ def _computing() -> dict[str, tuple[Any, ...]]:
         "10 rules, one can match": (_rules([*others[:9], _RULE]),),
         "500 rules, one can match": (_rules([*others, _RULE]),),
         "10 rules, all can match": (_rules([*asks, _RULE]),),
-        "a rule with when": (_rules([{**_RULE, "when": "args.text != 'secret'"}]),),
+        _CONDITION: (_rules([{**_RULE, "when": "args.text != 'secret'"}]),),
         "narrowing in YAML": (_with(abilities={"echo": {**_ECHO, "schema_in": _TEXT, "schema_out": _TEXT}}),),
         "a sequence of two, from plain code": (_with(abilities={"both": _SEQUENCE}), "both"),
         "denied by the policy": (_rules([{**_RULE, "then": "deny"}]),),
@@ -185,26 +190,27 @@ def _catalogue() -> Catalogue:
 # --- starts -----------------------------------------------------------------------------------------------------------
 
 
-def _starts() -> Iterator[Line]:
+def _starts(plan: Plan) -> Iterator[Line]:
     """Tell what processes cost beside an empty Python, and a start that finds nothing changed beside one that reads."""
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
         root = _workspace(Path(folder), _with())
-        told = {
-            "python": ("-c", "pass"),
+        commands = {
             "deedbook --help": _command("--help"),
             "deedbook abilities": _command("-C", str(root), "abilities"),
             "deedbook call, plugins in place": _command("-C", str(root), "call", "echo", "--args", '{"text":"hello"}'),
         }
-        rounds = [{name: cpu_seconds(*arguments) for name, arguments in told.items()} for _ in range(9)]
-    for name in told:
-        if name != "python":
-            yield Note(f"{name}: {median(each[name] / each['python'] for each in rounds):.1f} times an empty Python")
+        programs = {"python": python("-c", "pass")}
+        programs |= {name: python(*arguments) for name, arguments in commands.items()}
+        _, cpu = in_turns(programs, plan.size(9, 1))
+    yield Value("an empty Python: CPU", cpu.micros("python").times(1e-3), "ms")
+    for name in commands:
+        yield Value(f"{name}: to an empty Python, CPU", cpu.ratio(name, "python"))
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as one, tempfile.TemporaryDirectory() as other:
         places = {"wheels": _installed(), "in place": _catalogue()}
         roots = {name: _workspace(Path(at), _with()) for name, at in zip(places, (one, other), strict=True)}
-        times = take_turns({name: _start(roots[name], places[name]) for name in places}, clock=WALL)
-    ratio = times.ratio("in place", "wheels")
-    yield Note(f"a start with plugins in place: {ratio:.1f} times one with wheels, {times.micros('wheels'):.0f} µs")
+        times = plan.take_turns({name: _start(roots[name], places[name]) for name in places}, clock=WALL)
+    yield Value("a start with plugins from wheels: elapsed", times.micros("wheels"), "µs")
+    yield Value("a start with plugins in place: to one with wheels, elapsed", times.ratio("in place", "wheels"))
 
 
 def _command(*arguments: str) -> tuple[str, ...]:

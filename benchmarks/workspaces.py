@@ -68,11 +68,6 @@ def session(
                 yield made
 
 
-def lines(made: Session) -> list[bytes]:
-    """Return the lines of the session's ledger."""
-    return ledger_file(made).read_bytes().splitlines(keepends=True)
-
-
 def ledger_file(made: Session) -> Path:
     """Return where the session's ledger is."""
     return Path(made.ledger._folder.path) / ".events.jsonl"

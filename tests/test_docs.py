@@ -355,6 +355,14 @@ class Shell:
             self.run(command, shown)
 
     def run(self, command, shown):
+        """Run one command; ``NAME=$(command)`` sets a variable for the commands after it."""
+        if assigned := re.fullmatch(r"([A-Z]+)=\$\((.*)\)", command):
+            name, command = assigned.groups()
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, timeout=60, check=True
+            )
+            self.env[name] = done.stdout.decode().strip()
+            return
         command = re.sub(r".*\.venv/bin/(?=deedbook)", "", command)
         for written, real in self.meant.items():
             command = re.sub(rf"\b{written[:4]}[0-9a-f]*\b", real, command)
@@ -370,7 +378,7 @@ class Shell:
 @pytest.fixture
 def workspace(tmp_path):
     """Copy what a clone has and the README's commands look at."""
-    copytree(ROOT / ".system", tmp_path / ".system")
+    copytree(ROOT / "starter", tmp_path / ".system")
     copytree(ROOT / "examples", tmp_path / "examples")
     copy(ROOT / "LICENSE", tmp_path)
     return tmp_path

@@ -80,6 +80,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "WORKSPACE_NOT_FOUND": Code("source", 2, "no folder with .system/ here or above"),
         "SOURCE_INVALID": Code("source", 1, "a workspace file is not what its schema says"),
         "PATH_REFUSED": Code("source", 1, "a path leads outside the allowed roots, or through a link"),
+        "STATE_REFUSED": Code("source", 1, "the state folder cannot be made, read or written"),
         "STATE_IN_USE": Code("source", 1, "the state folder belongs to another workspace"),
         # binding: sources and plugins do not fit together
         "PLUGIN_MISSING": Code("binding", 1, "no installed plugin offers that name"),
@@ -93,6 +94,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "LEDGER_BROKEN": Code("ledger", 1, "the ledger cannot be written; reopen and verify it"),
         "LEDGER_UNSOUND": Code("ledger", 4, "the ledger is not what was written"),
         "SESSION_NOT_FOUND": Code("ledger", 2, "no session has that id"),
+        "EVENT_NOT_FOUND": Code("ledger", 2, "no event of the session has that seq or span"),
         "CHECKPOINT_FAILED": Code("ledger", 3, "no checkpoint could be written that covers the call; it was not begun"),
         "SESSION_ENDED": Code("ledger", 1, "the session has ended"),
         "SESSION_NOT_NAMED": Code("ledger", 2, "a file holds several sessions, and none is named"),

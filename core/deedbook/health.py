@@ -33,6 +33,7 @@ from .errors import DeedbookError, DomainError, describe
 from .files import Folder
 from .host import ReadingHost
 from .plugins import Catalogue, Offer
+from .policies.rulebook import doubtful
 from .programs.supervisor import System
 from .programs.workers import Workers
 from .reader import read
@@ -150,6 +151,8 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
         yield Check("skill", "note", f"set aside: {why}", "correct it; `deedbook skills lint` names every one")
     for place, message in absent(workspace.abilities.values()):
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
+    for each in doubtful(charter.document, workspace.policies):
+        yield Check("policy", "note", f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
     yield _lock(workspace, charter, catalogue)
     yield from _in_force(workspace)
     yield from _records(workspace)

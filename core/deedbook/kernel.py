@@ -1,5 +1,7 @@
 """The kernel: a workspace, opened. Nothing is global; two kernels in one process know nothing of each other."""
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +22,7 @@ from .charter import Charter
 from .checkpoints.service import Checkpoints, covering
 from .checkpoints.settings import Settings
 from .contracts import Json, Object, Principal
-from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
+from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, SourceError, fault
 from .events import Entry, label, new_id
 from .files import Folder
 from .host import ReadingHost, WorkspaceHost
@@ -203,7 +205,10 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
     """Open a workspace as the last start left it; ``None`` if it has to be read."""
     with Folder.at(root) as folder:
         place = told_state(folder, root)
-        if place is None or not (place / "charters").is_dir():
+        if place is None:
+            return None
+        _refuse_locked(place)
+        if not (place / "charters").is_dir():
             return None
         with Folder.at(place) as state:
             store = Store(state, cache_key(root, place))
@@ -253,7 +258,7 @@ def _made(
     lazily: bool,
 ) -> Kernel:
     """Open what a kernel holds, each thing to be closed with *held*; *choose* says which charter is in force."""
-    state = held.enter_context(Folder.at(site.state, create=True))
+    state = held.enter_context(_state_folder(site.state))
     root = held.enter_context(Folder.at(site.root))
     sealer = site.sealer()
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
@@ -274,6 +279,26 @@ def _made(
     return Kernel(
         site, opened, bindings, schemas, state, ledger, sealer, identity, checkpoints, host, workers, held
     )  # fmt: skip
+
+
+def _state_folder(place: Path) -> Folder:
+    """Open the state folder, made if it is absent; raises `SourceError` (``STATE_REFUSED``) if it cannot be written."""
+    _refuse_locked(place)
+    try:
+        return Folder.at(place, create=True)
+    except OSError as problem:
+        raise _state_refused(place, problem.strerror or str(problem)) from None
+
+
+def _refuse_locked(place: Path) -> None:
+    """Raise `SourceError` if the state folder is there and this user may not read and write it."""
+    if place.exists() and not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        raise _state_refused(place, os.strerror(errno.EACCES))
+
+
+def _state_refused(place: Path, why: str) -> SourceError:
+    advice = f"let the user {os.geteuid()} write there, or set state: in .system/deedbook.yaml to another folder"
+    return SourceError(fault("STATE_REFUSED", f"the state folder cannot be used: {why}; {advice}", place=str(place)))
 
 
 def _routes(charter: Charter) -> Mapping[str, Any]:

@@ -72,7 +72,7 @@ def _approval(history: History) -> None:
     history.call("asked", 3)
     answer = history.dice.choice(("approve", "deny", ""))
     if answer:
-        history.place.here("approvals", answer, "last", status=0)
+        history.place.here("approvals", answer, history.place.request(), status=0)
         if history.dice.random() < 0.7:
             history.place.here("approvals", "run", "last")
 

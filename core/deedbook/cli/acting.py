@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -20,6 +20,9 @@ from deedbook.story import show
 from .common import Asked, announce, shown
 from .output import answer, as_json, complain, message, spelled, worded
 from .progress import Parked, moving, tell
+
+if TYPE_CHECKING:
+    from deedbook.policies.rulebook import Idle
 
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
@@ -101,9 +104,19 @@ class Denials:
             said.append(
                 f"denied: {show(denial['name'])}: {show(denial['reason'])}{_by(denial)} [{show(denial['code'])}]"
             )
+            said += [f"{show(each.place)}: rule {each.index + 1} {show(each.why)}" for each in self._dead_rules(denial)]
             if "approval" in denial:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")
         return said
+
+    def _dead_rules(self, denial: Object) -> "list[Idle]":
+        """Return the rules that can never hold of a policy whose default denied: one of them was probably meant to."""
+        from deedbook.policies.rulebook import dead_rules
+
+        by = denial.get("by")
+        if not isinstance(by, dict) or "policy" not in by or isinstance(by.get("rule"), str):
+            return []
+        return dead_rules(self._bindings.charter.document, by["policy"])
 
     def explain(self, error: DomainError) -> bool:
         """Say whether *error* is one of the denials."""
@@ -127,14 +140,18 @@ class Signals:
 class Violations:
     """Listens to a session's ledger for what was wrong with the arguments of calls: the last faults, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, bindings: Bindings) -> None:
         self.found: list[dict[str, str]] = []
+        self.place = ""
+        self._abilities = bindings.charter.document["abilities"]
 
     def __call__(self, event: Event) -> None:
         """Take *event* in; what was sealed stays so."""
         if event.type == "schema.violation" and event.payload["subject"] == "arguments":
-            errors = event.payload["errors"]
+            errors, name = event.payload["errors"], event.payload["name"]
             self.found = [dict(each) for each in errors] if isinstance(errors, list) else []
+            entry = self._abilities.get(name) if isinstance(name, str) else None
+            self.place = f"{entry['place']}; deedbook abilities show {name}" if entry else ""
 
     def explained(self, ending: Ending) -> Ending:
         """Return *ending* with all the faults, where what ended the work is the first of them."""
@@ -187,7 +204,7 @@ def act(
     with open_kernel(asked.workspace, profile=profile) as kernel:
         announce(kernel.opened)
         session = begin(kernel)
-        denials, signals, violations = Denials(session.bindings), Signals(), Violations()
+        denials, signals, violations = Denials(session.bindings), Signals(), Violations(session.bindings)
         for listener in (denials, signals, violations):
             session.ledger.subscribe(listener)
         if moving():
@@ -203,6 +220,8 @@ def act(
             as_json({**_summary(kernel, session, ending, denials), "signals": signals.found})
         else:
             _say(ending, denials)
+            if violations.place and ending.error and ending.error.code == "SCHEMA_VIOLATION":
+                complain(f"what the ability takes: {show(violations.place)}")
             _say_where(kernel, session)
         return ending.status
 

@@ -157,6 +157,16 @@ def session_here(workspace: Workspace, name: str) -> str:
     raise LedgerError(fault("SESSION_ENDED", why))
 
 
+def session_of_trace(workspace: str, trace: str) -> Path:
+    """Return the ledger of the session with that trace id; raises `LedgerError` (``SESSION_NOT_FOUND``)."""
+    source, _ = standing(workspace)
+    for name in session_ids(source):
+        with suppress(DeedbookError, OSError):
+            if identity(ledger_of(source, name))[1] == trace:
+                return ledger_of(source, name)
+    raise LedgerError(fault("SESSION_NOT_FOUND", f"no session here has the trace id {trace!r}"))
+
+
 def _newest(workspace: Workspace) -> str | None:
     if not (workspace.state / "sessions").is_dir():
         return None

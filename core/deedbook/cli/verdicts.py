@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .output import complain, say
+from .output import complain, paint, say
 
 if TYPE_CHECKING:
     from deedbook.verification.heads import Gap
@@ -37,7 +37,7 @@ def tell(reports: "Sequence[Report]", chosen: "Chosen", vouched: "Vouched", verd
             say("no ledgers yet")
         _tell_rest(chosen)
         return
-    say(plain(verdict.said))
+    say(paint(plain(verdict.said), "green" if verdict.sound else "red"))
     for note in vouched.notes:
         say(plain(note))
     if alone:

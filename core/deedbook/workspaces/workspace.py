@@ -48,7 +48,7 @@ from .personas import Personas
 from .servers import Servers
 from .site import SETTINGS, STATE, state_at
 from .skillfiles import SkillFiles
-from .sources import SYSTEM, TESTS, entries, public_key
+from .sources import SYSTEM, TESTS, entries, public_key, refuse_unreadable
 from .trees import Reading, Tree
 
 __all__ = [
@@ -109,6 +109,7 @@ def survey_workspace(
     except FileNotFoundError:
         raise SourceError(fault("WORKSPACE_NOT_FOUND", f"there is no folder {here}")) from None
     with folder:
+        refuse_unreadable(folder)
         loader = _Loader(here, folder, schemas or Schemas.load(data_folder("schemas")), catalogue)
         return loader.load(), loader.reading.faults
 
