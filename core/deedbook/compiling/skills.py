@@ -16,9 +16,9 @@ from deedbook.files import Folder
 from deedbook.host import WorkspaceHost
 from deedbook.schema import suggest
 from deedbook.workspaces.declarations import LoaderSource, PackSource, Workspace
-from deedbook.workspaces.documents import MAX_SKILL, Document, parse_front_matter
+from deedbook.workspaces.documents import Document, parse_front_matter
 from deedbook.workspaces.packs import recorded_files
-from deedbook.workspaces.sources import read
+from deedbook.workspaces.sources import MAX_SKILL, read
 
 from .grants import granted
 from .linker import Linked, Linker, declared

@@ -38,8 +38,6 @@ from deedbook.contracts import Json
 from deedbook.errors import DomainError, IntakeError, SourceError, fault, raise_all
 
 MAX_BYTES: Final = 64 * 1024
-MAX_SKILL: Final = MAX_BYTES + 512 * 1024
-"""The largest SKILL.md: front matter, which is YAML, and a text of 512 KiB."""
 MAX_DEPTH: Final = 16
 MAX_NODES: Final = 5_000
 

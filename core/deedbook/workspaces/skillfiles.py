@@ -4,8 +4,8 @@ from typing import Final
 
 from deedbook.errors import DomainError
 
-from .documents import MAX_BYTES, MAX_SKILL
-from .sources import CARD, entries
+from .documents import MAX_BYTES
+from .sources import CARD, MAX_SKILL, entries
 from .trees import Reading, Tree
 
 _LEVELS: Final = 4
