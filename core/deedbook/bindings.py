@@ -18,7 +18,7 @@ from .compiling.linker import Linked, Linker
 from .completions import Completion, CompletionSchema
 from .contracts import Handler, Host, Skill
 from .errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
-from .fitting import Fitting, facts_of, fittings
+from .fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from .gates import BoundGate, in_order
 from .host import masking
 from .lifecycle import EVENTS
@@ -229,6 +229,8 @@ class Freezer:
             rules=tuple(entry.get("rules", ())),
             place=entry["place"],
             signals=None if at == "policy" else EVENTS[at].signals,
+            tags=tags_of(entry["match"]) if at == "policy" else frozenset(),
+            rule_tags=rule_tags(entry) if at == "policy" else (),
             mask=masking(self.host),
         )
         holds = match.holds if match else None
