@@ -16,6 +16,8 @@ from .trees import Reading, Tree
 
 PARTS: Final = ("agents", "hooks", "policies", "registry", "skills")
 """What a pack may hold."""
+LEVELS: Final = ("low-level", "high-level")
+"""The folders of abilities below ``registry``."""
 _OWN: Final = ("deedbook.yaml", "deedbook.lock")
 
 
@@ -112,12 +114,15 @@ class Activation:
         return folder.without([*(part for part in PARTS if part != "skills"), *hidden])
 
     def _whole(self, folder: PackFolder, label: str) -> PackFolder:
-        for name in folder.names():
-            hint = "" if name in PARTS else suggest(name, PARTS)
+        for name, kind in folder.kinds():
             if name in _OWN:
                 self._refuse("a pack has no settings; they are the workspace's", f"{label}: {name}")
-            elif hint:
-                self._refuse(f"is not read{hint}", f"{label}: {name}")
+            elif name not in PARTS and (kind == "/" or suggest(name, PARTS)):
+                why = f"is not read{suggest(name, PARTS)}; a pack has the folders {', '.join(PARTS)}; take this one out"
+                self._refuse(why, f"{label}: {name}")
+        for name, _ in folder.kinds("registry") if folder.exists("registry") else ():
+            if name not in LEVELS:
+                self._refuse(f"is not read; put abilities into {' or '.join(LEVELS)}", f"{label}: registry/{name}")
         return folder
 
     def _origin(self, at: str) -> Origin:

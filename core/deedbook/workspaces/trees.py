@@ -6,13 +6,14 @@ from typing import Any, Final, ParamSpec, TypeVar
 import attrs
 
 from deedbook import canonical
-from deedbook.errors import DeedbookError, DomainError, fault
+from deedbook.errors import DeedbookError, DomainError, SourceError, fault
 from deedbook.files import Folder, Found
 from deedbook.schema import Schemas, Validator, Violation, foreign
 
+from .declarations import Workspace
 from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
 from .migrations import guard_message, old_guards
-from .sources import entries, files, read
+from .sources import SYSTEM, TESTS, entries, files, read
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -36,11 +37,27 @@ class Tree:
         """Return *path* as messages show it."""
         return f"{self.label}: {path}" if self.label else path
 
+    def tests(self, name: str) -> list[str]:
+        """Return the paths of the files in a folder of the tree that hold tests of what stands beside them."""
+        return [path for path in files(self.folder, self.path(name), ".yaml")[0] if path.endswith(TESTS)]
+
+    def yaml(self, path: str) -> Document:
+        """Return a YAML file of the tree; raises `SourceError`, with the tree's label before each place."""
+        try:
+            return parse_yaml(read(self.folder, path), self.shown(path))
+        except SourceError as problem:
+            raise SourceError(*map(self.explained, problem.errors)) from None
+
     def explained(self, error: DomainError) -> DomainError:
         """Return *error* with the tree's label before its place."""
         place = error.place or ""
         labelled = not self.label or place.startswith(self.label)
         return error if labelled else attrs.evolve(error, place=self.shown(place))
+
+
+def trees(root: Folder, workspace: Workspace) -> list[Tree]:
+    """Return the trees of *workspace*, whose folder is *root*: its own ``.system`` first, then each pack."""
+    return [Tree(root, SYSTEM), *(Tree(pack.folder, "", pack.label) for pack in workspace.packs.values())]
 
 
 class Reading:

@@ -24,7 +24,7 @@ from deedbook.programs import scripts
 from deedbook.schema import Schemas, data_folder, suggest
 
 from . import remembering
-from .activation import Activation
+from .activation import LEVELS, Activation
 from .declarations import (
     AbilitySource,
     ClientSource,
@@ -73,7 +73,7 @@ AGENTS: Final = "agents"
 
 _FOLDERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "abilities": ("registry/low-level", "registry/high-level"),
+        "abilities": tuple(f"registry/{level}" for level in LEVELS),
         "hooks": ("hooks",),
         "policies": ("policies",),
     }
@@ -357,10 +357,9 @@ class _Loader:
             hint = "" if entry.name in (*_KNOWN, known) else suggest(entry.name, _KNOWN)
             if hint:
                 self._refuse("SOURCE_INVALID", f"is not read{hint}", f"{SYSTEM}/{entry.name}")
-        levels = [Path(folder).name for folder in _FOLDERS["abilities"]]
         for entry in entries(self.own.folder, f"{SYSTEM}/registry")[0]:
-            if entry.name not in levels:
-                why = f"is not read; put abilities into {' or '.join(levels)}"
+            if entry.name not in LEVELS:
+                why = f"is not read; put abilities into {' or '.join(LEVELS)}"
                 self._refuse("SOURCE_INVALID", why, f"{SYSTEM}/registry/{entry.name}")
 
     def _refuse(self, code: str, message: str, place: str) -> None:
