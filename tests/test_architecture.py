@@ -38,6 +38,7 @@ FLOORS = (
         "upcasting.envelope_1_0": "the older envelope of seed 002: its spelling, and what came next; pure",
         "jsontext": "JSON text to values, strictly: no key twice, no NaN",
         "terminal": "text that is safe to print, whoever wrote it",
+        "commands": "which command lines a pattern such as `git add:*` allows; pure",
     }),
     ("bytes", {
         "verification.descent": "what a verifier checks about forks within one file",
@@ -177,6 +178,8 @@ FLOORS = (
         "processes": "processes, runs and sessions of a workspace: a fold of its ledger, and who of them lives",
         "ledger": "the only writers: a session's ledger, which has one, and the workspace's, which has many",
         "compiling.linker": "from names in YAML to loaded plugins and compiled schemas, every fault collected",
+        "compiling.grants": "what names in a skill's `allowed-tools` grant: abilities, or some commands of one; pure",
+        "compiling.wanted": "which skills somebody names, so that the workspace does not start without them; pure",
         "memory.zones": "who may read which zone of memory, and propose to it; pure",
         "memory.store": "the memory store: a file that says what the fold of a ledger came to, and is only a cache",
         "memory.grounds": "what a proposal rests on, looked at in the ledgers",
@@ -220,12 +223,13 @@ FLOORS = (
         "observing.cloudevents": "events as CloudEvents 1.0 in JSON; pure",
         "observing.accounts": "figures as JSON; pure",
         "observing.exposition": "figures in the text format that Prometheus reads; pure",
-        "workspaces.activation": "what settings put into force of what is installed: packs, and the loaders of skills",
+        "workspaces.activation": "what settings put into force: packs, loaders, required skills, names of tools",
         "workspaces.guides": "`ROUTING.md` and `ABILITY.md`: where prompts lead, section by section",
         "workspaces.servers": "the MCP servers of a workspace, and what each listed when somebody looked",
         "workspaces.remembering": "what a workspace says of memory, and whose it is: `memory:` and `persona.json`",
         "compiling.remembering": "what a charter says of memory: zones, keys, what never enters, and the persona",
         "workspaces.personas": "who can be put to work: roles in Markdown, and agents with a card",
+        "workspaces.skillfiles": "the files of a workspace's skills, and which of them cannot be read",
         "tasks.aftermath": "what became of a run that nobody has ended, told from its session's ledger",
         "tasks.pages": "a task as a page, `tool_call.md`: rendered from the ledger, never read back",
         "tasks.views": "a task as it is shown",
@@ -366,7 +370,8 @@ CLI = {
 }
 """The command line has floors of its own: commands stand on these, `__init__` on the commands."""
 PURE = (
-    "bm25", "changes", "conditions", "detectors", "effort", "fitting", "folds", "judge", "lint", "match",
+    "bm25", "changes", "commands", "compiling.grants", "compiling.wanted", "conditions",
+    "detectors", "effort", "fitting", "folds", "judge", "lint", "match",
     "observing.accounts", "observing.exposition", "observing.figures", "observing.histograms", "observing.layers",
     "observing.makers", "observing.prices", "observing.tables", "observing.times", "records", "routes", "routing",
     "shape", "story",

@@ -144,7 +144,7 @@ class Probe:
 
 
 class Flow:
-    spec = HandlerSpec(effects="none")
+    spec = HandlerSpec(gives={"type": "object"}, effects="none")
 
     def __init__(self, settings, host):
         pass

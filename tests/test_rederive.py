@@ -421,7 +421,7 @@ def test_no_handler_and_no_gate_that_is_not_pure_is_even_constructed(lab: Any) -
     from deedbook import GateSpec, HandlerSpec, hookimpl
 
     class Handler:
-        spec = HandlerSpec(effects="none")
+        spec = HandlerSpec(gives={"type": "object"}, effects="none")
 
         def __init__(self, settings: Any, host: Any) -> None:
             pytest.fail("a handler was constructed")

@@ -38,7 +38,7 @@ PROGRAM = """
     effects: read
     with: {argv: [python3, tell.py], env: {TOKEN: {secret: gh}}}
     schema_in: {type: object, properties: {}, additionalProperties: false}
-    schema_out: {}
+    schema_out: true
     timeout_ms: 20000
 """
 HOOK = """

@@ -17,6 +17,7 @@ from .output import message, owned
 
 if TYPE_CHECKING:
     from deedbook.changes import Difference
+    from deedbook.charter import Charter
     from deedbook.locks import Opened
 
 _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
@@ -131,11 +132,18 @@ wait_option = click.option(
 
 
 def announce(opened: "Opened") -> None:
-    """Say what changed in the charter since it was last in force."""
+    """Say which skills are set aside, and what changed in the charter since it was last in force."""
+    tell_set_aside(opened.charter)
     if opened.previous is None:
         return
     for way, text in news(opened):
         message(f"charter {way}: {text}")
+
+
+def tell_set_aside(charter: "Charter") -> None:
+    """Say which skills cannot be read and are not offered."""
+    for why in charter.set_aside:
+        message(f"skill set aside: {why}")
 
 
 def news(opened: "Opened") -> list[tuple[str, str]]:
