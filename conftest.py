@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -42,7 +42,7 @@ class CpuReport:
         self.tests: Counter[str] = Counter()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Iterator[None]:
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Attach what was used since the last report; the workers of xdist send it to the process that sums up."""
         report = yield
         now = cpu_seconds()
