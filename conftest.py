@@ -2,28 +2,56 @@
 
 import os
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-examples = int(os.environ.get("DEEDBOOK_EXAMPLES", "50"))  # a thousand is an afternoon's work, not every change's
-settings.register_profile(
-    "deedbook", deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=True, max_examples=examples
-)
-settings.load_profile("deedbook")
+settings.register_profile("sample", deadline=None, derandomize=True, print_blob=True, max_examples=25)
+settings.register_profile("campaign", deadline=None, print_blob=True, max_examples=500)
+settings.load_profile("sample")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this repository's test suite."""
+    parser.addoption("--campaign", action="store_true", help="run every case of every law, fault and hostile set")
     parser.addoption("--cpu-report", metavar="FILE", help="write the CPU seconds of each test file to FILE")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start measuring where a report was asked for."""
+    """Load the profile for property tests, and start measuring where a report was asked for."""
+    config.addinivalue_line("markers", "campaign(keep=0): without --campaign, run only *keep* cases, always the same")
+    if config.getoption("campaign"):
+        settings.load_profile("campaign")
     if config.getoption("cpu_report"):
         config.pluginmanager.register(CpuReport(Path(config.getoption("cpu_report"))))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only a campaign runs; of a set with `keep`, run so many cases, spread over the whole set."""
+    if config.getoption("campaign"):
+        return
+    sets: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("campaign"):
+            sets.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for cases in sets.values():
+        marker = cases[0].get_closest_marker("campaign")
+        keep = marker.kwargs.get("keep", 0) if marker else 0
+        left_out |= {*cases} - {cases[number * len(cases) // keep] for number in range(keep)}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session")
+def sample_size(pytestconfig: pytest.Config) -> Callable[[int, int], int]:
+    """Give a function that returns the first of two sizes by default, and the second in a campaign."""
+    return lambda few, all_: all_ if pytestconfig.getoption("campaign") else few
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -72,5 +100,10 @@ class CpuReport:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of its children that have ended."""
-    return sum(os.times()[:4])
+    """Return the CPU seconds of this process, of its children that have ended, and of those that go on."""
+    ticks = 0
+    for path in Path("/proc/self/task").glob("*/children"):  # nothing where the system has no such file
+        for child in path.read_text().split():
+            with suppress(OSError):  # it has just ended
+                ticks += sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")

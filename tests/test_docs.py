@@ -17,6 +17,7 @@ from pathlib import Path
 from shutil import copy, copytree
 
 import attrs
+import forked
 import pytest
 import yaml_reference
 from commandline import SCHEMAS
@@ -347,7 +348,8 @@ class Shell:
         self.folder = folder
         self.meant = {}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DEEDBOOK_", "PYTHON"))}
-        self.env = {**kept, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+        path = f"{forked.commands()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.env = {**kept, "PATH": path, "LC_ALL": "C.UTF-8"}
         self.env["XDG_CONFIG_HOME"] = str(folder / ".config")
 
     def check(self, block):
