@@ -5,6 +5,7 @@ import re
 from hashlib import sha256
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from ledgers import Book
@@ -47,7 +48,7 @@ def test_label_says_what_happened_and_said_reads_it_back():
     assert said(label("tool.call", "agent", None)) == ("tool.call", "agent", None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("event_type", "actor", "principal"),
     [
         ("tool", "agent", None),
@@ -115,7 +116,7 @@ def test_split_line_never_calls_a_changed_line_sound(data):
     assert not is_sound(bytes(raw))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda line: line.replace(b'"1.1"', b'"1.2"'),

@@ -11,6 +11,7 @@ from pathlib import Path
 from shutil import copytree, ignore_patterns, which
 
 import pytest
+from cases import for_each
 from commandline import ROOT, SCHEMAS
 from test_docs import Shell, blocks, steps
 
@@ -57,7 +58,7 @@ def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
     assert all(verify_file(path, schemas=SCHEMAS).sound for path in ledgers)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@for_each("example", EXAMPLES, ids=lambda path: path.name)
 def test_example_shows_its_files_as_they_are(example: Path):
     shown = [block for block in blocks(example / "README.md") if block.language in ("python", "yaml", "toml")]
     for block in shown:

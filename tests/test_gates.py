@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parts import a_call, always, gate, policy, rewriter, still
@@ -77,7 +78,7 @@ def test_answer_asks_about_exactly_what_it_was_given() -> None:
     assert seen == [("prompt", 2)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "problem",
     [
         ValueError("bad"), KeyError("k"), RecursionError(), MemoryError(), SystemExit(0), GeneratorExit(),
@@ -100,7 +101,7 @@ def test_answer_lets_a_persons_interrupt_through() -> None:
         asked(gate(ask=raising(KeyboardInterrupt())))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given_",
     [
         None, True, "allow", {"outcome": "allow"}, [ALLOW], Decision, object(), NotImplemented, Allowing("allow"),
@@ -240,7 +241,7 @@ def test_in_order_is_by_priority_then_by_id(pairs: list[tuple[int, str]]) -> Non
 # --- who decided ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("signals", "rule"),
     [
         ({}, None), ({"rule": 0}, "f:1"), ({"rule": 1}, "f:2"), ({"rule": 7}, 7), ({"rule": -1}, None),

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parts import (
@@ -261,7 +262,7 @@ class Unreadable(Mapping[str, Any]):
         return 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "args",
     [None, [], "x", {"n": float("nan")}, {"n": 2**53}, {"s": "\ud800"}, {"$sealed": "0"}, {1: 2}, {"o": object()},
      Unreadable()],

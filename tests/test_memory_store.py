@@ -10,6 +10,7 @@ import signal
 from hashlib import sha256
 
 import pytest
+from cases import for_each
 from commandline import Place
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -185,7 +186,7 @@ def test_everything_that_an_old_store_says_gets_a_key_of_its_own(said):
 # --- entries of older forms -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "zone"),
     [
         ({"schema_version": "v0", "key": "a", "value": 1}, LEGACY),

@@ -1,6 +1,6 @@
 """What YAML says of arguments and results may allow less than the plugin, never more; what is proved is refused."""
 
-import pytest
+from cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,7 +99,7 @@ NARROWER = {
 }
 
 
-@pytest.mark.parametrize(("narrow", "place"), WIDER.values(), ids=WIDER)
+@for_each(("narrow", "place"), WIDER.values(), ids=WIDER)
 def test_what_allows_more_is_found_with_its_place_and_a_witness(narrow, place):
     found = widenings(narrow, PLUGIN)
     assert [each.pointer for each in found] == [place]
@@ -108,7 +108,7 @@ def test_what_allows_more_is_found_with_its_place_and_a_witness(narrow, place):
     assert "the plugin" in found[0].message
 
 
-@pytest.mark.parametrize("narrow", NARROWER.values(), ids=NARROWER)
+@for_each("narrow", NARROWER.values(), ids=NARROWER)
 def test_what_allows_less_or_leaves_the_word_to_the_plugin_is_accepted(narrow):
     assert widenings(narrow, PLUGIN) == []
 

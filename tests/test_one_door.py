@@ -8,6 +8,7 @@ import sys
 
 import attrs
 import pytest
+from cases import for_each
 from persons import approving
 
 import deedbook
@@ -102,9 +103,7 @@ def public(of):
     }
 
 
-@pytest.mark.parametrize(
-    "of", [Kernel, Session, Door, CallCtx, FlowRun, MemoryCall, RoleAgent, Tasks], ids=lambda of: of.__name__
-)
+@for_each("of", [Kernel, Session, Door, CallCtx, FlowRun, MemoryCall, RoleAgent, Tasks], ids=lambda of: of.__name__)
 def test_public_methods_are_all_known_here(of):
     inherited = {name for name in EFFECTS.get(of, set()) if name not in vars(of)}
     assert public(of) | inherited == EFFECTS.get(of, set()) | set(NO_EFFECT[of])

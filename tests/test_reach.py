@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-import pytest
+from cases import for_each
 
 import deedbook
 
@@ -126,7 +126,7 @@ def _taken(module, other):
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "subprocess",
@@ -147,7 +147,7 @@ def test_kernel_starts_processes_and_opens_connections_only_where_programs_are_r
     assert users <= MAY_IMPORT.get(name, set())
 
 
-@pytest.mark.parametrize("name", ["system", "popen", "fork", "forkpty", "execv", "execve", "posix_spawn", "kill"])
+@for_each("name", ["system", "popen", "fork", "forkpty", "execv", "execve", "posix_spawn", "kill"])
 def test_kernel_runs_programs_in_one_place(name):
     assert called_of("os", name) <= {"programs.supervisor"}
 
