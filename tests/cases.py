@@ -3,9 +3,12 @@
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
+
+SampleSize: TypeAlias = Callable[[int, int], int]
+"""What the fixture `sample_size` gives: it takes the size of a default run and that of a campaign."""
 
 
 def for_each(
