@@ -12,7 +12,7 @@ from hashlib import sha256
 import pytest
 from cases import for_each
 from commandline import Place
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from remembering import ABILITIES, code, fine, folded, kept, propose, remembering, told, why
 
@@ -171,7 +171,6 @@ def test_what_must_never_be_remembered_is_not_taken_over_either(lab):
     assert folded(lab) == {(None, LEGACY, "fine"): 1}
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(
         st.text(), st.recursive(st.none() | st.text(), lambda i: st.lists(i) | st.dictionaries(st.text(), i))

@@ -1,7 +1,7 @@
 """What YAML says of arguments and results may allow less than the plugin, never more; what is proved is refused."""
 
 from cases import for_each
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.compiling.instances import instances, unfolded
@@ -169,7 +169,6 @@ def grown(inner):
 SCHEMAS = st.recursive(st.one_of(st.booleans(), st.just({})), grown, max_leaves=6).filter(lambda s: isinstance(s, dict))
 
 
-@settings(max_examples=300)
 @given(SCHEMAS, SCHEMAS)
 def test_whatever_is_called_wider_has_a_value_that_shows_it(narrow, wide):
     for each in widenings(narrow, wide):
@@ -177,13 +176,11 @@ def test_whatever_is_called_wider_has_a_value_that_shows_it(narrow, wide):
         assert not foreign(wide, place="wide").valid(each.witness)
 
 
-@settings(max_examples=200)
 @given(SCHEMAS)
 def test_no_schema_is_wider_than_itself(schema):
     assert widenings(schema, schema) == []
 
 
-@settings(max_examples=200)
 @given(SCHEMAS)
 def test_every_instance_fits_its_schema(schema):
     if not lint(schema):
