@@ -23,7 +23,7 @@ ODD = [
     "--json",
     "--as",
     "..",
-    "/",
+    "/proc",
     "\x00",
     "\x1b[31m",
     "\udcff",
@@ -57,7 +57,9 @@ def check(place: Place, *args: str) -> Ran:
 @example(["verify", "/" + "a" * 5000])
 @example(["export", "é", "--as", "\udcff"])
 def test_any_arguments_where_there_is_no_workspace_end_in_a_message(tmp_path, args):
-    check(Place(tmp_path), *args)
+    place = tmp_path / "a" / "b"  # `init ..` writes there, and no further up
+    place.mkdir(parents=True, exist_ok=True)
+    check(Place(place), *args)
 
 
 @pytest.fixture(scope="module")

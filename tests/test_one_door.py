@@ -325,7 +325,14 @@ def test_command_line_has_the_intent_in_the_ledger_while_it_happens(lab, tmp_pat
         *(["probe"] if way == "call" else ["go"]),
     ]
     path = f"{site}:{':'.join(entry for entry in sys.path if entry)}"
-    done = subprocess.run(command, cwd=lab.path, env={"PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=lab.path,
+        env={"PYTHONPATH": path, "HOME": str(lab.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.lower()) == ({"recorded": True} if way == "call" else [True, True])
 
