@@ -11,13 +11,13 @@ import re
 import signal
 import subprocess
 import sys
-import zipfile
 from contextlib import suppress
 from pathlib import Path
 from shutil import copy, copytree
 
 import attrs
 import forked
+import packing
 import pytest
 import yaml_reference
 from cases import for_each
@@ -399,10 +399,7 @@ def test_readme_plugin_is_built_installed_and_called(workspace, tmp_path_factory
     source, target = tmp_path_factory.mktemp("plugin"), tmp_path_factory.mktemp("site")
     (source / "pyproject.toml").write_text(project.text, encoding="utf-8")
     (source / "deedbook_tool_words.py").write_text(code.text, encoding="utf-8")
-    build = f"from flit_core.buildapi import build_wheel; print(build_wheel({str(target)!r}))"
-    made = subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True, text=True)
-    with zipfile.ZipFile(target / made.stdout.strip()) as wheel:
-        wheel.extractall(target)
+    packing.unpack(packing.wheel(source), target)
     shell = Shell(workspace)
     shell.run('deedbook call echo --args \'{"text": "hello"}\'', ["…"])  # whoever comes here has run something before
     place = workspace / re.fullmatch(r"# (\.system/\S+)", ability.first)[1]
