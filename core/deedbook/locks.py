@@ -105,7 +105,7 @@ def kept_charter(store: Store, start: Start, root: Folder, catalogue: Catalogue,
     if inventory.listing(root, start.folders) != start.listing:
         return None
     try:
-        charter = store.find(start.charter)
+        charter = store.find(start.charter, authentic=True)
         stands = charter is not None and (
             (charter.document.get("format"), charter.document.get("kernel")) == (FORMAT, kernel)
             and inventory.unchanged(root, charter.document["sources"])

@@ -18,7 +18,7 @@ class Chosen:
     """What is to be checked: the *files*, what is *lost* of those that were recorded, sessions that never began.
 
     *source* is the workspace, if there is one; *inside*: they are its own. *session* is the one session that was named.
-    *notes* are what a reader has to know of how they were chosen.
+    *notes* are what a reader has to know of how they were chosen, *unchecked* says why decisions cannot be checked.
     """
 
     files: "Sequence[Path]"
@@ -28,6 +28,7 @@ class Chosen:
     session: str | None = None
     inside: bool = True
     notes: "Sequence[str]" = ()
+    unchecked: "Sequence[str]" = ()
 
 
 def every(workspace: str) -> Chosen:
@@ -51,6 +52,7 @@ def _every(source: "Workspace", notes: "Sequence[str]") -> Chosen:
     from deedbook.errors import DeedbookError
     from deedbook.verification.agreement import disagreements
     from deedbook.verification.answers import misquoted
+    from deedbook.verification.charters import check_charters
     from deedbook.verification.recollections import recollections
     from deedbook.verification.taken_in import changed
     from deedbook.verification.uses import misused
@@ -65,8 +67,11 @@ def _every(source: "Workspace", notes: "Sequence[str]") -> Chosen:
     lost += (gap for check in named for gap in check(source.state, names))
     with suppress(DeedbookError):  # its own verification says what is wrong with it
         lost += changed(source.state)
+    charters = check_charters(source.state, names, every=True)
+    lost += charters.gaps
     files = [*([own(source)] if own(source).exists() else []), *(file for one in each for file in one.files)]
-    return Chosen(files, lost, [name for one in each for name in one.empty], source, notes=notes)
+    empty = [name for one in each for name in one.empty]
+    return Chosen(files, lost, empty, source, notes=notes, unchecked=charters.unchecked)
 
 
 def one(workspace: str, name: str) -> Chosen:
@@ -75,6 +80,7 @@ def one(workspace: str, name: str) -> Chosen:
     from deedbook.upcasting.naming import parted
     from deedbook.verification.agreement import disagreements
     from deedbook.verification.answers import misquoted
+    from deedbook.verification.charters import check_charters
     from deedbook.verification.recollections import recollections
     from deedbook.verification.uses import misused
 
@@ -91,8 +97,10 @@ def one(workspace: str, name: str) -> Chosen:
         return Chosen([file], source=source, inside=inside, notes=notes if inside else ())
     chosen = _session(source, identity, heads.get(identity, ()))
     checks, named = (disagreements, recollections, misquoted, misused), [identity]
-    told = (gap for check in checks for gap in check(source.state, named))
-    return attrs.evolve(chosen, lost=[*chosen.lost, *told], notes=notes)
+    told = [gap for check in checks for gap in check(source.state, named)]
+    charters = check_charters(source.state, named)
+    lost = [*chosen.lost, *told, *charters.gaps]
+    return attrs.evolve(chosen, lost=lost, notes=notes, unchecked=charters.unchecked)
 
 
 def _heads(source: "Workspace") -> "Mapping[str, list[Head]]":

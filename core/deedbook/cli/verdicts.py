@@ -24,7 +24,7 @@ def as_told(reports: "Sequence[Report]", chosen: "Chosen", vouched: "Vouched", v
         "missing": [_gap(gap) for gap in chosen.lost],
         "empty": list(chosen.empty),
         "log": vouched.part,
-        "notes": list(vouched.notes),
+        "notes": [*vouched.notes, *(f"decisions not checked: {why}" for why in verdict.unchecked)],
     }
 
 
@@ -38,7 +38,7 @@ def tell(reports: "Sequence[Report]", chosen: "Chosen", vouched: "Vouched", verd
         _tell_rest(chosen)
         return
     say(plain(verdict.said))
-    for note in vouched.notes:
+    for note in (*vouched.notes, *(f"decisions not checked: {why}" for why in verdict.unchecked[1:])):
         say(plain(note))
     if alone:
         _tell_one(reports, verdict)

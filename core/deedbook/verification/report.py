@@ -54,7 +54,8 @@ class Decisions:
     """The third part: how many *calls* are recorded, and of how many everything was judged again to be the *same*.
 
     *failures* are those decided otherwise. *recorded* counts calls by gates whose recorded answer was taken, with what
-    would have to be installed to ask them again; *unknown* by why they were not judged again at all.
+    would have to be installed to ask them again; *unknown* by why they were not judged again at all. *unchecked* says
+    why none of them could be, such as a charter that is not at hand; empty: they could.
     """
 
     calls: int = 0
@@ -63,6 +64,7 @@ class Decisions:
     more: int = 0
     recorded: Mapping[str, int] = attrs.field(factory=dict)
     unknown: Mapping[str, int] = attrs.field(factory=dict)
+    unchecked: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the part as JSON."""
@@ -162,7 +164,7 @@ def _part(name: str, part: Part) -> Iterator[str]:
 def _decisions(told: Decisions) -> Iterator[str]:
     """Say what came of judging again, and what that rests on."""
     failed = len(told.failures) + told.more
-    if not told.calls:
+    if not told.calls and not failed:
         yield "decisions: no calls"
         return
     unknown = sum(told.unknown.values())
