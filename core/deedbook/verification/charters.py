@@ -35,6 +35,8 @@ _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _WORKSPACE: Final = "workspace"
 _FOLDER: Final = "charters"
 _HEADS: Final = re.compile(rb'"event_type":"ledger\.session"')
+_NEVER: Final = "never"  # later than any time
+_NAMELESS: Final = "the workspace ledger names no charter"
 _LOST: Final = f"a {_CHARTER} names a charter by a sealed value that is gone"
 
 
@@ -48,31 +50,32 @@ class Naming(NamedTuple):
 
 @attrs.define
 class Records:
-    """What the workspace ledger says: the first `ledger.charter` and the earliest time, by digest.
+    """What the workspace ledger says: the first ``ledger.charter`` and the earliest time, by digest.
 
-    *lost* says that a record names a charter that cannot be read any more, since the value is sealed and gone.
+    *unknown* says why a charter may be named by a record and nobody can tell: the value is sealed and gone, or there
+    is no record of anything that happens under a charter, as in a ledger that was begun to close a session.
     """
 
     first: dict[str, int] = attrs.field(factory=dict)
     earliest: dict[str, str] = attrs.field(factory=dict)
     gaps: list[Gap] = attrs.field(factory=list)
-    lost: bool = False
+    unknown: str = ""
 
     def add(self, record: Naming) -> None:
         """Take in a ``ledger.charter``."""
         if not record.digest:
-            self.lost = True
+            self.unknown = _LOST
             return
         self.first.setdefault(record.digest, record.line)
         self.earliest[record.digest] = min(record.ts, self.earliest.get(record.digest, record.ts))
 
     def has(self, digest: str) -> bool:
         """Return whether a record may name the charter *digest*."""
-        return digest in self.first or self.lost
+        return digest in self.first or bool(self.unknown)
 
     def precede(self, naming: Naming) -> bool:
         """Return whether a record that is not later may name the same charter."""
-        return self.lost or (naming.digest in self.first and self.earliest[naming.digest] <= naming.ts)
+        return bool(self.unknown) or self.earliest.get(naming.digest, _NEVER) <= naming.ts
 
     def line(self, digest: str) -> int:
         """Return the line of the first record that names *digest*; one that no file has, where there is none."""
@@ -112,7 +115,7 @@ def check_charters(state: Path, sessions: Collection[str], *, every: bool = Fals
     wrong = dict(_wrong(state, [*named, *(_kept(state) if every else ())]))
     gaps += (gap for gap in wrong.values() if gap)
     missing = (f"charter {name} is named, and is not kept here" for name in named if name in wrong and not wrong[name])
-    return Checked(tuple(gaps), (*missing, *((_LOST,) if records.lost else ())))
+    return Checked(tuple(gaps), (*missing, *filter(None, [records.unknown])))
 
 
 def _unrecorded(ledger: str, naming: Naming) -> Gap:
@@ -136,6 +139,8 @@ def _records(place: Path) -> Records | None:
         return None
     except (DeedbookError, OSError, ValueError):
         return records if records.first else None
+    if not (records.first or records.gaps):
+        records.unknown = records.unknown or _NAMELESS
     return records
 
 
