@@ -53,6 +53,10 @@ def _or_null(of: Check) -> Check:
     return lambda value: "" if value is None else of(value)
 
 
+def _all_of(*checks: Check) -> Check:
+    return lambda value: next((fault for check in checks if (fault := check(value))), "")
+
+
 def _list(of: Check, length: int | None = None) -> Check:
     def check(value: Any) -> str:
         if type(value) is not list or length not in (None, len(value)):
@@ -154,9 +158,10 @@ def _is_rules(policy: Mapping[str, Any]) -> bool:
 
 
 _CALLERS: Final = _list(_object({}, dict.fromkeys(("principals", "roles", "skills", "actors"), _TEXTS)))
+_ZONE: Final = _object({"read": _CALLERS, "propose": _CALLERS})
 _MEMORY: Final = _object(
     {
-        "zones": _object({zone: _object({"read": _CALLERS, "propose": _CALLERS}) for zone in ZONES}),
+        "zones": _all_of(_object(dict.fromkeys(ZONES, _ZONE)), _map(_ZONE)),
         "verified_by": _TEXTS,
         "keys": _map(_ANY),
         "never": _TEXTS,

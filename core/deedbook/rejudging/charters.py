@@ -9,10 +9,11 @@ import importlib_metadata
 
 from deedbook.bindings import Bindings
 from deedbook.charter import Charter
-from deedbook.errors import DeedbookError, describe
+from deedbook.errors import BindingError, DeedbookError, describe, fault
 from deedbook.files import Folder
 from deedbook.host import ReadingHost
 from deedbook.plugins import Catalogue, discover
+from deedbook.policies.vocabulary import FACTS
 from deedbook.schema import Schemas
 from deedbook.store import Store
 from deedbook.workspaces.site import Site
@@ -71,7 +72,10 @@ class Charters:
     def _frozen(self, charter: Charter) -> Bindings:
         site = Site.under(charter.document, self._site.root, self._site.state)
         host = ReadingHost(self._root, site.file_roots, site.hidden, {})
-        return freeze_for_judging(charter, self._catalogue, host, self._schemas, self._trusts(charter))
+        bindings = freeze_for_judging(charter, self._catalogue, host, self._schemas, self._trusts(charter))
+        for name in sorted(bindings.reads - FACTS.keys()):
+            raise BindingError(fault("BINDING_INVALID", f"a gate reads {name!r}, which is no fact"))
+        return bindings
 
     def _trusts(self, charter: Charter) -> Trusts:
         """Return who of the charter's plugins is installed just as it was; the kernel's own code always speaks."""

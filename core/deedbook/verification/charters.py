@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from deedbook.canonical import decode
-from deedbook.errors import DeedbookError, describe
+from deedbook.errors import DeedbookError
 from deedbook.events import Line, split_line
 from deedbook.files import Folder
 from deedbook.journal import NAME
@@ -115,7 +115,7 @@ def check_charters(state: Path, sessions: Collection[str], *, every: bool = Fals
     wrong = dict(_wrong(state, [*named, *(_kept(state) if every else ())]))
     gaps += (gap for gap in wrong.values() if gap)
     missing = (f"charter {name} is named, and is not kept here" for name in named if name in wrong and not wrong[name])
-    return Checked(tuple(gaps), (*missing, *filter(None, [records.unknown])))
+    return Checked(tuple(gaps), (*missing, *([records.unknown] if records.unknown and named else [])))
 
 
 def _unrecorded(ledger: str, naming: Naming) -> Gap:
@@ -215,4 +215,4 @@ def _wrong(state: Path, digests: Collection[str]) -> Iterator[tuple[str, Gap | N
                     charter.refuse_uncanonical()
             except (DeedbookError, OSError) as problem:
                 expected = f"a charter whose bytes have the digest {digest}"
-                yield digest, Gap(f"charter {digest[:12]}", "charter", expected, describe(problem))
+                yield digest, Gap(f"charter {digest[:12]}", "charter", expected, str(problem))
