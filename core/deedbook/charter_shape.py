@@ -100,6 +100,7 @@ _FLAG: Final = _of_type("a flag", bool)
 _NUMBER: Final = _of_type("a number", int, float)
 _ANY: Final = _of_type("an object", dict)
 _TEXTS: Final = _list(_TEXT)
+_TEXT_OR_OBJECT: Final = _of_type("text or an object", str, dict)
 _NULL_OR_TEXT: Final = _or_null(_TEXT)
 
 
@@ -141,7 +142,7 @@ _ABILITY: Final = _object(
         "place": _TEXT,
     }
 )
-_SCRIPT: Final = _object({"argv": _TEXTS, "protocol": _TEXT, "env": _map(_TEXT), "files": _map(_TEXT)})
+_SCRIPT: Final = _object({"argv": _TEXTS, "protocol": _TEXT, "env": _map(_TEXT_OR_OBJECT), "files": _map(_TEXT)})
 _HOOK: Final = _object(
     {"event": _one_of(*EVENTS), "priority": _NUMBER, "timeout_ms": _NUMBER, **_GATE},
     {"plugin": _PLUGIN, "script": _SCRIPT, "isolation": _one_of("inline", "thread", "worker")},
@@ -190,7 +191,7 @@ _PRINCIPAL: Final = _object(
 _SKILL: Final = _object(
     {"description": _TEXT, "body": _TEXT, "allowed": _TEXTS, "triggers": _TEXTS, "metadata": _ANY, "source": _TEXT}
 )
-_AGENT: Final = _object({"capabilities": _TEXTS, "persona": _NULL_OR_TEXT, "pack": _NULL_OR_TEXT, "digest": _TEXT})
+_AGENT: Final = _object({"capabilities": _TEXTS, "persona": _NULL_OR_TEXT, "pack": _NULL_OR_TEXT, "digest": _NULL_OR_TEXT})
 _CODE: Final = _object({"distribution": _TEXT, "version": _TEXT, "target": _TEXT, "digest": _NULL_OR_TEXT})
 
 _DOCUMENT: Final = _object(
@@ -205,7 +206,7 @@ _DOCUMENT: Final = _object(
         "models": _map(_TEXT),
         "roles": _map(_TEXT),
         "secrets": _map(_TEXT),
-        "seal": _list(_of_type("text or an object", str, dict)),
+        "seal": _list(_TEXT_OR_OBJECT),
         "file_roots": _TEXTS,
         "plugins": _map(_CODE),
         "schemas": _map(_ANY),

@@ -167,7 +167,10 @@ class _Past:
     @classmethod
     def of(cls, store: Store, digest: str | None) -> "_Past":
         try:
-            return cls(digest, store.load(digest) if digest else None)
+            charter = store.load(digest) if digest else None
+            if charter:
+                charter.refuse_uncanonical()  # what cannot be encoded cannot be compared
+            return cls(digest, charter)
         except DeedbookError as problem:
             return cls(digest, None, str(problem))
 

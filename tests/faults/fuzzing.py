@@ -20,6 +20,8 @@ from typing import Any
 from unittest.mock import patch
 
 import attrs
+from ledgers import digest
+
 from deedbook.canonical import encode
 from deedbook.cli import TRACEBACK
 from deedbook.errors import DeedbookError
@@ -451,7 +453,7 @@ DAMAGE: tuple[tuple[int, Damage], ...] = (
 
 @attrs.define
 class Tally:
-    """How many cases were tried, by how the verifier ended, and by the first word of its verdict."""
+    """How many cases were tried, how the verifier ended, and how many other commands were called."""
 
     cases: int = 0
     sound: int = 0
@@ -460,20 +462,18 @@ class Tally:
 
 
 class Fuzzer:
-    """Damages copies of two honest workspaces, of which *signed* has a log and *plain* has none."""
+    """Damages copies of honest workspaces. Of those that have a log, a checkpoint is kept elsewhere."""
 
-    def __init__(self, signed: State, plain: State) -> None:
-        self.signed, self.plain = signed, plain
+    def __init__(self, *bases: State) -> None:
+        self.bases = list(bases)
         self.tally = Tally()
         self._schemas = Schemas.load(data_folder("schemas"))
         self._damage = [damage for weight, damage in DAMAGE for _ in range(weight)]
-        self._kept = signed.root.parent / "kept-checkpoint"
-        self._kept.write_bytes(signed.checkpoint.read_bytes())
 
     def case(self, seed: int, work: Path) -> str | None:
         """Damage a copy as *seed* says; return what is wrong with what the commands say of it, if anything is."""
         dice = random.Random(seed)
-        honest = dice.choice((self.signed, self.plain))
+        honest = self.bases[seed % len(self.bases)]
         copy, done = honest.copy(work), list[str]()
         for _ in range(dice.choice((1, 1, 1, 2, 3))):
             try:
@@ -488,58 +488,26 @@ class Fuzzer:
         return f"seed {seed} ({'; '.join(done)}), kept in {work}: {problem}"
 
     def _problem(self, honest: State, copy: State, dice: random.Random) -> str | None:
-        signed = honest is self.signed
-        more = ("--log-key", honest.key, "--checkpoint", str(self._kept)) if signed else ()
+        more: tuple[str, ...] = ()
+        if honest.key:
+            kept = honest.root.with_name(f"{honest.root.name}-checkpoint")
+            kept.write_bytes(honest.checkpoint.read_bytes())
+            more = ("--log-key", honest.key, "--checkpoint", str(kept))
         found = self._run(copy, "verify", "--json", *more)
         if isinstance(found, str):
             return found
-        status, out = found
-        if status not in (0, 4):
-            return f"verify ends with {status}: {out[:500]}"
-        told = json.loads(out)
-        verdict = told["verdict"]["said"]
-        if caught := [line for line in out.split('"') if UNEXPECTED.match(line)]:
-            return f"an exception that nobody expected was caught: {caught[0]}"
+        return _wrong(honest, copy, *found) or self._count(found[0]) or self._read(copy, dice)
+
+    def _count(self, status: int) -> None:
         self.tally.sound += status == 0
         self.tally.broken += status == 4
-        ledgers = [file for file in copy.state.glob(f"*/**/{NAME}") if is_ledger(copy, file)]
-        if len(told["reports"]) < len(ledgers):
-            return f"{len(told['reports'])} of {len(ledgers)} ledgers are reported: {verdict}"
-        if "complete" in verdict and (wrong := self._untrue(copy, told)):
-            return f"{verdict!r}, but {wrong}"
-        if dice.random() < 0.5:
-            return self._read(copy, dice)
-        return None
-
-    def _untrue(self, copy: State, told: Any) -> str | None:
-        """Say what is not as it was written in a state that is called complete."""
-        for name, after in told["verdict"]["ledgers"].items():
-            ledger = HOME if name == self.signed.identity else name
-            if not self.signed.file(ledger).exists():
-                return f"there never was a ledger {name}"
-            was, now = self.signed.lines(ledger), copy.lines(ledger)
-            upto = self._covered() if ledger == HOME else len(now) - after
-            if was[:upto] != now[:upto]:
-                return f"{name} is not what was written"
-        for file in self.signed.state.glob("**/sealed/*"):
-            other = copy.state / file.relative_to(self.signed.state)
-            if other.exists() and other.read_bytes() != file.read_bytes():
-                return f"the sealed value {file.name} was changed"
-        for file in self.signed.state.glob("charters/*/charter.json"):
-            other = copy.state / file.relative_to(self.signed.state)
-            if not other.exists() or other.read_bytes() != file.read_bytes():
-                return f"the charter {file.parent.name} was changed"
-        return None
-
-    def _covered(self) -> int:
-        """Return how many lines of the workspace ledger a leaf covers."""
-        leaves = [event.payload for event in self.signed.events(HOME) if event.type == "ledger.leaf"]
-        return int(max(leaf["size"] for leaf in leaves if leaf["session_id"] == self.signed.identity))
 
     def _read(self, copy: State, dice: random.Random) -> str | None:
         """Have another command read what was damaged."""
-        session = dice.choice([*copy.place.sessions(), "last"])
-        argv = [word.replace("{session}", session) for word in dice.choice(READERS)]
+        sessions = [*copy.place.sessions(), "last"]
+        argv = [word.replace("{session}", dice.choice(sessions)) for word in dice.choice(READERS)]
+        if dice.random() < 0.5:
+            return None
         found = self._run(copy, *argv)
         self.tally.commands += 1
         return found if isinstance(found, str) else None
@@ -556,6 +524,95 @@ class Fuzzer:
             except Exception:
                 return f"{' '.join(argv)}: {traceback.format_exc()[-3000:]}"
         return ran.status, ran.out + ("" if ran.out else ran.err)
+
+
+# --- what a verifier may say of it ------------------------------------------------------------------------------------
+
+
+def _wrong(honest: State, copy: State, status: int, out: str) -> str | None:
+    """Return what is wrong with what verify says of a damaged *copy*; ``None`` if nothing is."""
+    if status not in (0, 4):
+        return f"verify ends with {status}: {out[:500]}"
+    told = json.loads(out)
+    verdict = told["verdict"]["said"]
+    if caught := [part for part in out.split('"') if UNEXPECTED.match(part)]:
+        return f"an exception that nobody expected was caught: {caught[0]}"
+    there = [file for file in copy.state.glob(f"*/**/{NAME}") if is_ledger(copy, file)]
+    if len(told["reports"]) < len(there):
+        return f"{len(told['reports'])} of {len(there)} ledgers are reported: {verdict}"
+    wrong = None
+    if status == 0:
+        wrong = next((why for file in there for why in _broken_lines(file)), None) or _charters(copy, verdict)
+    if "complete" in verdict:
+        wrong = wrong or _incomplete(honest, copy, told)
+    return wrong and f"{verdict!r}, but {wrong}"
+
+
+def _broken_lines(file: Path) -> Iterator[str]:
+    """Yield what is wrong with the hashes of a ledger, and with the sealed values beside it."""
+    whole = file.read_bytes()
+    if whole.startswith(b'{"event_type"'):
+        return
+    before = None
+    if not whole.endswith(b"\n"):
+        yield f"{file} is torn"
+    for number, line in enumerate(whole.splitlines(keepends=True), 1):
+        head, _, rest = line.partition(b',"envelope_hash":"')
+        fields, payload = json.loads(line), rest[66:].partition(b'"payload":')[2][:-2]
+        gone = b'{"$excised":"' + fields["payload_hash"].encode() + b'"}'
+        if digest(head) != fields["envelope_hash"] or (digest(payload) != fields["payload_hash"] and payload != gone):
+            yield f"line {number} of {file} has other hashes"
+        if before not in (None, fields["prev_envelope_hash"]):
+            yield f"line {number} of {file} does not go on from the one before"
+        before = fields["envelope_hash"]
+    for value in file.parent.glob("sealed/*"):
+        if len(value.name) == len(before or "") and value.name.encode() in whole and digest(value.read_bytes()) != value.name:
+            yield f"the sealed value {value.name} was changed"
+
+
+def _charters(copy: State, verdict: str) -> str | None:
+    """Return what is wrong with the charters that ledgers name and that are kept."""
+    named, recorded = set[str](), set[str]()
+    for name in ledgers_of(copy):
+        if not is_ledger(copy, copy.file(name)) or not copy.lines(name)[0].startswith(b'{"schema_version":"1.1"'):
+            continue
+        for event in copy.events(name):
+            if event.type in ("session.start", "system.boot"):
+                named.add(json.dumps(event.payload["charter"]))
+            elif event.type == "ledger.charter":
+                recorded.add(json.dumps(event.payload["digest"]))
+    kept = {json.dumps(file.parent.name) for file in copy.state.glob("charters/*/charter.json")}
+    for file in copy.state.glob("charters/*/charter.json"):
+        if len(file.parent.name) == 64 and file.parent.name.islower() and digest(file.read_bytes()) != file.parent.name:
+            return f"charter {file.parent.name} has other bytes"
+    if "decisions not checked" in verdict:
+        return None
+    if not named <= recorded:
+        return f"charters {named - recorded} are not recorded"
+    return None if named <= kept else f"charters {named - kept} are not kept"
+
+
+def _incomplete(honest: State, copy: State, told: Any) -> str | None:
+    """Return what is not as it was written in a state that is called complete."""
+    for name, after in told["verdict"]["ledgers"].items():
+        ledger = HOME if name == honest.identity else name
+        if not honest.file(ledger).exists():
+            return f"there never was a ledger {name}"
+        was, now = honest.lines(ledger), copy.lines(ledger)
+        upto = _covered(honest) if ledger == HOME else len(now) - after
+        if was[:upto] != now[:upto]:
+            return f"{name} is not what was written"
+    for file in honest.state.glob("charters/*/charter.json"):
+        other = copy.state / file.relative_to(honest.state)
+        if not other.exists() or other.read_bytes() != file.read_bytes():
+            return f"the charter {file.parent.name} was changed"
+    return None
+
+
+def _covered(honest: State) -> int:
+    """Return how many lines of the workspace ledger a leaf covers."""
+    leaves = [event.payload for event in honest.events(HOME) if event.type == "ledger.leaf"]
+    return int(max(leaf["size"] for leaf in leaves if leaf["session_id"] == honest.identity))
 
 
 def is_ledger(state: State, file: Path) -> bool:
