@@ -279,7 +279,7 @@ def test_sessions_of_the_lab_are_all_known(lab):
     lab.tool("pay", lambda args, ctx: args)
     with lab.kernel() as kernel:
         for _ in range(3):
-            with kernel.session().value as session:
+            with kernel.session() as session:
                 session.call("pay", {})
                 assert unrecorded(lab.state, session.id) is None
     assert [unrecorded(lab.state, place.name) for place in (lab.state / "sessions").iterdir()] == [None] * 3

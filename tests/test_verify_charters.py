@@ -197,7 +197,7 @@ def test_without_a_charter_decisions_are_not_checked_and_nothing_is_complete(
         said = found["verdict"]["said"]
         assert said.startswith("sound up to checkpoint ")
         assert said.endswith(f"; decisions not checked: charter {name} is named, and is not kept here")
-        assert f"decisions not checked: charter {name} is named, and is not kept here" in found["notes"]
+        assert f"charter {name} is named, and is not kept here" in found["verdict"]["unchecked"]
 
 
 def test_missing_charter_of_a_session_without_calls_is_said_too(bare: State):

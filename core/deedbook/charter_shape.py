@@ -191,7 +191,9 @@ _PRINCIPAL: Final = _object(
 _SKILL: Final = _object(
     {"description": _TEXT, "body": _TEXT, "allowed": _TEXTS, "triggers": _TEXTS, "metadata": _ANY, "source": _TEXT}
 )
-_AGENT: Final = _object({"capabilities": _TEXTS, "persona": _NULL_OR_TEXT, "pack": _NULL_OR_TEXT, "digest": _NULL_OR_TEXT})
+_AGENT: Final = _object(
+    {"capabilities": _TEXTS, "persona": _NULL_OR_TEXT, "pack": _NULL_OR_TEXT, "digest": _NULL_OR_TEXT}
+)
 _CODE: Final = _object({"distribution": _TEXT, "version": _TEXT, "target": _TEXT, "digest": _NULL_OR_TEXT})
 
 _DOCUMENT: Final = _object(

@@ -566,7 +566,11 @@ def _broken_lines(file: Path) -> Iterator[str]:
             yield f"line {number} of {file} does not go on from the one before"
         before = fields["envelope_hash"]
     for value in file.parent.glob("sealed/*"):
-        if len(value.name) == len(before or "") and value.name.encode() in whole and digest(value.read_bytes()) != value.name:
+        if (
+            len(value.name) == len(before or "")
+            and value.name.encode() in whole
+            and digest(value.read_bytes()) != value.name
+        ):
             yield f"the sealed value {value.name} was changed"
 
 
