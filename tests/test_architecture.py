@@ -113,6 +113,7 @@ FLOORS = (
         "programs.workers": "programs in processes of their own, with a hard limit: run once, kept, or spoken with",
     }),
     ("parts", {
+        "charter_shape": "the members of a charter's document and their JSON types; pure",
         "verification.payloads": "payloads of a ledger: canonical, sealed values, schemas; what repeats is proved once",
         "verification.hashes": "the hashes of a ledger, line by line: own, before, payload",
         "checkpoints.newest": "the newest signed checkpoint in a file of its own, and ledgers that lack what it signed",
@@ -264,6 +265,7 @@ FLOORS = (
             "what is wrong with the abilities of a workspace, and what could be better; nothing is begun",
     }),
     ("judge", {
+        "verification.charters": "charters that ledgers name, held against their records and against what is kept",
         "rejudging.judging": "a charter bound to judge and not to act: what must not be asked is not even constructed",
         "checkpoints.coverage": "covering every session of a workspace, those of other processes too",
         "checkpoints.followers": "who is told of every checkpoint",

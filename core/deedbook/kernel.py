@@ -270,7 +270,10 @@ def _made(
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
     store = Store(state, cache_key(site.root, site.state, create=not lazily))
+    begun = ledger.size  # if the state folder remembers a charter and this ledger is new, it names none yet
     opened = choose(store, root, lambda opened: _record(ledger, opened))
+    if begun == ledger.size == 1:
+        _record(ledger, opened)
     charter = opened.charter.digest
     identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
     checkpoints = Checkpoints(state, ledger, Settings.read(opened.charter.document.get("checkpoints", {}), site.root))
