@@ -272,6 +272,7 @@ FLOORS = (
         "tasks.settlements":
             "what became of lost runs: asked of the record, of who performed an approved call, of the handler",
         "records": "what the door writes: the entries of one call, from verdicts and outcomes",
+        "open_calls": "the calls of a session whose outcome is not recorded yet",
         "rejudging.rederive": "judges recorded calls again, under any charter",
         "programs.trials": "tests of hooks: written or recorded events, put to the real hook where it stands",
     }),
