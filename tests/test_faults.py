@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from failing import ROOT, in_memory
-from faults import flips, killing, racing, soak, syscalls
+from faults import flips, killing, racing, sessions, soak, syscalls
 from faults.writers import Style
 
 
@@ -47,6 +47,13 @@ def test_system_calls_fail_in_turn_and_nothing_acknowledged_is_lost(quick):
     assert counts["cases"] >= 60
     assert counts["told"] > 20
     assert counts["died"] > 10
+
+
+@pytest.mark.parametrize(("durability", "every"), [("boundary", 17), ("always", 41)])
+def test_sessions_outlive_every_write_and_sync_that_fails(quick, durability, every):
+    counts = sessions.sweep(quick, durability, every=every)
+    assert counts["cases"] >= 18
+    assert counts["told"] > 9
 
 
 def test_eight_processes_write_one_chain_while_another_signs_it(tmp_path):

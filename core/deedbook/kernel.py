@@ -15,6 +15,7 @@ from . import canonical
 from .approvals.parking import Parking
 from .bindings import Bindings, freeze
 from .callers import LOCAL, Client, declared_client, declared_principal, exposed
+from .chain import explained
 from .charter import Charter
 from .checkpoints.service import Checkpoints, covering
 from .checkpoints.settings import Settings
@@ -26,7 +27,7 @@ from .host import ReadingHost, WorkspaceHost
 from .identity import CLOSED, Identity
 from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
-from .lifelines import beginning
+from .lifelines import SESSIONS, beginning
 from .locks import Opened, enforce, kept_charter, open_charter
 from .origins import Origin
 from .plugins import Catalogue, discover
@@ -158,7 +159,7 @@ class Kernel:
     def _new_ledger(self, **how: Any) -> Ledger:
         """Begin the ledger of a new session; nobody takes its folder for one that is left behind meanwhile."""
         identity, durability = new_id(), self.bindings.charter.document["durability"]
-        with beginning(self.state), ExitStack() as undo:
+        with explained(f"{self.state.path}/{SESSIONS}"), beginning(self.state), ExitStack() as undo:
             folder = undo.enter_context(self.state.sub(f"sessions/{identity}", create=True))
             ledger = Ledger.create(folder, identity, new_id(), durability=durability, sealer=self.sealer, **how)
             undo.callback(ledger.close)
