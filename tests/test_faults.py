@@ -49,11 +49,11 @@ def test_system_calls_fail_in_turn_and_nothing_acknowledged_is_lost(quick):
     assert counts["died"] > 10
 
 
-@pytest.mark.parametrize(("durability", "every"), [("boundary", 17), ("always", 41)])
+@pytest.mark.parametrize(("durability", "every"), [("boundary", 7), ("always", 17)])
 def test_sessions_outlive_every_write_and_sync_that_fails(quick, durability, every):
     counts = sessions.sweep(quick, durability, every=every)
-    assert counts["cases"] >= 18
-    assert counts["told"] > 9
+    assert counts["cases"] >= 40
+    assert counts["told"] > 20
 
 
 def test_eight_processes_write_one_chain_while_another_signs_it(tmp_path):
