@@ -12,7 +12,9 @@ from failing import BROKEN_DISK, failing, only
 
 from deedbook import Err, Failed, Ok, deny
 from deedbook.errors import LedgerError
+from deedbook.events import said
 from deedbook.handlers import Outcome
+from deedbook.ledger import WorkspaceLedger
 
 
 class Disk:
@@ -106,6 +108,23 @@ def test_effects_raised_in_yaml_make_the_intent_durable(lab, disk):
     disk.mine = 0
     session.call("act", {})
     assert disk.mine == 1
+
+
+@pytest.mark.parametrize("durability", ["boundary", "always"])
+def test_beginning_of_a_session_is_durable_before_its_head_is_recorded(lab, disk, durability):
+    """Power that fails in between must not leave a head of lines that are gone: that would be a cut."""
+    lab.settings(profile="p", profiles={"p": {"durability": durability}})
+    synced = []
+    append = WorkspaceLedger.append
+
+    def noting(self, entries, **how):
+        synced.append((disk.mine > 0, [said(entry.label)[0] for entry in entries]))
+        return append(self, entries, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkspaceLedger, "append", noting)
+        lab.session(fdatasync=disk)
+    assert synced[-1] == (True, ["system.boot", "system.run", "ledger.session"])
 
 
 def test_end_of_a_session_is_durable(lab, disk):

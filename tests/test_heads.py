@@ -184,7 +184,7 @@ def test_session_that_never_began_is_told_apart_and_can_be_removed(copy: Place, 
     assert every.out.endswith("all 3 sound\n")
     assert copy.here("verify", NEVER, "--json", status=0).fits("output_verify_v1")["empty"] == [NEVER]
     assert copy.here("verify", NEVER, status=0).out.startswith("empty  session ")
-    assert "its empty folder is removed" in copy.here("sessions", "close", NEVER, status=0).err
+    assert "never began; its folder is removed" in copy.here("sessions", "close", NEVER, status=0).err
     assert not folder.exists()
     assert "[SESSION_NOT_FOUND]" in copy.here("sessions", "close", NEVER, status=2).err
     assert "empty" not in copy.here("verify", status=0).out

@@ -264,7 +264,7 @@ def test_session_that_never_began_is_removed_and_one_that_lives_goes_on(lab):
         (lab.path / ".deedbook/sessions" / ("e1" * 16)).mkdir(parents=True)
         began = kernel.session().value
         found = kernel.recover()
-        assert (dict(found.closed), found.removed) == ({}, ["e1" * 16])
+        assert (dict(found.closed), [each.id for each in found.removed]) == ({}, ["e1" * 16])
         assert began.call("nothing", {}).error.code == "TOOL_NOT_FOUND"
         began.end(ok=True, reason="done")
     assert listed(lab.path) == {began.id: "ended"}

@@ -98,6 +98,7 @@ class Kernel:
             if isinstance(begun, Err):
                 return begun
             self._cover(session, undo)
+            session.ledger.sync()  # the head is durable at once; without the lines that it names it would be a cut
             self._head(session, run)
             undo.pop_all()
         return Ok(session)

@@ -4,6 +4,7 @@ A reader beside a writer sees whole lines only: it stops at the last newline. Wh
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from fcntl import LOCK_NB, LOCK_SH, flock
 from itertools import islice
@@ -26,6 +27,7 @@ State: TypeAlias = Literal["open", "ended", "interrupted", "empty", "damaged"]
 SEALED: Final = "sealed"
 """Where a ledger's sealed values lie, beside it."""
 
+_VALUE: Final = re.compile(r"[0-9a-f]{64}")
 _LONGEST: Final = MAX_BYTES + 65536
 
 
@@ -214,10 +216,29 @@ def is_empty(folder: Folder) -> bool:
         return True
 
 
+def has_begun(folder: Folder) -> bool:
+    """Say whether a session's *folder* holds an event; bytes of a first one that was not written whole are none.
+
+    Raises `LedgerError` (``LEDGER_UNSOUND``) where there are more bytes than one write can have left.
+    """
+    try:
+        with folder.open(NAME) as file:
+            return bool(find_tail(file.fileno(), place=f"{folder.path}/{NAME}").end)
+    except FileNotFoundError:
+        return False
+
+
 def strays(folder: Folder) -> list[str]:
-    """Return what is in a session's *folder* that one that never began cannot have left: all but the ledger's file."""
+    """Return what is in a session's *folder* that one that never began cannot have left.
+
+    It may have left its ledger's file, and sealed values of an event that was not written.
+    """
     names = sorted({place.name for place in Path(folder.path).iterdir()} - {NAME})
-    return [name for name in names if name != SEALED or folder.scan(SEALED)]
+    return [name for name in names if name != SEALED or not _only_values(folder)]
+
+
+def _only_values(folder: Folder) -> bool:
+    return all(kind == "-" and _VALUE.fullmatch(name) for name, kind in folder.kinds(SEALED))
 
 
 def _listed(state: Folder, name: str) -> Listed:
@@ -229,7 +250,8 @@ def _listed(state: Folder, name: str) -> Listed:
         found = Listed(name, "empty")
     except (DeedbookError, OSError):
         return Listed(name, "damaged")
-    return Listed(name, "damaged") if found.state == "empty" and _has_strays(state, name) else found
+    begun = found.events or found.state == "open"
+    return found if begun or not _has_strays(state, name) else Listed(name, "damaged")
 
 
 def _has_strays(state: Folder, name: str) -> bool:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from .checkpoints.service import Checkpoints
 from .checkpoints.settings import Settings
-from .closing import close, remove, write_head
+from .closing import Removed, close, remove, write_head
 from .errors import DomainError
 from .files import Folder
+from .journal import Torn
 from .ledger import WorkspaceLedger
 from .release import VERSION
 from .workspaces.site import Site
@@ -50,11 +51,17 @@ def own_ledger(workspace: "Workspace") -> Iterator[WorkspaceLedger]:
             own.close()
 
 
-def discard_session(workspace: "Workspace", identity: str) -> bool:
-    """Remove the folder of a session that never began; return whether it is one, and change nothing if it is not.
+def discard_session(workspace: "Workspace", identity: str) -> Removed | None:
+    """Remove the folder of a session that never began; ``None`` if it has begun, and then nothing is changed.
 
-    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if the workspace ledger
-    recorded events of it or more than an empty ledger is in the folder, ``SESSION_NOT_FOUND``.
+    What its first write left is kept beside the workspace's own ledger, which records it. Raises `LedgerError`:
+    ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if the workspace ledger recorded events of it or more
+    than a ledger without a whole line is in the folder, ``SESSION_NOT_FOUND``.
     """
+
+    def keep(session: str, torn: bytes) -> Torn:
+        with own_ledger(workspace) as own:
+            return own.keep(session, torn)
+
     with Folder.at(workspace.state) as state:
-        return remove(state, identity)
+        return remove(state, identity, keep)

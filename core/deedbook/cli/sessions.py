@@ -112,7 +112,7 @@ def _uncovered(error: "DomainError") -> None:
 def close(asked: Asked, session: str) -> int:
     """End an interrupted SESSION: its open calls become unknown, and session.end is written.
 
-    Of a session that is empty, because it never began, the folder is removed. One that was taken in stays as it is.
+    A session that never began is removed; what its first write left is kept. One that was taken in stays as it is.
     """
     from deedbook.closing import told
     from deedbook.kernel import read_workspace
@@ -122,8 +122,8 @@ def close(asked: Asked, session: str) -> int:
 
     source = read_workspace(asked.workspace)
     identity = session_here(source, session)
-    if discard_session(source, identity):
-        message(f"session {identity} never began; its empty folder is removed")
+    if removed := discard_session(source, identity):
+        message(str(removed))
         return 0
     message(f"session {identity} is closed; {told(close_session(source, identity, _uncovered))}")
     return 0

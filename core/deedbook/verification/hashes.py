@@ -84,12 +84,13 @@ class Chain:
             if line[-1] != _NEWLINE:  # torn behind its hashes, which were all that was asked for
                 number, expected = number - 1, line.partition(MARK)[0][-65:-1]
         self.findings.checked = number
-        self._finish(expected)
+        self._finish(expected, torn=line[-1] != _NEWLINE)
 
-    def _finish(self, last: bytes | tuple[bytes, ...]) -> None:
+    def _finish(self, last: bytes | tuple[bytes, ...], *, torn: bool) -> None:
         number = self.findings.checked
         if not number:
-            self.findings.add(0, "empty", "at least one line", "none")
+            if not torn:  # else its first line was not written whole, which the report says
+                self.findings.add(0, "empty", "at least one line", "none")
         elif self.session_id is None:
             self.findings.add(1, "header", 'schema_version "1.1" and a session id at its beginning', "something else")
         self.excisions.report(self.findings)
