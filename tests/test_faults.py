@@ -56,6 +56,11 @@ def test_sessions_outlive_every_write_and_sync_that_fails(quick, durability, eve
     assert counts["told"] > 20
 
 
+@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
+def test_sessions_whose_process_dies_at_a_write_or_a_sync_are_recovered(quick):
+    assert sessions.deaths(quick, "boundary", every=4) >= 60
+
+
 def test_eight_processes_write_one_chain_while_another_signs_it(tmp_path):
     race = racing.race(tmp_path, processes=8, events=20, size=20_000)
     assert race.held == 160

@@ -1,8 +1,8 @@
 """Every write and every sync of a whole session failing in turn: nested, parallel and async calls, and a run.
 
-The disk of a case fails once or from some moment on. Afterwards each ledger is sound, or ends in a torn line; a ledger
-that has its end has an outcome for each call; nothing acknowledged is missing; and on a disk that works, recovery ends
-what was left, and every ledger is sound and whole.
+The disk of a case fails once or from some moment on, or the process dies there, also in the midst of a write.
+Afterwards each ledger is sound, or ends in a torn line; a ledger that has its end has an outcome for each call; nothing
+acknowledged is missing; and on a disk that works, recovery ends what was left, and every ledger is sound and whole.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from unittest import mock
 
 import attrs
@@ -31,6 +31,8 @@ from deedbook.verify import verify_file
 from deedbook_testing.lab import Lab
 
 CALLS: Final = ("write", "fsync", "fdatasync")
+SPAN: Final = 16
+"""How many digits a span has."""
 SECONDS: Final = 60.0
 """How long a handler of these sessions waits for its own threads."""
 
@@ -102,9 +104,13 @@ class Disk:
         return go()
 
 
+Note: TypeAlias = Callable[[list[str]], object]
+"""Called with the spans of events whose append returned."""
+
+
 @contextmanager
-def on(disk: Disk, acknowledged: list[str]) -> Iterator[None]:
-    """Let the kernel write to *disk*; the spans of events whose append returned are added to *acknowledged*."""
+def on(disk: Disk, note: Note) -> Iterator[None]:
+    """Let the kernel write to *disk*, and *note* what is acknowledged."""
     with ExitStack() as patched:
         for module in ("journal", "files", "ledger", "chain"):
             patched.enter_context(mock.patch(f"deedbook.{module}.os", disk))
@@ -114,11 +120,11 @@ def on(disk: Disk, acknowledged: list[str]) -> Iterator[None]:
         begins = Kernel.session.__kwdefaults__
         patched.enter_context(mock.patch.dict(begins, fdatasync=disk.fdatasync))
         for writer in (Chain, WorkspaceLedger):
-            patched.enter_context(mock.patch.object(writer, "append", _noting(writer.append, acknowledged)))
+            patched.enter_context(mock.patch.object(writer, "append", _noting(writer.append, note)))
         yield
 
 
-def _noting(append: Callable[..., int], acknowledged: list[str]) -> Callable[..., int]:
+def _noting(append: Callable[..., int], note: Note) -> Callable[..., int]:
     def noting(self: Chain, entries: Any, **how: Any) -> int:
         made = entries
         if callable(entries):  # the ledger asks for them under its lock
@@ -131,10 +137,35 @@ def _noting(append: Callable[..., int], acknowledged: list[str]) -> Callable[...
             last = append(self, make, **how)
         else:
             last = append(self, entries, **how)
-        acknowledged.extend(entry.span for entry in made)
+        note([entry.span for entry in made])
         return last
 
     return noting
+
+
+class Death(Disk):
+    """The process dies at the call number *at*: before it, or after *left* was done of a write.
+
+    *left*: ``nothing``, ``half`` of the bytes, or ``zeros`` in their place, which is what a loss of power may leave.
+    """
+
+    def __init__(self, left: str, at: int) -> None:
+        super().__init__(None, at)
+        self._left = left
+
+    def _call(self, name: str, go: Callable[[], Any], args: tuple[Any, ...]) -> Any:
+        with self._lock:
+            self.calls += 1
+            if self.calls < self._at:
+                return go()
+            if name == "write" and self._left != "nothing":
+                data = bytes(args[1])
+                os.write(args[0], data[: len(data) // 2] if self._left == "half" else bytes(len(data)))
+            os._exit(DIED)
+
+
+LEFT: Final = ("nothing", "half", "zeros")
+DIED: Final = 9
 
 
 # --- the sessions -----------------------------------------------------------------------------------------------------
@@ -221,7 +252,7 @@ class Cases:
         self._made = path / "made"
         shutil.copytree(self._lab.state, self._made)
         disk = Disk()
-        with on(disk, []):
+        with on(disk, list):
             given = live(self._open())
         assert sorted(given) == ["act", "act", "awaited", "nested", "parallel", "read", "work"], given
         self.calls = disk.calls
@@ -248,18 +279,44 @@ class Cases:
         shutil.rmtree(lab.state)
         shutil.copytree(self._made, lab.state)
         told = ""
-        with on(Disk(fault, at), acknowledged):
+        with on(Disk(fault, at), acknowledged.extend):
             try:
                 live(self._open())
             except DeedbookError as problem:
                 told = str(problem)
-        case = f"{fault} at call {at}"
+        self._recovers(f"{fault} at call {at}", acknowledged)
+        return told
+
+    def dies(self, left: str, at: int) -> None:
+        """Let a process die, and see what stands of it."""
+        shutil.rmtree(self._lab.state)
+        shutil.copytree(self._made, self._lab.state)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                with on(Death(left, at), lambda spans: os.write(writing, "".join(spans).encode())):
+                    live(self._open())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as told:
+            spans = told.read()
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == DIED
+        acknowledged = [spans[start : start + SPAN] for start in range(0, len(spans), SPAN)]
+        self._recovers(f"death at call {at}, {left} written", acknowledged)
+
+    def _recovers(self, case: str, acknowledged: list[str]) -> None:
+        """Check that nothing is broken, that recovery ends what was left, and that nothing acknowledged is missing."""
+        lab = self._lab
         for place in _ledgers(lab):
             report = verify_file(place, schemas=lab.schemas)
             assert not _failures(report), f"{case}: {_failures(report)}"
         with self._open() as kernel:
             recovered = kernel.recover()
             assert not recovered.refused, f"{case}: {recovered.refused}"
+            assert not kernel.recover(), f"{case}: the second recovery finds more"
         for place in _ledgers(lab):
             report = verify_file(place, schemas=lab.schemas)
             assert report.sound, f"{case}: {list(report.lines())}"
@@ -267,7 +324,6 @@ class Cases:
         there = {event.span for place in _ledgers(lab) for event in read(place)}
         missing = [span for span in acknowledged if span not in there]
         assert not missing, f"{case}: {len(missing)} acknowledged events are missing"
-        return told
 
     def close(self) -> None:
         """Take back what was offered."""
@@ -281,6 +337,20 @@ def _ledgers(lab: Lab) -> list[Path]:
 
 def _failures(report: Any) -> list[str]:
     return [str(each) for part in (report.bytes, report.structure) for each in part.failures]
+
+
+def deaths(path: Path, durability: str, *, every: int = 1) -> int:
+    """Let a process die at every call, or at every so manieth, in each way; return how many died."""
+    cases = Cases(path, durability)
+    count = 0
+    try:
+        for number, left in enumerate(LEFT):
+            for at in range(1 + number % every, cases.calls + 1, every):
+                cases.dies(left, at)
+                count += 1
+    finally:
+        cases.close()
+    return count
 
 
 def sweep(path: Path, durability: str, *, every: int = 1) -> dict[str, int]:
