@@ -30,6 +30,7 @@ from .compiling.registry import absent
 from .errors import DeedbookError, DomainError, describe
 from .files import Folder
 from .host import ReadingHost
+from .lifelines import SESSIONS
 from .plugins import Catalogue, Offer
 from .programs.supervisor import System
 from .programs.workers import Workers
@@ -37,6 +38,7 @@ from .routes import told
 from .schema import Schemas, data_folder
 from .trial import fatal
 from .verification.heads import Head, gaps, recorded
+from .verification.report import Report
 from .verify import verify_file
 from .workspaces.declarations import Workspace
 from .workspaces.lockfile import LOCK, Lock, here
@@ -221,6 +223,9 @@ def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[Do
 def _records(workspace: Workspace) -> Iterator[Check]:
     schemas = Schemas.load(data_folder("schemas"))
     places, reports = sorted(workspace.state.glob("*/**/.events.jsonl")), []
+    empty = [place for place in places if place.is_file() and not place.stat().st_size]
+    yield from map(_unbegun, (place for place in empty if place.parent.parent.name == SESSIONS))
+    places = [place for place in places if place not in empty]
     for place in places:
         try:
             reports.append(verify_file(place, schemas=schemas))
@@ -228,10 +233,28 @@ def _records(workspace: Workspace) -> Iterator[Check]:
             yield Check("ledger", "fault", describe(problem), f"look at {place}; a ledger is a regular file")
     for report in reports:
         if not report.sound:
-            yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
+            yield _torn(report) or Check(
+                "ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}"
+            )
     yield from _lost(workspace.state)
     sound = sum(report.sound for report in reports)
     yield Check("ledger", "ok", f"{sound} of {len(places)} ledgers are sound (unwitnessed)")
+
+
+def _unbegun(place: Path) -> Check:
+    name = place.parent.name
+    return Check("ledger", "note", f"session {name} never began", f"deedbook sessions close {name}")
+
+
+def _torn(report: Report) -> Check | None:
+    """Return what to do about a ledger that is sound but for its torn end; ``None`` for any other."""
+    if report.torn is None or report.bytes.failures or report.structure.failures:
+        return None
+    place = Path(report.file)
+    said = f"{report.file} ends in {report.torn.size} bytes that are no line: a process died while it wrote"
+    if place.parent.parent.name == SESSIONS:
+        return Check("ledger", "fault", said, f"deedbook sessions close {place.parent.name}")
+    return Check("ledger", "note", said, "nothing: the next process that writes it sets them aside")
 
 
 def _lost(state: Path) -> Iterator[Check]:

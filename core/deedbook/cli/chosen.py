@@ -65,8 +65,16 @@ def _every(source: "Workspace", notes: "Sequence[str]") -> Chosen:
     lost += (gap for check in named for gap in check(source.state, names))
     with suppress(DeedbookError):  # its own verification says what is wrong with it
         lost += changed(source.state)
-    files = [*([own(source)] if own(source).exists() else []), *(file for one in each for file in one.files)]
+    files = [*_own(own(source), notes := [*notes]), *(file for one in each for file in one.files)]
     return Chosen(files, lost, [name for one in each for name in one.empty], source, notes=notes)
+
+
+def _own(place: "Path", notes: list[str]) -> "list[Path]":
+    """Return the workspace ledger, if there is any; *notes* is told of one that a process died before it began."""
+    if place.is_file() and not place.is_symlink() and not place.stat().st_size:
+        notes.append("the workspace ledger is empty: nothing was ever recorded in it")
+        return []
+    return [place] if place.exists() else []
 
 
 def one(workspace: str, name: str) -> Chosen:
