@@ -62,10 +62,12 @@ def calls(work: Path, share: float) -> Iterator[str]:
 
 
 def disks(work: Path, share: float) -> Iterator[str]:
-    """Let every write and every sync of a whole session fail, once and for good."""
+    """Let every write and every sync of a whole session fail, once and for good, and its process die there."""
     for durability in ("boundary", "always"):
         counts = sessions.sweep(work / durability, durability, every=max(1, round(1 / share)))
         yield f"failing disks, sessions, {durability}: {counts['cases']} cases, {counts['told']} told"
+        died = sessions.deaths(work / f"{durability}-deaths", durability, every=max(1, round(1 / share)))
+        yield f"deaths at writes and syncs, sessions, {durability}: {died}"
 
 
 def race(work: Path, share: float) -> Iterator[str]:

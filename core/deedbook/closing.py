@@ -16,7 +16,7 @@ from .keeping.finishing import finish_all
 from .ledger import LOCK_SECONDS, Ledger, WorkspaceLedger
 from .lifelines import removing, sweep
 from .processes import Process, Told, survey
-from .reader import Listed, has_begun, read, sessions
+from .reader import Listed, has_begun, listed, read, sessions
 from .recovery import close_interrupted, discard, refuse_cut
 from .sealed import Sealer
 from .verification.heads import Head, recorded
@@ -102,6 +102,22 @@ def close(state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | 
         ledger.close()
 
 
+def set_torn_aside(
+    state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | None = None
+) -> tuple[int, Ledger] | None:
+    """Set aside what follows the last line of a session that has ended; return how many bytes, and its ledger, closed.
+
+    ``None`` if it has no end, or nothing follows. Its new head is the caller's to record. Raises as `close` does.
+    """
+    found = listed(state, identity) if SESSION_ID.fullmatch(identity) else Listed(identity, "empty")
+    if found.state != "ended" or not found.torn:
+        return None
+    refuse_cut(Path(state.path), identity, heads)
+    ledger = Ledger.reopen(folder_of(state, identity), sealer=sealer)
+    ledger.close()
+    return found.torn, ledger
+
+
 def remove(
     state: Folder,
     identity: str,
@@ -179,9 +195,16 @@ class _Recovery:
             elif found.state in ("interrupted", "damaged"):
                 self.closed[found.id], closed = close(self.state, found.id, self.sealer, heads)
                 write_head(self.ledger, closed.session_id, closed.size, closed.head, "interrupted")
+            elif found.state == "ended" and found.torn:
+                self._set_aside(found, heads)
         except DeedbookError as problem:
             if not self._is_elsewhere(found, problem.error):
                 self.refused[found.id] = problem.error
+
+    def _set_aside(self, found: Listed, heads: Sequence[Head]) -> None:
+        if mended := set_torn_aside(self.state, found.id, self.sealer, heads):
+            _, ledger = mended
+            write_head(self.ledger, found.id, ledger.size, ledger.head, "ended")
 
     def mend(self, told: Told, found: Listed | None, process: Process | None) -> None:
         """Record the head of a session that ended and whose process died before it told, and report a lost one."""

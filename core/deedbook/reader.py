@@ -36,7 +36,7 @@ class Listed:
     """A session in a listing: when its first and its last event were recorded, how many there are, the last hash.
 
     *state*: ``open`` while a writer has it, ``ended``, ``interrupted`` (no end, and nobody writes it), ``empty`` (it
-    never began: nothing was recorded), ``damaged``.
+    never began: nothing was recorded), ``damaged``. *torn* counts the bytes after the last line.
     """
 
     id: str
@@ -45,6 +45,7 @@ class Listed:
     latest: str = ""
     events: int = 0
     head: str = ""
+    torn: int = 0
 
 
 def read(source: str | Path | Folder) -> Iterator[Event]:
@@ -193,7 +194,7 @@ def sessions(state: Folder) -> list[Listed]:
     except FileNotFoundError:
         return []
     names = [name for name, folder, _ in found if folder and SESSION_ID.fullmatch(name)]
-    return sorted((_listed(state, name) for name in names), key=lambda listed: (listed.started, listed.id))
+    return sorted((listed(state, name) for name in names), key=lambda each: (each.started, each.id))
 
 
 def is_open(state: Folder, session: str) -> bool:
@@ -241,7 +242,8 @@ def _only_values(folder: Folder) -> bool:
     return all(kind == "-" and _VALUE.fullmatch(name) for name, kind in folder.kinds(SEALED))
 
 
-def _listed(state: Folder, name: str) -> Listed:
+def listed(state: Folder, name: str) -> Listed:
+    """Return the session *name* of a state folder as `sessions` lists it."""
     place = f"sessions/{name}/{NAME}"
     try:
         with state.open(place) as file:
@@ -267,11 +269,11 @@ def _seen(file: BinaryIO, name: str, place: str) -> Listed:
     tail = find_tail(fd, place=place)
     if not tail.end:
         state = _unended(fd)
-        return Listed(name, state if tail.torn or state == "open" else "empty")
+        return Listed(name, state if tail.torn or state == "open" else "empty", torn=tail.torn)
     first = split_line(file.readline(), place=place)
     last = split_line(tail.last, place=place)
     state = "ended" if _has_ended(fd, tail.end, place) else _unended(fd)
-    return Listed(name, state, first.ts, last.ts, last.seq + 1, last.envelope_hash)
+    return Listed(name, state, first.ts, last.ts, last.seq + 1, last.envelope_hash, tail.torn)
 
 
 def _has_ended(fd: int, end: int, place: str) -> bool:

@@ -65,16 +65,17 @@ def _every(source: "Workspace", notes: "Sequence[str]") -> Chosen:
     lost += (gap for check in named for gap in check(source.state, names))
     with suppress(DeedbookError):  # its own verification says what is wrong with it
         lost += changed(source.state)
-    files = [*_own(own(source), notes := [*notes]), *(file for one in each for file in one.files)]
+    files = [*_own(own(source), begun=bool(names)), *(file for one in each for file in one.files)]
     return Chosen(files, lost, [name for one in each for name in one.empty], source, notes=notes)
 
 
-def _own(place: "Path", notes: list[str]) -> "list[Path]":
-    """Return the workspace ledger, if there is any; *notes* is told of one that a process died before it began."""
-    if place.is_file() and not place.is_symlink() and not place.stat().st_size:
-        notes.append("the workspace ledger is empty: nothing was ever recorded in it")
-        return []
-    return [place] if place.exists() else []
+def _own(place: "Path", *, begun: bool) -> "list[Path]":
+    """Return the workspace ledger, if there is any; one without a byte is none where no session has *begun*, either.
+
+    A process that dies before it writes the first line leaves such a file, and no session begins before that line.
+    """
+    unwritten = not begun and place.is_file() and not place.is_symlink() and not place.stat().st_size
+    return [place] if place.exists() and not unwritten else []
 
 
 def one(workspace: str, name: str) -> Chosen:
