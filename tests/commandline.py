@@ -110,7 +110,12 @@ class Place:
         """Begin ``deedbook *args`` and return the process."""
         piped = {name: popen.pop(name, subprocess.PIPE) for name in ("stdout", "stderr")}
         env = environment(**self.env)
-        return subprocess.Popen([COMMAND, *args], cwd=self.path, env=env, stdin=subprocess.DEVNULL, **piped, **popen)
+        popen.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.Popen([COMMAND, *args], cwd=self.path, env=env, **piped, **popen)
+
+    def request(self) -> str:
+        """Return the id of the newest request for an approval."""
+        return str(self.here("approvals", "list", "--all", "--json", status=0).json["approvals"][-1]["approval"])
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -188,8 +193,8 @@ def _record(text: str) -> str:
 
 
 def starter(path: Path) -> Place:
-    """Return a copy of the repository's own workspace in *path*."""
-    shutil.copytree(ROOT / ".system", path / ".system", ignore=shutil.ignore_patterns("deedbook.lock"))
+    """Return a copy of the starter in *path*."""
+    shutil.copytree(ROOT / "starter", path / ".system")
     return Place(path)
 
 

@@ -178,7 +178,7 @@ def test_what_takes_the_place_of_a_sealed_value_is_sealed(place):
 @pytest.mark.parametrize("command", [["amend", "0", "--remove", "/x"], ["erase"], ["excise", "0", "--yes"]])
 def test_open_session_is_left_to_its_writer(place, command):
     with open_kernel(place.path) as kernel:
-        session = kernel.session().value
+        session = kernel.session()
         name, *rest = command
         ran = place.here("ledger", name, session.id, *rest, "--reason", "x", status=1)
         assert "[LEDGER_LOCKED]" in ran.err
@@ -188,7 +188,7 @@ def test_open_session_is_left_to_its_writer(place, command):
 
 def test_interrupted_session_is_amended_and_can_still_be_ended(place):
     with open_kernel(place.path) as kernel:
-        session = kernel.session().value
+        session = kernel.session()
         session.call("echo", {"text": "x"})
         session.ledger.close()
     place.here("ledger", "amend", session.id, "0", "--set", '/purpose="call"', "--reason", "x", status=0)
@@ -332,11 +332,11 @@ def test_workspace_ledger_is_excised_under_writers_that_have_it_open(place):
     """Others have the old file open, hold offsets in it, and go on in the new one."""
     state = place.path / ".deedbook"
     with open_kernel(place.path) as kernel:
-        first = kernel.session().value
+        first = kernel.session()
         found = [event for event in read(state / "workspace") if event.type in ("task.created", "task.ended")]
         for event in found:
             place.run("ledger", "excise", "workspace", str(event.seq), "--reason", "x", "--yes", status=0)
-        second = kernel.session().value
+        second = kernel.session()
         assert second.call("echo", {"text": "after"})
         for session in (first, second):
             session.end(ok=True, reason="done")

@@ -52,7 +52,7 @@ A block of Python or YAML that begins with the name of a file is that file."""
 NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 """Pages that show a program: where it does not stand beside this Python, the page is not run."""
 OWN = [
-    *NEEDS, DOCS / "bridge.md", DOCS / "hooks.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md",
+    *NEEDS, DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "hooks.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md",
     DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md", DOCS / "witness.md",
 ]  # fmt: skip
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
@@ -181,7 +181,15 @@ def test_error_codes_are_known(page):
         "TRANSCRIPT_ENDED",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
-    variables = {"FS_IOC_SHUTDOWN", "NO_COLOR", "GITHUB_TOKEN", "OPENAI_API_KEY", "HTTP_PROXY", "SSL_CERT_FILE"}
+    variables = {
+        "FS_IOC_SHUTDOWN",
+        "NO_COLOR",
+        "GITHUB_TOKEN",
+        "OPENAI_API_KEY",
+        "HTTP_PROXY",
+        "SSL_CERT_FILE",
+        "XDG_CONFIG_HOME",
+    }
     actions = SCHEMAS.document("runtime_request_v1")["$defs"]["action"]["properties"]["action"]["enum"]
     assert words <= set(CODES) | variables | set(actions) | (own if "plugins" in page.parts else set())
 
@@ -348,13 +356,21 @@ class Shell:
         self.meant = {}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DEEDBOOK_", "PYTHON"))}
         self.env = {**kept, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
-        self.env["XDG_CONFIG_HOME"] = str(folder / ".config")
+        self.env["XDG_CONFIG_HOME"] = str(folder.with_name(f"{folder.name}-config"))
 
     def check(self, block):
         for command, shown in steps(block):
             self.run(command, shown)
 
     def run(self, command, shown):
+        """Run one command; ``NAME=$(command)`` sets a variable for the commands after it."""
+        if assigned := re.fullmatch(r"([A-Z]+)=\$\((.*)\)", command):
+            name, command = assigned.groups()
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, timeout=60, check=True
+            )
+            self.env[name] = done.stdout.decode().strip()
+            return
         command = re.sub(r".*\.venv/bin/(?=deedbook)", "", command)
         for written, real in self.meant.items():
             command = re.sub(rf"\b{written[:4]}[0-9a-f]*\b", real, command)
@@ -370,7 +386,7 @@ class Shell:
 @pytest.fixture
 def workspace(tmp_path):
     """Copy what a clone has and the README's commands look at."""
-    copytree(ROOT / ".system", tmp_path / ".system")
+    copytree(ROOT / "starter", tmp_path / ".system")
     copytree(ROOT / "examples", tmp_path / "examples")
     copy(ROOT / "LICENSE", tmp_path)
     return tmp_path
@@ -385,7 +401,7 @@ def section(name):
 
 def test_readme_shows_what_a_run_prints(workspace):
     shell = Shell(workspace)
-    for block in [section("Two commands")[0], *section("What you get")]:
+    for block in [section("Two commands")[0], *section("What a run leaves")]:
         shell.check(block)
     assert shell.meant
 
@@ -411,11 +427,15 @@ def test_readme_plugin_is_built_installed_and_called(workspace, tmp_path_factory
 def test_readme_first_hour_works_in_an_empty_folder(tmp_path):
     begin, settings, *more = section("The first hour")
     (program,) = (block for block in more if block.language == "python")
-    shell = Shell(tmp_path)
-    shell.check(begin)
+    command, shown = next(steps(begin))
+    make, _, rest = command.partition(" && cd ")
+    Shell(tmp_path).run(make, [])
+    folder = tmp_path / rest.partition(" && ")[0]
+    shell = Shell(folder)
+    shell.run(rest.partition(" && ")[2], shown)
     place = re.fullmatch(r"# (\.system/\S+)", settings.first)[1]
-    (tmp_path / place).write_text(settings.text, encoding="utf-8")
-    (tmp_path / "agent.py").write_text(program.text, encoding="utf-8")
+    (folder / place).write_text(settings.text, encoding="utf-8")
+    (folder / "agent.py").write_text(program.text, encoding="utf-8")
     for block in more:
         if block.language == "console":
             shell.check(block)

@@ -57,6 +57,15 @@ def call(outcome, /, **payload):
     )
 
 
+@pytest.mark.parametrize(("end", "state"), [
+    ({"ok": True}, "ok"), ({"ok": False, "reason": "x"}, "failed"), ({"message": "done"}, "ended"), ({}, "ended"),
+])  # fmt: skip
+def test_session_counts_as_its_end_says(end, state):
+    figures = counted(story(("session.start", 0, None, {}), ("session.end", 1, 0, end)))
+    assert as_json(figures)["sessions"] == {state: 1}
+    assert f'deedbook_sessions{{state="{state}"}} 1' in list(exposed(figures))
+
+
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 

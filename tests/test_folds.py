@@ -292,6 +292,8 @@ def test_session_of_an_agent_says_which_one_it_continues_and_what_was_denied_in_
     assert summary(event("bridge.session", {**told, "continues": "a"})) == "claude-code s1, continues a"
     told = {"agent": "claude-code", "event": "PermissionRequest", "said": {}, "denied": "never judged"}
     assert summary(event("bridge.told", told)) == "claude-code: PermissionRequest {}; denied: never judged"
+    told = {"agent": "codex", "event": "PreToolUse", "what": ["context"], "why": "it takes none"}
+    assert summary(event("bridge.undelivered", told)) == 'codex PreToolUse: not told: ["context"]: it takes none'
 
 
 def test_transcript_gives_speech_in_full_and_data_in_its_beginning():

@@ -304,7 +304,7 @@ def test_what_is_taken_out_of_the_ledger_is_known_nowhere_any_more(lab_with_entr
 
 def counting(path, times):
     """Count up one key by compare-and-set, in a process of its own."""
-    with open_kernel(path) as kernel, kernel.session().value as session:
+    with open_kernel(path) as kernel, kernel.session() as session:
         for _ in range(times):
             while True:
                 found = session.call("memory/read", {"zone": "observation", "key": "n"}).value["entries"]
@@ -341,7 +341,7 @@ def test_death_between_events_leaves_what_the_ledger_says(lab, after):
     shut(lab)
 
     def die(path):
-        with open_kernel(path) as kernel, kernel.session().value as session:
+        with open_kernel(path) as kernel, kernel.session() as session:
             kernel.ledger.subscribe(lambda event: event.type == after and os.kill(os.getpid(), signal.SIGKILL))
             propose(session, "a", 2)
 

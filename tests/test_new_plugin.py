@@ -146,7 +146,7 @@ def test_plugin_passes_the_linters_of_this_project(made):
 # --- names, and what is there already ---------------------------------------------------------------------------------
 
 
-WRONG = ("", "Word", "word_count", "word count", "-word", "word-", "a--b", "../up", "/abs", ".hidden", "wörd", "a" * 61,
+WRONG = ("Word", "word_count", "word count", "-word", "word-", "a--b", "../up", "/abs", ".hidden", "wörd", "a" * 61,
          "1st", "a\n", "a.b")  # fmt: skip
 
 

@@ -316,7 +316,7 @@ def test_principal_has_the_roles_that_the_other_charter_gives(lab: Any) -> None:
     lab.tool("echo", lambda args, ctx: args)
     rules(lab, {"match": {"roles": ["writer"]}, "then": "allow"}, default="deny")
     kernel = lab.kernel()
-    session = kernel.session("open", principal=kernel.principal("ada")).value
+    session = kernel.session("open", principal=kernel.principal("ada"))
     lab._sessions.append(session)
     assert session.call("echo", {}).value == {}
     session.end(ok=True, reason="done")

@@ -181,7 +181,7 @@ def test_list_and_show_say_what_a_skill_is(place: Place):
 
 
 def test_our_own_skills_are_what_lint_says_they_are():
-    for path in sorted(ROOT.glob(".system/skills/*/SKILL.md")):
+    for path in sorted(ROOT.glob("starter/skills/*/SKILL.md")):
         document, _ = parse_front_matter(path.read_bytes(), path.name)
         assert spelling(document) == ("own" if set(document.value) - set(KEYS) else "open")
         assert bool(obstacles(document)) >= bool(validate(path.parent))

@@ -201,7 +201,7 @@ class Door:
         if verdict.bound is None or verdict.code:
             entries.append(self.scribe.denied(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
-            return Err(fault(verdict.code, verdict.reason), {"signals": verdict.signals})
+            return Err(fault(verdict.code, verdict.reason), {"signals": verdict.signals, "by": verdict.by})
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now))
 
     def _again(self, parked: Parked, cause: str, grant: Grant | None) -> Opened:

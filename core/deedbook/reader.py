@@ -5,10 +5,11 @@ A reader beside a writer sees whole lines only: it stops at the last newline. Wh
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fcntl import LOCK_NB, LOCK_SH, flock
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, Final, Literal, TypeAlias
 
 import attrs
@@ -20,7 +21,8 @@ from .events import FORMAT, SESSION_ID, Line, is_ended, split_line
 from .files import Folder
 from .journal import NAME, find_tail, lines_from_end
 from .upcasting.naming import parted
-from .upcasting.table import UPCASTERS, form_of
+from .upcasting.recognition import form_of
+from .upcasting.table import UPCASTERS
 
 State: TypeAlias = Literal["open", "ended", "interrupted", "empty", "damaged"]
 
@@ -148,6 +150,17 @@ def _old_events(file: BinaryIO, name: str, form: str, session: str | None) -> It
         raise LedgerError(fault("SESSION_NOT_FOUND", f"no session {session!r} is in the file", place=name))
 
 
+def sessions_in(path: Path) -> list[str]:
+    """Return the ids of the sessions in a file of an older form; none for a ledger of the present form.
+
+    Raises as `read` does.
+    """
+    with Folder.at(path.parent) as folder, folder.open(path.name) as file:
+        form = form_of(file.readline(_LONGEST))
+        file.seek(0)
+        return [] if form == FORMAT else list(old_sessions(file, str(path), form))
+
+
 def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False) -> dict[str, Listed]:
     """Return the sessions of a *file* of an older *form* in their order; raises `LedgerError` as `read` does.
 
@@ -162,9 +175,15 @@ def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False)
                 continue
             raise
         before = found.get(of) or Listed(of, "interrupted", event.ts)
-        state = "ended" if event.type == "session.end" else before.state
+        state = _STATES_AFTER.get(event.type, before.state)
         found[of] = attrs.evolve(before, state=state, latest=event.ts, events=before.events + 1)
     return found
+
+
+_STATES_AFTER: Final[Mapping[str, State]] = MappingProxyType(
+    {"session.end": "ended", "system.boot": "interrupted", "system.shutdown": "ended"}
+)
+"""What a session of an older form is after certain events; seed 002's system boots and shuts down again and again."""
 
 
 def _several(name: str, ids: list[str]) -> str:

@@ -219,10 +219,7 @@ def live(kernel: Kernel) -> list[str]:
     """Begin a session, call everything, run, and end it and the *kernel*; return the calls that gave a result."""
     given: list[str] = []
     with kernel:
-        begun = kernel.session("open")
-        if isinstance(begun, Err):
-            return given
-        with begun.value as session:
+        with kernel.session("open") as session:
             for name in ("read", "nested", "parallel", "gated", "act"):
                 given += [] if isinstance(session.call(name, {}), Err) else [name]
             asyncio.run(_together(session, given))

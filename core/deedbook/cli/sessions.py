@@ -94,8 +94,8 @@ def _taken_in(state: "Path", own: list[str]) -> "list[tuple[Listed, Mapping[str,
 
 def _whose(belongs: "Mapping[str, str]") -> str:
     if "imported" in belongs:
-        unsound = "" if belongs["verdict"] == "sound" else ", unsound as taken in"
-        return f"imported {belongs['imported'][:SHOWN]}, {belongs['format']}{unsound}"
+        verdict = {"sound": "", "unhashed": ", without hashes"}.get(belongs["verdict"], ", unsound as taken in")
+        return f"imported {belongs['imported'][:SHOWN]}, {belongs['format']}{verdict}"
     return f"process {belongs['process'][:8]} run {belongs['run'][:8]}" if "run" in belongs else ""
 
 

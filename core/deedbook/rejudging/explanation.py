@@ -16,6 +16,7 @@ from deedbook.fitting import facts_of
 from deedbook.gates import Asked, BoundGate, rule_of
 from deedbook.judge import Verdict, make_call
 from deedbook.match import DEFAULT_KINDS, AbilityFacts, Match
+from deedbook.policies.rulebook import dead_rules
 from deedbook.schema import Violation, foreign
 
 from .rederive import Answer, Asking, Settled, settle, unknown
@@ -245,8 +246,18 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places) -> str:
         return f"to allow it without a person, edit {places('abilities', bound.id, '/tags') or bound.id}"
     where: str = by["rule"] if isinstance(by.get("rule"), str) else ""
     if not where and "policy" in by:
+        if never := dead_rules(asking.bindings.charter.document, by["policy"]):
+            return "; ".join(f"{each.place}: rule {each.index + 1} {each.why}" for each in never)
         where = places("policies", by["policy"], "/default")
     where = where or by.get("place", "") or _first_place(verdict.rewrites, verdict.hooks, verdict.policies)
+    return _edit(where)
+
+
+def _edit(where: str) -> str:
+    """Say what to edit; a place in a pack (``label: path:line``) is no file of the workspace."""
+    label, packed, path = where.partition(": ")
+    if packed:
+        return f"to allow it, take what decides ({path}) out of {label}, or the pack out of packs: in the workspace"
     return f"to allow it, edit {where}"
 
 

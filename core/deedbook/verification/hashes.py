@@ -24,6 +24,9 @@ BEHIND: Final = 76
 _ENDING: Final = re.compile(rb'"payload_hash":"([0-9a-f]{64})","prev_envelope_hash":"([0-9a-f]{64})"\Z')
 _CLOSING: Final = re.compile(rb'([0-9a-f]{64})","payload":(?=\{)')
 _NEWLINE: Final = 10
+_NO_HASH: Final = b"-"
+_ANY: Final = (b"",)
+"""What the hash before is compared with where nobody knows it."""
 
 
 class Link(NamedTuple):
@@ -57,13 +60,14 @@ class Chain:
     ) -> Iterator[tuple[int, bytes, bytes]]:
         """Yield every line (`Link`) once its hashes are checked; if *quiet*, only those that fail.
 
-        *number* lines come before, the last of which has the hash *prev*.
+        *number* lines come before, the last of which has the hash *prev*. Lines without a header are only counted
+        once enough of them were yielded.
         """
         payloads, excised, line = self._payloads, self.excisions.open, b"\n"
         expected: bytes | tuple[bytes, ...] = self._first() if prev is None else prev
         for line in lines.whole():
             head, _, rest = line.partition(MARK)
-            own = sha256(head).hexdigest().encode()
+            own = sha256(head).hexdigest().encode() if rest else _NO_HASH
             if (
                 rest[:64] == own
                 and (head[-65:-1] == expected or _may_name(head, expected))
@@ -77,6 +81,10 @@ class Chain:
                     continue
             elif line[-1] != _NEWLINE:
                 break
+            elif not rest and len(line) < events.MAX_PAYLOAD and self.findings.is_full("header"):
+                number, expected = number + 1, _ANY
+                self.findings.count("header")
+                continue
             else:
                 number += 1
                 expected = self._explain(number, line[:-1], expected)
@@ -101,7 +109,7 @@ class Chain:
 
     def _first(self) -> bytes | tuple[bytes, ...]:
         if self.session_id is None:
-            return (b"",)
+            return _ANY
         first = events.first_workspace_hash if self.workspace else events.first_hash
         return first(self.session_id).encode()
 
@@ -126,7 +134,11 @@ class Chain:
         return after[1], own
 
     def _compare(self, number: int, check: str, expected: bytes, found: bytes) -> None:
-        if expected != found:
+        if expected == found:
+            return
+        if self.findings.is_full(check):
+            self.findings.count(check)
+        else:
             self.findings.add(number, check, expected.decode(), found)
 
 

@@ -6,9 +6,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from .report import Failure, Report, counted
+from .report import UNHASHED, Failure, Report, counted
 
-Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back", "unseen"]
+Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back", "unseen", "unhashed"]
 
 UNCOVERED: Final = "whoever can write the file could have cut its end or written it anew"
 _RANK: Final[Mapping[str, int]] = MappingProxyType({"rolled_back": 0, "broken": 1, "unseen": 2})
@@ -18,7 +18,7 @@ _RANK: Final[Mapping[str, int]] = MappingProxyType({"rolled_back": 0, "broken": 
 class Contradiction:
     """What cannot be, in the ledger *ledger*, at or before event *seq* if that is known; *why* in words.
 
-    ``unseen`` is no such thing, but what the reader asked for by name and nobody could look at.
+    ``unseen`` is no such thing, but a witness that the reader named, which could not be asked or does not know the log.
     """
 
     kind: Literal["broken", "rolled_back", "unseen"]
@@ -84,6 +84,8 @@ def conclude(
             stands = "what was written before them stands" if report.events else "nothing was recorded"
             size = counted(report.torn.size, "byte")
             return Verdict("torn", f"torn {where}{of}: {size} that are no line; {stands}")
+    if any(not report.hashed for report in reports):
+        return Verdict("unhashed", UNHASHED)
     return _vouched(reports, covered) if reports else Verdict("unwitnessed", "no ledgers yet")
 
 
@@ -91,7 +93,7 @@ def _contradicted(found: Contradiction) -> str:
     if found.kind == "rolled_back":
         return f"ROLLED BACK: {found.why}"
     if found.kind == "unseen":
-        return f"UNSEEN: {found.why}; what was asked for was not looked at, and nothing else was found"
+        return f"UNSEEN: {found.why}; nothing that was asked for vouches for what is here, and nothing else was found"
     at = f" at or before event {found.seq} of" if found.seq is not None else " in"
     return f"BROKEN{at} {found.ledger}: {found.why}"
 

@@ -12,7 +12,7 @@ and a file is refused where it breaks a budget, not after it was expanded.
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -191,6 +191,7 @@ class _Builder:
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
+        self.lines = text.split("\n")
         self.events = _events(text)
         self.faults: list[DomainError] = []
         self.nodes = 0
@@ -202,7 +203,7 @@ class _Builder:
         try:
             values += [self._node(event, 0) for event in self._contents()]
         except YAMLError as problem:
-            self._report(_reason(problem), _mark(problem))
+            self._report(_reason(problem, self.lines), _mark(problem))
         except (ValueError, RecursionError) as problem:
             self._report(str(problem) or "nested too deeply", None)
         raise_all(SourceError, self.faults)
@@ -366,10 +367,19 @@ def _end(text: str) -> Position:
     return Position(len(lines), len(lines[-1]) + 1)
 
 
-def _reason(problem: YAMLError) -> str:
+def _reason(problem: YAMLError, lines: Sequence[str]) -> str:
     if isinstance(problem, MarkedYAMLError) and problem.problem:
+        if _is_tab(problem, lines):
+            return "not YAML: a tab; YAML is indented with spaces"
         return f"not YAML: {problem.problem}" + (f" {problem.context}" if problem.context else "")
     return f"not YAML: {str(problem).splitlines()[0]}"
+
+
+def _is_tab(problem: MarkedYAMLError, lines: Sequence[str]) -> bool:
+    """Return whether the parser stopped at a tab."""
+    mark = problem.problem_mark
+    line = lines[mark.line] if mark and mark.line < len(lines) else ""
+    return bool(mark) and line[mark.column : mark.column + 1] == "\t"
 
 
 def _mark(problem: YAMLError) -> StringMark | None:

@@ -46,7 +46,7 @@ from .logs import trusted
 from .personas import CARD, Personas
 from .servers import Servers
 from .site import SETTINGS, STATE, state_at
-from .sources import SYSTEM, TESTS, entries, public_key
+from .sources import SYSTEM, TESTS, entries, public_key, refuse_unreadable
 from .trees import Reading, Tree
 
 __all__ = [
@@ -108,6 +108,7 @@ def survey_workspace(
     except FileNotFoundError:
         raise SourceError(fault("WORKSPACE_NOT_FOUND", f"there is no folder {here}")) from None
     with folder:
+        refuse_unreadable(folder)
         loader = _Loader(here, folder, schemas or Schemas.load(data_folder("schemas")), catalogue)
         return loader.load(), loader.reading.faults
 
