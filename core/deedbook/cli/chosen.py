@@ -71,9 +71,18 @@ def _every(source: "Workspace", notes: "Sequence[str]") -> Chosen:
     lost += _compared("imports", changed, source.state)
     charters = check_charters(source.state, names, every=True)
     lost += charters.gaps
-    files = [*([own(source)] if own(source).exists() else []), *(file for one in each for file in one.files)]
+    files = [*_own(own(source), begun=bool(names)), *(file for one in each for file in one.files)]
     empty = [name for one in each for name in one.empty]
     return Chosen(files, lost, empty, source, notes=notes, unchecked=charters.unchecked)
+
+
+def _own(place: "Path", *, begun: bool) -> "list[Path]":
+    """Return the workspace ledger, if there is any; one without a byte is none where no session has *begun*, either.
+
+    A process that dies before it writes the first line leaves such a file, and no session begins before that line.
+    """
+    unwritten = not begun and place.is_file() and not place.is_symlink() and not place.stat().st_size
+    return [place] if place.exists() and not unwritten else []
 
 
 def one(workspace: str, name: str) -> Chosen:

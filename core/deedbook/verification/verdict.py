@@ -94,8 +94,9 @@ def conclude(
         if report.torn:
             of = "" if alone else f" of {_name(report)}"
             where = f"after event {report.events - 1}" if report.events else "before the first event"
+            stands = "what was written before them stands" if report.events else "nothing was recorded"
             size = counted(report.torn.size, "byte")
-            return Verdict("torn", f"torn {where}{of}: {size} that are no line; what was written before them stands")
+            return Verdict("torn", f"torn {where}{of}: {size} that are no line; {stands}")
     if not reports:
         return Verdict("unwitnessed", "no ledgers yet")
     if any(not report.hashed for report in reports):
