@@ -3,13 +3,13 @@
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 from time import process_time
 from typing import Any, Final
 
 import orjson
 
-from benchmarks.measures import Line, Measure, Note
+from benchmarks.measures import Line, Measure, Value
+from benchmarks.rounds import Figure, Plan
 from deedbook import open_kernel
 from deedbook.plugins import Catalogue, discover
 from deedbook_testing.lab import OfferedDistribution
@@ -29,21 +29,24 @@ class _Installed(OfferedDistribution):
         return Path(__file__)
 
 
-def run() -> Iterator[Line]:
+def run(plan: Plan) -> Iterator[Line]:
     """Start a workspace cold, then warm, again and again, in turns with reading its charter as JSON."""
+    many, few = plan.size(_MANY, 40), plan.size(_FEW, 4)
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
-        root, catalogue = _workspace(Path(folder) / "many", _MANY), _catalogue()
+        root, catalogue = _workspace(Path(folder) / "many", many), _catalogue()
         cold = _seconds(lambda: _start(root, catalogue))
         charter = next(root.glob(".deedbook/charters/*/charter.json"))
         rounds = [
             (_seconds(lambda: _start(root, catalogue)), _seconds(lambda: orjson.loads(charter.read_bytes())))
-            for _ in range(_ROUNDS)
+            for _ in range(plan.size(_ROUNDS, 1))
         ]
-        small = _workspace(Path(folder) / "few", _FEW)
-        linear = cold / (_seconds(lambda: _start(small, catalogue)) * _MANY / _FEW)
-    yield Measure("10,000 abilities: warm start to reading the index", "at most", 3, median(w / i for w, i in rounds))
-    yield Measure("10,000 abilities: cold start to ten times that of 1,000", "at most", 1.3, linear)
-    yield Note(f"a cold start took {cold / median(w for w, _ in rounds):.0f} times a warm one")
+        small = _workspace(Path(folder) / "few", few)
+        linear = cold / (_seconds(lambda: _start(small, catalogue)) * many / few)
+    ratio = Figure.of([warm / reading for warm, reading in rounds])
+    yield Measure(f"{many:,} abilities: warm start to reading the charter as JSON", "at most", 3, ratio)
+    yield Measure(f"{many:,} abilities: cold start to ten times that of {few:,}", "at most", 1.3, linear)
+    times_warm = Figure.of([cold / warm for warm, _ in rounds])
+    yield Value(f"{many:,} abilities: cold start to warm start", times_warm)
 
 
 def _start(root: Path, catalogue: Catalogue) -> None:

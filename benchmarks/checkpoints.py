@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from benchmarks.measures import Line, Measure, Note
-from benchmarks.rounds import CPU, WALL, once_each, take_turns
+from benchmarks.measures import Line, Measure, Value
+from benchmarks.rounds import WALL, Plan
 from benchmarks.workspaces import ARGS, session
 from deedbook.canonical import encode
 from deedbook.checkpoints.asked import Office
@@ -24,43 +24,41 @@ _FEW: Final = 1_000
 _GROWN: Final = 1_000
 
 
-def run() -> Iterator[Line]:
-    """Measure all of it."""
-    yield from _calls()
-    yield from _irreversible()
+def run(plan: Plan) -> Iterator[Line]:
+    """Measure calls with a log, checkpoints of logs of two sizes, and the reading of new lines."""
+    yield from _calls(plan)
+    yield from _irreversible(plan)
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
-        yield from _sizes(Path(folder))
-        yield from _reading(Path(folder))
+        yield from _sizes(plan, Path(folder))
+        yield from _reading(plan, Path(folder))
 
 
-def _calls() -> Iterator[Line]:
+def _calls(plan: Plan) -> Iterator[Line]:
     with session() as plain, session(log=True) as logged:
         work = {"plain": lambda: plain.call("echo", ARGS), "logged": lambda: logged.call("echo", ARGS)}
-        times = take_turns(work, clock=CPU)
+        times = plan.take_turns(work)
     yield Measure(
         "governed call, its thread, with a log and a key: to without", "at most", 1.03, times.ratio("logged", "plain")
     )
 
 
-def _irreversible() -> Iterator[Line]:
+def _irreversible(plan: Plan) -> Iterator[Line]:
     effects = {"durability": "boundary", "effects": "irreversible"}
     with session(**effects) as plain, session(**effects, log=True) as logged:
         work = {"plain": lambda: plain.call("echo", ARGS), "logged": lambda: logged.call("echo", ARGS)}
-        times = once_each(work, clock=WALL, rounds=100)
-    yield Note(
-        f"an irreversible call waits {times.micros('logged'):.0f} µs with a checkpoint, "
-        f"{times.micros('plain'):.0f} µs without one, here and now"
-    )
+        times = plan.once_each(work, clock=WALL, rounds=plan.size(100, 2))
+    yield Value("an irreversible call, a checkpoint before it: elapsed", times.micros("logged"), "µs")
+    yield Value("an irreversible call, without a log: elapsed", times.micros("plain"), "µs")
 
 
-def _sizes(folder: Path) -> Iterator[Line]:
+def _sizes(plan: Plan, folder: Path) -> Iterator[Line]:
     """Compare checkpoints of a log of many leaves with those of a small one; each adds one session's leaf."""
-    with closing(_log(folder / "many", _MANY)) as many, closing(_log(folder / "few", _FEW)) as few:
-        times = take_turns({"many": many.write, "few": few.write}, clock=CPU)
-    yield Measure(
-        f"a checkpoint at {_MANY:,} leaves: to one at {_FEW:,}", "at most", 1.3, times.ratio("many", "few"), stretch=1.1
-    )
-    yield Note(f"one takes {times.micros('many'):.0f} µs of the processor, the workspace ledger's new lines read")
+    large, small = plan.size(_MANY, 200), plan.size(_FEW, 20)
+    with closing(_log(folder / "many", large)) as many, closing(_log(folder / "few", small)) as few:
+        times = plan.take_turns({"many": many.write, "few": few.write})
+    what = f"a checkpoint at {large:,} leaves"
+    yield Measure(f"{what}: to one at {small:,}", "at most", 1.3, times.ratio("many", "few"), stretch=1.1)
+    yield Value(f"{what}, the workspace ledger's new lines read: CPU", times.micros("many"), "µs")
 
 
 class _log:  # noqa: N801 - a fixture
@@ -100,29 +98,30 @@ class _log:  # noqa: N801 - a fixture
         self.state.close()
 
 
-def _reading(folder: Path) -> Iterator[Line]:
+def _reading(plan: Plan, folder: Path) -> Iterator[Line]:
     """Compare reading what was added to a long session with reading as much of a short one."""
+    many, grown = plan.size(_MANY, 200), plan.size(_GROWN, 20)
     with Folder.at(folder, create=True) as state:
-        long, short = _session(state, _MANY), _session(state, _GROWN)
+        long, short = _session(state, many), _session(state, grown)
         tracks = {}
         for name, ledger in (("long", long), ("short", short)):
             whole = Track(ledger.session_id)
             whole.advance(state, durable=True)
             tracks[name] = whole.tree.size, whole.tree.peaks, whole.head
-            _grow(ledger, _GROWN)
+            _grow(ledger, grown)
 
         def read(name: str, ledger: Ledger) -> None:
             size, peaks, head = tracks[name]
             Track.after(state, ledger.session_id, Frontier(size, peaks), head).advance(state, durable=True)
 
-        times = take_turns({"long": lambda: read("long", long), "short": lambda: read("short", short)}, clock=CPU)
+        times = plan.take_turns({"long": lambda: read("long", long), "short": lambda: read("short", short)})
         long.close()
         short.close()
     yield Measure(
-        f"{_GROWN:,} new lines of a session of {_MANY:,}: to those of one of {_GROWN:,}",
+        f"{grown:,} new lines of a session of {many:,}: to those of one of {grown:,}",
         "at most", 1.2, times.ratio("long", "short"), stretch=1.05,
     )  # fmt: skip
-    yield Note(f"a new line of a session costs {times.micros('long') / _GROWN:.1f} µs when a checkpoint is written")
+    yield Value("a new line of a session, when a checkpoint is written: CPU", times.micros("long", grown), "µs")
 
 
 def _session(state: Folder, lines: int) -> Ledger:

@@ -1,4 +1,4 @@
-"""What each choice in YAML costs, beside a plain governed call or an empty Python: the figures of docs/costs.md.
+"""What each choice in YAML costs, beside a plain governed call: the figures of docs/costs.md.
 
 Nothing here has a target: the table is for users who choose.
 """
@@ -7,24 +7,25 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
+from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 import importlib_metadata
 import orjson
 
 from benchmarks.abilities import _Installed
-from benchmarks.measures import Line, Note
-from benchmarks.processes import cpu_seconds
-from benchmarks.rounds import CPU, WALL, Clock, Work, take_turns
+from benchmarks.measures import Line, Value, missing
+from benchmarks.rounds import CPU, WALL, Clock, Plan, Work
 from benchmarks.workspaces import _OFFERED, ARGS
 from deedbook import open_kernel
 from deedbook.errors import Err
 from deedbook.plugins import Catalogue, discover
 from deedbook.session import Session
+from deedbook_testing.lab import OfferedDistribution
 
-_CLOCKS: Final[Mapping[Clock, str]] = {CPU: "of CPU time", WALL: "of elapsed time"}
+_CLOCKS: Final[Mapping[Clock, str]] = {CPU: "CPU", WALL: "elapsed"}
+_CONDITION: Final = "a rule with when"
 _ONCE: Final = """read -r line; printf '{"decision":"allow"}'"""
 _LINES: Final = """\
 import json
@@ -48,6 +49,7 @@ _PROCESS: Final = {
     "effects": "read",
     "with": {"argv": ["true"]},
     "schema_in": {"type": "object", "additionalProperties": False},
+    "schema_out": True,
 }
 _SEQUENCE: Final = {
     "summary": "Echo twice.",
@@ -65,22 +67,33 @@ _SEQUENCE: Final = {
     "schema_out": {"type": "object", "required": ["text"]},
 }
 
+_POINTS: Final = [
+    ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
+    ("deedbook.hooks", "allow", "deedbook_hook_standard.guards:Allow"),
+    ("deedbook.policy_kinds", "rules", "deedbook.policies.rules:Rules"),
+]
+"""What a start needs. A distribution whose code has a digest counts as a wheel, one without as installed in place."""
 
-def run() -> Iterator[Line]:
+
+def run(plan: Plan) -> Iterator[Line]:
     """Measure calls that differ from the plain one in one choice, and then starts."""
-    yield from _compared(_computing(), CPU)
-    yield from _compared(_waiting(), WALL)
-    yield from _starts()
+    computing = _computing()
+    if find_spec("cel_expr_python") is None:
+        del computing[_CONDITION]
+        yield missing(_CONDITION, "cel-expr-python")
+    yield from _compared(plan, computing, CPU)
+    yield from _compared(plan, _waiting(), WALL)
+    yield from _starts(plan)
 
 
-def _compared(choices: dict[str, tuple[Any, ...]], clock: Clock) -> Iterator[Line]:
+def _compared(plan: Plan, choices: dict[str, tuple[Any, ...]], clock: Clock) -> Iterator[Line]:
     with ExitStack() as held:
         works = {name: held.enter_context(_call(*choice)) for name, choice in choices.items()}
-        times = take_turns(works, clock=clock, rounds=41, batch_ns=4_000_000)
-    yield Note(f"a plain governed call takes {times.micros('plain'):.0f} µs {_CLOCKS[clock]} here and now")
+        times = plan.take_turns(works, clock=clock, rounds=41, batch_ns=4_000_000)
+    yield Value(f"a plain governed call: {_CLOCKS[clock]}", times.micros("plain"), "µs")
     for name in works:
         if name != "plain":
-            yield Note(f"{name}: {times.ratio(name, 'plain'):.2f} plain calls, {times.micros(name):.0f} µs")
+            yield Value(f"{name}: to a plain call, {_CLOCKS[clock]}", times.ratio(name, "plain"))
 
 
 def _computing() -> dict[str, tuple[Any, ...]]:
@@ -99,7 +112,7 @@ def _computing() -> dict[str, tuple[Any, ...]]:
         "10 rules, one can match": (_rules([*others[:9], _RULE]),),
         "500 rules, one can match": (_rules([*others, _RULE]),),
         "10 rules, all can match": (_rules([*asks, _RULE]),),
-        "a rule with when": (_rules([{**_RULE, "when": "args.text != 'secret'"}]),),
+        _CONDITION: (_rules([{**_RULE, "when": "args.text != 'secret'"}]),),
         "narrowing in YAML": (_with(abilities={"echo": {**_ECHO, "schema_in": _TEXT, "schema_out": _TEXT}}),),
         "a sequence of two, from plain code": (_with(abilities={"both": _SEQUENCE}), "both"),
         "denied by the policy": (_rules([{**_RULE, "then": "deny"}]),),
@@ -148,12 +161,9 @@ def _call(settings: dict[str, Any], ability: str = "echo", args: Any = ARGS) -> 
     """Begin a session in a new workspace with these *settings*, and return one call in it."""
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
         root = _workspace(Path(folder), settings)
-        with open_kernel(root, catalogue=_catalogue()) as kernel:
-            begun = kernel.session("call")
-            assert not isinstance(begun, Err), begun
-            with begun.value as made:
-                _check(made, ability, args)
-                yield lambda: made.call(ability, args)
+        with open_kernel(root, catalogue=_catalogue()) as kernel, kernel.session("call") as made:
+            _check(made, ability, args)
+            yield lambda: made.call(ability, args)
 
 
 def _check(made: Session, ability: str, args: Any) -> None:
@@ -169,7 +179,7 @@ def _workspace(root: Path, settings: dict[str, Any]) -> Path:
         place = system / "policies" / f"{name}.yaml"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(orjson.dumps({"schema_version": "v1", "id": name, "match": {"kind": "tool"}, **policy}))
-    system.mkdir(exist_ok=True)
+    system.mkdir(parents=True, exist_ok=True)
     (system / "deedbook.yaml").write_bytes(orjson.dumps(settings))
     (root / "scripts").mkdir()
     (root / "scripts" / "lines.py").write_text(_LINES)
@@ -184,41 +194,17 @@ def _catalogue() -> Catalogue:
 # --- starts -----------------------------------------------------------------------------------------------------------
 
 
-def _starts() -> Iterator[Line]:
-    """Tell what processes cost beside an empty Python, and a start that finds nothing changed beside one that reads."""
+def _starts(plan: Plan) -> Iterator[Line]:
+    """Measure a start that finds nothing changed beside one that has to read and compile the workspace."""
+    places = {"wheels": discover([_Installed("benchmarks", _POINTS)])}
+    places["in place"] = discover([OfferedDistribution("benchmarks", _POINTS)])
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
-        root = _workspace(Path(folder), _with())
-        told = {
-            "python": ("-c", "pass"),
-            "deedbook --help": _command("--help"),
-            "deedbook abilities": _command("-C", str(root), "abilities"),
-            "deedbook call, plugins in place": _command("-C", str(root), "call", "echo", "--args", '{"text":"hello"}'),
-        }
-        rounds = [{name: cpu_seconds(*arguments) for name, arguments in told.items()} for _ in range(9)]
-    for name in told:
-        if name != "python":
-            yield Note(f"{name}: {median(each[name] / each['python'] for each in rounds):.1f} times an empty Python")
-    with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as one, tempfile.TemporaryDirectory() as other:
-        places = {"wheels": _installed(), "in place": _catalogue()}
-        roots = {name: _workspace(Path(at), _with()) for name, at in zip(places, (one, other), strict=True)}
-        times = take_turns({name: _start(roots[name], places[name]) for name in places}, clock=WALL)
-    ratio = times.ratio("in place", "wheels")
-    yield Note(f"a start with plugins in place: {ratio:.1f} times one with wheels, {times.micros('wheels'):.0f} µs")
-
-
-def _command(*arguments: str) -> tuple[str, ...]:
-    return ("-c", "from deedbook.command import main; main()", *arguments)
+        roots = {name: _workspace(Path(folder) / name, _with()) for name in places}
+        works = {name: _start(roots[name], places[name]) for name in places}
+        times = plan.take_turns(works, clock=WALL)
+    yield Value("a start with plugins from wheels: elapsed", times.micros("wheels").times(1e-3), "ms")
+    yield Value("a start with plugins in place: to one with wheels, elapsed", times.ratio("in place", "wheels"))
 
 
 def _start(root: Path, catalogue: Catalogue) -> Work:
     return lambda: open_kernel(root, catalogue=catalogue).close()
-
-
-def _installed() -> Catalogue:
-    """Return a catalogue whose code has a digest, as that of wheels has."""
-    points = [
-        ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
-        ("deedbook.hooks", "allow", "deedbook_hook_standard.guards:Allow"),
-        ("deedbook.policy_kinds", "rules", "deedbook.policies.rules:Rules"),
-    ]
-    return discover([_Installed("benchmarks", points)])

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pluggy
 
-from benchmarks.measures import Line, Measure, Note
-from benchmarks.rounds import Work, take_turns
+from benchmarks.measures import Line, Measure, Value
+from benchmarks.rounds import Plan, Work
 from benchmarks.workspaces import ARGS, session
 from deedbook import canonical
 from deedbook.gates import answer
@@ -19,40 +19,41 @@ _COUNTS: Final = (1, 5, 20)
 _STRANGERS: Final = 1000
 
 
-def run() -> Iterator[Line]:
+def run(plan: Plan) -> Iterator[Line]:
     """Measure decisions under workspaces that differ in their hooks only."""
+    many = plan.size(_STRANGERS, 20)
     with (
         session(guards=0) as none,
         session(guards=1) as one,
         session(guards=5) as five,
         session(guards=20) as twenty,
-        session(guards=0, strangers=_STRANGERS) as strangers,
+        session(guards=0, strangers=many) as strangers,
     ):
-        yield from _added(none, one, twenty, strangers)
-        yield from _beside_pluggy(dict(zip(_COUNTS, (one, five, twenty), strict=True)))
+        yield from _added(plan, {"0": none, "1": one, "20": twenty, "strangers": strangers}, many)
+        yield from _beside_pluggy(plan, dict(zip(_COUNTS, (one, five, twenty), strict=True)), many)
 
 
-def _added(none: Session, one: Session, twenty: Session, strangers: Session) -> Iterator[Line]:
-    made = {"0": none, "1": one, "20": twenty, "strangers": strangers}
-    deciding = take_turns({name: decide(each) for name, each in made.items()})
-    whole = take_turns({name: call(each) for name, each in made.items()})
+def _added(plan: Plan, made: dict[str, Session], many: int) -> Iterator[Line]:
+    deciding = plan.take_turns({name: decide(each) for name, each in made.items()})
+    whole = plan.take_turns({name: call(each) for name, each in made.items()})
+    yield Value("deciding about a call, one hook and one policy: CPU", deciding.micros("1"), "µs")
     yield Measure("each added matching hook, deciding", "at most", 0.4, deciding.added("20", "1", 19), unit="µs")
-    yield Note(f"each added matching hook, recorded, in a whole call: {whole.added('20', '1', 19):.2f} µs here and now")
-    what = f"{_STRANGERS} hooks that do not match"
+    yield Value("each added matching hook, recorded, in a whole call", whole.added("20", "1", 19), "µs")
+    what = f"{many} hooks that do not match"
     yield Measure(f"{what}, deciding", "at most", 1.02, deciding.ratio("strangers", "0"), 1.0)
     yield Measure(f"{what}, whole call", "at most", 1.02, whole.ratio("strangers", "0"), 1.0)
 
 
-def _beside_pluggy(made: dict[int, Session]) -> Iterator[Line]:
+def _beside_pluggy(plan: Plan, made: dict[int, Session], strangers: int) -> Iterator[Line]:
     ours = {f"{count}": ask(each) for count, each in made.items()}
     theirs = {f"pluggy {count}": through_pluggy(each) for count, each in made.items()}
-    many = {"ours of many": ask(made[5]), "pluggy, many": through_pluggy(made[5], _STRANGERS)}
-    times = take_turns({**ours, **theirs, **many})
+    many = {"ours of many": ask(made[5]), "pluggy, many": through_pluggy(made[5], strangers)}
+    times = plan.take_turns({**ours, **theirs, **many})
     for count in made:
         faster = times.ratio(f"pluggy {count}", f"{count}")
         yield Measure(f"asking {count} of {count} hooks, timed and guarded, faster than pluggy", "at least", 8, faster)
     faster = times.ratio("pluggy, many", "ours of many")
-    yield Measure(f"asking 5 of {_STRANGERS + 5} hooks, faster than pluggy", "at least", 8, faster)
+    yield Measure(f"asking 5 of {strangers + 5} hooks, faster than pluggy", "at least", 8, faster)
 
 
 def call(made: Session) -> Work:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks.calls import lines_of
-from benchmarks.measures import Line, Measure, Note
-from benchmarks.rounds import WALL, Work, once_each
-from benchmarks.workspaces import ARGS, ledger_file, session
+from benchmarks.calls import Record
+from benchmarks.measures import Line, Measure, Value
+from benchmarks.rounds import WALL, Plan, Work
+from benchmarks.workspaces import ARGS, session
 from deedbook.events import Entry, label, new_id
 from deedbook.files import Folder
 from deedbook.ledger import Ledger
@@ -20,28 +20,27 @@ _APPENDS: Final = 100
 _CALLS: Final = 300
 
 
-def run() -> Iterator[Line]:
-    """Measure both."""
+def run(plan: Plan) -> Iterator[Line]:
+    """Measure a call whose intent is synced, and syncs that threads share."""
     with tempfile.TemporaryDirectory() as folder:
-        yield from _writing_call(Path(folder))
-        yield from _shared_syncs(Path(folder))
+        yield from _writing_call(plan, Path(folder))
+        yield from _shared_syncs(plan, Path(folder))
 
 
-def _writing_call(folder: Path) -> Iterator[Line]:
+def _writing_call(plan: Plan, folder: Path) -> Iterator[Line]:
     with session(durability="boundary", effects="write") as made:
-        written = lines_of(lambda: made.call("echo", ARGS), ledger_file(made))
-        candidates = {"ours": lambda: made.call("echo", ARGS), "floor": bare(written, folder / "bare.jsonl")}
-        times = once_each(candidates, clock=WALL, rounds=_CALLS)
-    yield Note(f"durable call: one fdatasync takes {times.micros('floor'):.0f} µs here and now")
+        candidates = {"ours": lambda: made.call("echo", ARGS), "floor": bare(Record.of(made), folder / "bare.jsonl")}
+        times = plan.once_each(candidates, clock=WALL, rounds=plan.size(_CALLS, 5))
+    yield Value("two writes and one fdatasync: elapsed", times.micros("floor"), "µs")
     yield Measure(
         "durable call (boundary, writing): to write + fdatasync", "at most", 1.3, times.ratio("ours", "floor")
     )
 
 
-def bare(written: list[bytes], file: Path) -> Work:
+def bare(record: Record, file: Path) -> Work:
     """Return the bare system calls: the intent's lines, a sync, the result's line."""
     fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    before, after = b"".join(written[:-1]), written[-1]
+    before, after = b"".join(record.before), b"".join(record.after)
 
     def work() -> None:
         os.write(fd, before)
@@ -51,8 +50,8 @@ def bare(written: list[bytes], file: Path) -> Work:
     return work
 
 
-def _shared_syncs(folder: Path) -> Iterator[Line]:
-    syncs = 0
+def _shared_syncs(plan: Plan, folder: Path) -> Iterator[Line]:
+    syncs, appends = 0, plan.size(_APPENDS, 5)
 
     def counted(fd: int) -> None:
         nonlocal syncs
@@ -67,7 +66,7 @@ def _shared_syncs(folder: Path) -> Iterator[Line]:
 
     def writer() -> None:
         together.wait()
-        for _ in range(_APPENDS):
+        for _ in range(appends):
             ledger.append(
                 [Entry(label("user.message", "user", "ada"), ledger.span(), ledger.root, b'{"text":"hello"}')]
             )
@@ -82,6 +81,6 @@ def _shared_syncs(folder: Path) -> Iterator[Line]:
         f"durable appends (always, {_THREADS} threads): events per sync",
         "at least",
         5,
-        _THREADS * _APPENDS / syncs,
+        _THREADS * appends / syncs,
         unit="",
     )

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import orjson
 
-from benchmarks.measures import Line, Measure, Note
-from benchmarks.rounds import take_turns
+from benchmarks.measures import Line, Measure, Value, missing
+from benchmarks.rounds import Plan
 from deedbook import canonical
 
 try:
@@ -19,10 +19,12 @@ except ImportError:
 _RECORDS: Final = {"150 B": 0, "2 KB": 9, "18 KB": 90, "185 KB": 905}
 
 
-def run() -> Iterator[Line]:
+def run(plan: Plan) -> Iterator[Line]:
     """Measure every size."""
     for size, records in _RECORDS.items():
-        yield from _at(size, payload(records))
+        yield from _at(plan, size, payload(records))
+    if rfc8785 is None:
+        yield missing("canonical + hash beside rfc8785", "rfc8785")
 
 
 def payload(records: int) -> Any:
@@ -42,7 +44,7 @@ def _record(number: int) -> Any:
     }
 
 
-def _at(size: str, value: Any) -> Iterator[Line]:
+def _at(plan: Plan, size: str, value: Any) -> Iterator[Line]:
     def floor() -> str:
         return sha256(orjson.dumps(value)).hexdigest()
 
@@ -56,11 +58,10 @@ def _at(size: str, value: Any) -> Iterator[Line]:
     candidates = {"floor": floor, "ours": ours, "json.dumps": plain}
     if rfc8785 is not None:
         candidates["rfc8785"] = lambda: sha256(rfc8785.dumps(value)).hexdigest()
-    times = take_turns(candidates)
+    times = plan.take_turns(candidates)
     what = f"canonical + hash, {size}"
+    yield Value(f"{what}: CPU", times.micros("ours"), "µs")
     yield Measure(f"{what}: to orjson unsorted + SHA-256", "at most", 4.5, times.ratio("ours", "floor"), 4.0)
     yield Measure(f"{what}: faster than json.dumps sorted", "at least", 2, times.ratio("json.dumps", "ours"))
-    if rfc8785 is None:
-        yield Note(f"{what}: rfc8785 is not installed; skipped")
-    else:
+    if rfc8785 is not None:
         yield Measure(f"{what}: faster than rfc8785", "at least", 7, times.ratio("rfc8785", "ours"))

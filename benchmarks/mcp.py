@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
-from time import perf_counter
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.measures import Line, Measure, Note
+from benchmarks.measures import Line, Measure, Value, missing
+from benchmarks.rounds import Plan, Times
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -29,6 +29,13 @@ _DEEDBOOK: Final = [sys.executable, "-c", "from deedbook.cli import main; main()
 _ROUNDS: Final = 500
 _WARM: Final = 30
 _ARGS: Final = {"text": "hello"}
+_WAYS: Final = {
+    "direct": "a call without anything between",
+    "proxy": "a call through a bare proxy",
+    "gate": "a call through the gate",
+    "durable": "a call through the gate that writes",
+    "sync": "an fdatasync",
+}
 _SETTINGS: Final[dict[str, Any]] = {
     "schema_version": "v1",
     "servers": {"up": {"command": _SERVER, "tools": {"echo": {"effects": "none"}, "keep": {"effects": "write"}}}},
@@ -37,27 +44,24 @@ _SETTINGS: Final[dict[str, Any]] = {
 }
 
 
-def run() -> Iterator[Line]:
+def run(plan: Plan) -> Iterator[Line]:
     """Measure calls without effects, and calls that write, whose intent is durable before."""
     if find_spec("mcp") is None:
-        yield Note("mcp is not installed; skipped")
+        yield missing("a call over MCP", "mcp")
         return
     import anyio
 
-    times = anyio.run(_measured)
-    found = {name: median(each) for name, each in times.items()}
-    through = found["proxy"] - found["direct"]
-    yield Measure("MCP: a gated call, effects none, to a bare proxy's", "at most", 1.3, found["gate"] / found["proxy"])
-    floor = found["proxy"] + found["sync"]
-    yield Measure("MCP: one that writes, to a bare proxy's and an fdatasync", "at most", 1.3, found["durable"] / floor)
-    yield Note(
-        f"MCP: direct {_ms(found['direct'])}, by the proxy {_ms(found['proxy'])}, by the gate {_ms(found['gate'])}, "
-        f"writing {_ms(found['durable'])}, an fdatasync {_ms(found['sync'])}; a further hop takes {_ms(through)}"
-    )
+    times: Times = anyio.run(_measured, plan.size(_WARM, 1), plan.size(_ROUNDS, 3))
+    gated = times.ratio("gate", "proxy")
+    yield Measure("MCP: a gated call, effects none: to a bare proxy's, elapsed", "at most", 1.3, gated)
+    writing = times.ratio_to_sum("durable", "proxy", "sync")
+    yield Measure("MCP: one that writes: to a bare proxy's and an fdatasync, elapsed", "at most", 1.3, writing)
+    for way, name in _WAYS.items():
+        yield Value(f"MCP: {name}: elapsed", times.micros(way).times(1e-3), "ms")
 
 
-async def _measured() -> dict[str, list[float]]:
-    """Return the seconds of every call, by the way it took."""
+async def _measured(warm: int, rounds: int) -> Times:
+    """Call each way in turn, *rounds* times."""
     async with AsyncExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="deedbook-bench-")))
         _workspace(folder)
@@ -73,27 +77,27 @@ async def _measured() -> dict[str, list[float]]:
         }
         file = held.enter_context((folder / "sync").open("wb", buffering=0))
         times: dict[str, list[float]] = {name: [] for name in (*ways, "sync")}
-        for _ in range(_WARM + _ROUNDS):
-            for name, (client, tool) in ways.items():
-                times[name].append(await _called(client, tool))
+        for turn in range(warm + rounds):
+            for name in list(ways) if turn % 2 == 0 else reversed(list(ways)):
+                times[name].append(await _called(*ways[name]))
             times["sync"].append(_synced(file.fileno()))
-    return {name: each[_WARM:] for name, each in times.items()}
+    return Times({name: each[warm:] for name, each in times.items()})
 
 
 async def _called(client: "Client", tool: str) -> float:
-    begun = perf_counter()
+    begun = perf_counter_ns()
     result = await client.call_tool(tool, _ARGS)
-    took = perf_counter() - begun
+    took = perf_counter_ns() - begun
     if result.is_error or result.structured_content != _ARGS:
         raise RuntimeError(f"{tool} answered {result}")
     return took
 
 
 def _synced(fd: int) -> float:
-    begun = perf_counter()
+    begun = perf_counter_ns()
     os.write(fd, b"x" * 400)
     os.fdatasync(fd)
-    return perf_counter() - begun
+    return perf_counter_ns() - begun
 
 
 @asynccontextmanager
@@ -110,7 +114,3 @@ def _workspace(folder: Path) -> None:
     (folder / ".system").mkdir()
     (folder / ".system" / "deedbook.yaml").write_text(json.dumps(_SETTINGS), encoding="utf-8")
     subprocess.run([*_DEEDBOOK, "-C", str(folder), "lock", "--yes"], check=True, capture_output=True)
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.2f} ms"

@@ -3,35 +3,32 @@
 It is made once, by calls through the door, and kept in the user's cache folder (``XDG_CACHE_HOME``).
 """
 
-import json
 import math
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-import orjson
-
-from benchmarks.measures import Line, Measure, Note
+from benchmarks.measures import Line, Measure, Note, Value
 from benchmarks.processes import resident
-from benchmarks.rounds import CPU, WALL, Work, once_each, take_turns
+from benchmarks.rounds import WALL, Plan, Work
+from benchmarks.verifying import speeds
 from benchmarks.workspaces import ARGS, ledger_file, session
 from deedbook.events import Entry, label
 from deedbook.files import Folder
 from deedbook.journal import NAME
 from deedbook.ledger import Ledger
 from deedbook.proofs import Frontier, Tree, includes, leaf_hash
-from deedbook.schema import Schemas, data_folder
-from deedbook.verify import Level, verify_file
 
-EVENTS: Final = 1_000_000
-FEW: Final = 1_000
-_SPEEDS: Final[dict[Level, float]] = {"chain": 1.2, "hashes": 0.6, "full": 0.28}
+_EVENTS: Final = 1_000_000
+_FEW: Final = 1_000
+_VERIFY: Final = "from deedbook.command import main; main()"
 _APPEND: Final = """
 import sys
 from contextlib import closing
@@ -46,25 +43,28 @@ with closing(Ledger.reopen(Folder.at({folder!r}), durability="os")) as ledger:
 """
 
 
-def run() -> Iterator[Line]:
-    """Measure all of it."""
-    large, small = made(EVENTS), made(FEW)
-    size = (large / NAME).stat().st_size
-    yield Note(f"a ledger of {EVENTS} events, {size >> 20} MiB, made by the real writer")
-    yield from _verification(large / NAME)
-    yield from _appending(large, small)
-    yield from _opening(large, small)
-    yield from _proofs(large / NAME)
+def run(plan: Plan) -> Iterator[Line]:
+    """Measure verification, appending, opening again, and proofs."""
+    events, few = plan.size(_EVENTS, 2_000), plan.size(_FEW, 200)
+    with ExitStack() as held:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deedbook-benchmarks"
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory())) if plan.quick else cache
+        large, small = made(folder, events), made(folder, few)
+        size = (large / NAME).stat().st_size
+        yield Note(f"a ledger of {events:,} events, {size >> 10:,} KiB, made by calls through the door, all alike")
+        yield from speeds(plan, large / NAME, rounds=3)
+        yield from _jobs(plan, large / NAME)
+        yield from _appending(plan, large, small)
+        yield from _opening(plan, large, small)
+        yield from _proofs(plan, large / NAME, few)
 
 
-def made(events: int) -> Path:
-    """Return the folder of a ledger of so many events, which is made if it is not there yet."""
-    cache = (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deedbook-benchmarks" / f"ledger-{events}"
-    )
+def made(folder: Path, events: int) -> Path:
+    """Return the folder of a ledger of so many events, below *folder*; it is made if it is not there yet."""
+    cache = folder / f"ledger-{events}"
     if (cache / NAME).exists():
         return cache
-    print(f"  making a ledger of {events} events in {cache} …", file=sys.stderr, flush=True)
+    print(f"  making a ledger of {events:,} events in {cache} …", file=sys.stderr, flush=True)
     cache.mkdir(parents=True, exist_ok=True)
     with session(policy=False) as calls:
         while calls.ledger.size < events:
@@ -85,54 +85,17 @@ def entry(ledger: Ledger) -> Entry:
 # --- verifying (T6) ---------------------------------------------------------------------------------------------------
 
 
-def _verification(file: Path) -> Iterator[Line]:
-    schemas = Schemas.load(data_folder("schemas"))
-
-    def at(level: Level) -> Work:
-        def work() -> None:
-            report = verify_file(file, schemas=schemas, level=level)
-            assert report.sound, report
-
-        return work
-
-    works: dict[str, Work] = {"floor": lambda: _parsed(file), "seed": lambda: _as_the_seed_does(file)}
-    times = once_each(works | {level: at(level) for level in _SPEEDS}, clock=CPU, rounds=2)
-    for level, target in _SPEEDS.items():
-        speed = 1 / times.ratio(level, "floor")
-        yield Measure(f"verify {level}: speed, orjson.loads of each line = 1", "at least", target, speed)
-    yield Measure(
-        "verify full: speed, hashes of payloads with json alone = 1", "at least", 2.5, times.ratio("seed", "full")
-    )
-    yield from _jobs(file)
-    yield Note(f"verify full: {EVENTS / times.micros('full') * 1e6:.0f} events a second of CPU")
-
-
-def _jobs(file: Path) -> Iterator[Line]:
+def _jobs(plan: Plan, file: Path) -> Iterator[Line]:
     """Compare two processes with one, by elapsed time: only on a machine that does nothing else this says much."""
 
     def with_jobs(count: int) -> Work:
-        command = [Path(sys.executable).with_name("deedbook"), "verify", file, "--jobs", str(count)]
+        command = [sys.executable, "-c", _VERIFY, "verify", file, "--jobs", str(count)]
         return lambda: subprocess.run(command, check=True, capture_output=True)
 
-    times = once_each({"one": with_jobs(1), "two": with_jobs(2)}, clock=WALL, rounds=1)
+    times = plan.once_each({"one": with_jobs(1), "two": with_jobs(2)}, clock=WALL, rounds=plan.size(3, 1))
     busy = os.getloadavg()[0]
     yield Measure("verify --jobs 2: speed, --jobs 1 = 1, elapsed", "at least", 1.7, times.ratio("one", "two"))
-    yield Note(f"the machine had {busy:.1f} other processes to run while that was measured")
-
-
-def _parsed(file: Path) -> None:
-    with file.open("rb") as lines:
-        for line in lines:
-            orjson.loads(line)
-
-
-def _as_the_seed_does(file: Path) -> None:
-    """Check what seed 002 checks: each payload's hash, over what the standard library writes of it."""
-    with file.open("rb") as lines:
-        for line in lines:
-            event = json.loads(line)
-            canonical = json.dumps(event["payload"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-            assert sha256(canonical.encode()).hexdigest() == event["payload_hash"]
+    yield Value("the load average of the machine after that", busy, "")
 
 
 # --- appending and opening (T7) ---------------------------------------------------------------------------------------
@@ -154,23 +117,23 @@ def _opened(folder: Path) -> Ledger:
     return Ledger.reopen(Folder.at(folder), durability="os")
 
 
-def _appending(large: Path, small: Path) -> Iterator[Line]:
+def _appending(plan: Plan, large: Path, small: Path) -> Iterator[Line]:
     with _untouched(large), _untouched(small), closing(_opened(large)) as many, closing(_opened(small)) as few:
         works: dict[str, Work] = {
             "many": lambda: many.append([entry(many)]),
             "few": lambda: few.append([entry(few)]),
         }
-        times = take_turns(works, clock=CPU)
+        times = plan.take_turns(works)
         yield Measure("append at 10^6 events: to one at 10^3", "at most", 1.1, times.ratio("many", "few"))
     grown = []
-    for count in (2_000, 52_000):
+    for count in (plan.size(2_000, 20), plan.size(52_000, 70)):
         with _untouched(large):
             grown.append(resident(_APPEND.format(root=str(Path(__file__).parents[1]), folder=str(large), count=count)))
     growth = (grown[1] - grown[0]) / 2**20
     yield Measure("append at 10^6 events: memory for 50,000 more", "at most", 1.0, growth, stretch=0.0, unit="MiB")
 
 
-def _opening(large: Path, small: Path) -> Iterator[Line]:
+def _opening(plan: Plan, large: Path, small: Path) -> Iterator[Line]:
     def again(folder: Path, torn: bytes) -> Callable[[], None]:
         def work() -> None:
             if torn:
@@ -182,32 +145,32 @@ def _opening(large: Path, small: Path) -> Iterator[Line]:
 
     with _untouched(large), _untouched(small):
         works: dict[str, Work] = {"many": again(large, b""), "few": again(small, b"")}
-        times = once_each(works, clock=CPU, rounds=200)
+        times = plan.once_each(works, rounds=plan.size(200, 2))
         yield Measure("opening 10^6 events again: to 10^3", "at most", 1.25, times.ratio("many", "few"))
-        yield Note(f"opening 10^6 events again takes {times.micros('many'):.0f} µs here and now")
+        yield Value("opening 10^6 events again: CPU", times.micros("many"), "µs")
         works = {"many": again(large, b'{"torn'), "few": again(small, b'{"torn')}
-        times = once_each(works, clock=CPU, rounds=50)
+        times = plan.once_each(works, rounds=plan.size(50, 2))
         yield Measure("the same with a torn tail set aside: to 10^3", "at most", 1.25, times.ratio("many", "few"))
 
 
 # --- proofs (T8) ------------------------------------------------------------------------------------------------------
 
 
-def _proofs(file: Path) -> Iterator[Line]:
+def _proofs(plan: Plan, file: Path, few: int) -> Iterator[Line]:
     hashes = _heads(file)
     leaves = [leaf_hash(raw) for raw in hashes]
-    trees = {"few": Tree(leaves[:FEW]), "many": Tree(leaves)}
-    yield from _adding(hashes[:100_000])
+    trees = {"few": Tree(leaves[:few]), "many": Tree(leaves)}
+    yield from _adding(plan, hashes[:100_000])
     steps = {name: _Steps(tree, leaves) for name, tree in trees.items()}
-    longest = max(len(trees["many"].inclusion(index)) for index in range(0, EVENTS, 997))
-    bound = math.ceil(math.log2(EVENTS))
+    longest = max(len(trees["many"].inclusion(index)) for index in range(0, len(leaves), 997))
+    bound = math.ceil(math.log2(len(leaves)))
     yield Measure(f"inclusion proof at 10^6: hashes, of which log2 asks {bound}", "at most", bound, longest, unit="")
-    times = take_turns({"many": steps["many"].prove, "few": steps["few"].prove}, clock=CPU)
+    times = plan.take_turns({"many": steps["many"].prove, "few": steps["few"].prove})
     yield Measure("inclusion proof at 10^6: to one at 10^3", "at most", 4, times.ratio("many", "few"))
-    yield Note(f"an inclusion proof of 10^6 takes {times.micros('many'):.0f} µs here and now")
-    times = take_turns({"many": steps["many"].check, "few": steps["few"].check}, clock=CPU)
+    yield Value("inclusion proof at 10^6: CPU", times.micros("many"), "µs")
+    times = plan.take_turns({"many": steps["many"].check, "few": steps["few"].check})
     yield Measure("checking it: to one at 10^3", "at most", 4, times.ratio("many", "few"))
-    times = take_turns({"many": steps["many"].consistency, "few": steps["few"].consistency}, clock=CPU)
+    times = plan.take_turns({"many": steps["many"].consistency, "few": steps["few"].consistency})
     yield Measure("consistency proof at 10^6: to one at 10^3", "at most", 4, times.ratio("many", "few"))
 
 
@@ -221,7 +184,7 @@ def _heads(file: Path) -> list[bytes]:
     return found
 
 
-def _adding(hashes: list[bytes]) -> Iterator[Line]:
+def _adding(plan: Plan, hashes: list[bytes]) -> Iterator[Line]:
     """Compare the tree with a linear chain over the same hashes, which is hashed once an event."""
 
     def linked(head: bytes, raw: bytes) -> bytes:
@@ -240,7 +203,7 @@ def _adding(hashes: list[bytes]) -> Iterator[Line]:
         for raw in hashes:
             made.push(leaf_hash(raw))
 
-    times = once_each({"chain": chain, "tree": tree, "frontier": frontier}, clock=CPU, rounds=9)
+    times = plan.once_each({"chain": chain, "tree": tree, "frontier": frontier}, rounds=plan.size(9, 1))
     yield Measure("adding to the tree that proves: to a linear chain", "at most", 2.5, times.ratio("tree", "chain"))
     yield Measure("adding to the peaks that sign: to a linear chain", "at most", 2.5, times.ratio("frontier", "chain"))
 

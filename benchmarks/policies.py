@@ -1,46 +1,45 @@
 """Policies of the kind `rules`: beside a plain Python function of the same test, and what rules about others cost."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any, Final
 
-from benchmarks.measures import Line, Measure, Note
-from benchmarks.rounds import Work, take_turns
+from benchmarks.measures import Line, Measure, Value, missing
+from benchmarks.rounds import Plan, Work
 from deedbook.contracts import Call, Decision, Principal
-from deedbook.policies.expressions import NoEngine
 from deedbook.policies.rules import Rules
 
 _SIZES: Final = ((1, 1), (10, 1), (100, 1), (1000, 1), (10, 10), (100, 10), (1000, 10))
 _DENY: Final = Decision("deny", "no rule matches; the default is deny")
 
 
-def run() -> Iterator[Line]:
+def run(plan: Plan) -> Iterator[Line]:
     """Measure decisions about one call that the last of the rules that can match allows."""
     works: dict[str, Work] = {}
     for total, matching in _SIZES:
         works[f"{total}/{matching}"] = decide(rules(total, matching), matching)
     for matching in (1, 10):
         works[f"plain {matching}"] = decide(plain(matching), matching)
-    times = take_turns(works)
+    times = plan.take_turns(works)
     for total, matching in _SIZES:
         what = f"rules, {total} of which {matching} can match: to a plain function"
         yield Measure(what, "at most", 5, times.ratio(f"{total}/{matching}", f"plain {matching}"))
     for matching in (1, 10):
         grown = times.ratio(f"1000/{matching}", f"10/{matching}")
         yield Measure(f"1,000 rules to 10, {matching} can match", "at most", 1.1, grown, 1.0)
-    yield from _conditions()
+    yield from _conditions(plan)
 
 
-def _conditions() -> Iterator[Line]:
-    try:
-        made = {f"when {count}": decide(conditions(count), count) for count in (1, 10)}
-    except NoEngine:
-        yield Note("conditions in CEL: skipped, deedbook[cel] is not installed")
+def _conditions(plan: Plan) -> Iterator[Line]:
+    if find_spec("cel_expr_python") is None:
+        yield missing("conditions in CEL", "cel-expr-python")
         return
-    times = take_turns({**made, **{f"plain {count}": decide(plain(count), count) for count in (1, 10)}})
+    made = {f"when {count}": decide(conditions(count), count) for count in (1, 10)}
+    times = plan.take_turns({**made, **{f"plain {count}": decide(plain(count), count) for count in (1, 10)}})
     for count in (1, 10):
-        ratio, micros = times.ratio(f"when {count}", f"plain {count}"), times.micros(f"when {count}")
-        yield Note(f"{count} rules with `when`: {ratio:.0f} times a plain function, {micros:.1f} µs here and now")
-    yield Note(f"each further `when`: {times.added('when 10', 'when 1', 9):.1f} µs here and now")
+        yield Value(f"{count} rules with `when`: CPU", times.micros(f"when {count}"), "µs")
+        yield Value(f"{count} rules with `when`: to a plain function", times.ratio(f"when {count}", f"plain {count}"))
+    yield Value("each further `when`", times.added("when 10", "when 1", 9), "µs")
 
 
 def rules(total: int, matching: int) -> Rules:

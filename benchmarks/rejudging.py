@@ -9,7 +9,7 @@ from typing import Final
 import orjson
 
 from benchmarks.measures import Line, Measure, Note
-from benchmarks.rounds import CPU, once_each
+from benchmarks.rounds import Plan
 from benchmarks.workspaces import ARGS, ledger_file, session
 from deedbook.rejudging.rederive import rejudge
 
@@ -18,10 +18,11 @@ _WANTED: Final = 50_000
 _ROUNDS: Final = 5
 
 
-def run() -> Iterator[Line]:
+def run(plan: Plan) -> Iterator[Line]:
     """Measure calls a second: each is four lines, with a hook and a policy that are asked again."""
+    calls = plan.size(_CALLS, 200)
     with session() as made:
-        for _ in range(_CALLS):
+        for _ in range(calls):
             made.call("echo", ARGS)
         written = ledger_file(made).read_bytes()
         with tempfile.TemporaryDirectory() as folder:
@@ -31,14 +32,13 @@ def run() -> Iterator[Line]:
 
             def again() -> None:
                 found = Counter(each.change for each in rejudge(file, made.bindings))
-                assert found == {"same": _CALLS}, found
+                assert found == {"same": calls}, found
 
             works = {"reading": lambda: _read(file), "parsing": lambda: _parse(file), "again": again}
-            times = once_each(works, clock=CPU, rounds=_ROUNDS)
-            yield Note(f"whatif: {_CALLS} calls, {file.stat().st_size >> 20} MiB")
-            yield Measure(
-                "whatif: calls a second", "at least", _WANTED, 1e6 * _CALLS / times.micros("again"), unit="/s"
-            )
+            times = plan.once_each(works, rounds=plan.size(_ROUNDS, 1))
+            yield Note(f"whatif: {calls:,} calls, {file.stat().st_size >> 10:,} KiB")
+            rate = 1e6 * calls / times.micros("again").value
+            yield Measure("whatif: calls a second", "at least", _WANTED, rate, unit="/s")
             yield Measure("whatif: to orjson.loads of each line", "at most", 3.5, times.ratio("again", "parsing"))
             yield Measure("whatif: to reading line by line", "at most", 20, times.ratio("again", "reading"))
 

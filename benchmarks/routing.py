@@ -1,11 +1,11 @@
 """What it costs to rank ten thousand abilities for a prompt, beside looking once at each of their texts."""
 
 from collections.abc import Iterator
-from statistics import median
 from time import thread_time
 from typing import Any, Final
 
-from benchmarks.measures import Line, Measure, Note
+from benchmarks.measures import Line, Measure, Value
+from benchmarks.rounds import Figure, Plan
 from deedbook.callers import LOCAL
 from deedbook.routes import CharterRoutes, told
 
@@ -19,18 +19,20 @@ _PROMPTS: Final = (
 )
 
 
-def run() -> Iterator[Line]:
+def run(plan: Plan) -> Iterator[Line]:
     """Rank prompts of a dozen words, in turns with a plain search for their words in every text."""
-    abilities = {f"area/a{number:05}": _ability(number) for number in range(_MANY)}
+    many = plan.size(_MANY, 200)
+    abilities = {f"area/a{number:05}": _ability(number) for number in range(many)}
     begun = thread_time()
     routes = CharterRoutes(told({"abilities": abilities}, {}))
     indexing = thread_time() - begun
     texts = [f"{name} {entry['summary']} {' '.join(entry['intents'])}" for name, entry in abilities.items()]
-    rounds = [_round(routes, texts, _PROMPTS[turn % len(_PROMPTS)]) for turn in range(_ROUNDS)]
-    yield Measure("ranking 10,000 abilities", "at most", 3, median(ranked for ranked, _ in rounds) * 1000, unit="ms")
-    ratio = median(ranked / plain for ranked, plain in rounds)
+    rounds = [_round(routes, texts, _PROMPTS[turn % len(_PROMPTS)]) for turn in range(plan.size(_ROUNDS, 2))]
+    ranking = Figure.of([ranked * 1000 for ranked, _ in rounds])
+    yield Measure(f"ranking {many:,} abilities: CPU", "at most", 3, ranking, unit="ms")
+    ratio = Figure.of([ranked / plain for ranked, plain in rounds])
     yield Measure("the same: to one `in` for each word and text", "at most", 0.5, ratio)
-    yield Note(f"indexing them, once for each start with a hook that ranks, took {indexing * 1000:.0f} ms")
+    yield Value("indexing them, once for each start with a hook that ranks: CPU", indexing * 1000, unit="ms")
 
 
 def _round(routes: CharterRoutes, texts: list[str], prompt: str) -> tuple[float, float]:

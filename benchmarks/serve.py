@@ -14,13 +14,14 @@ from typing import Any, Final
 
 import orjson
 
-from benchmarks.measures import Line, Measure, Note
+from benchmarks.measures import Line, Measure, Value
+from benchmarks.rounds import Plan
 from deedbook.client import Runtime
 from deedbook.reader import read
 from deedbook.schema import Schemas, data_folder
 from deedbook.verify import verify_file
 
-SESSIONS: Final = 200
+_SESSIONS: Final = 200
 _BATCHES: Final = 5
 _ACTIONS: Final = 4
 _ALONE: Final = 400
@@ -102,18 +103,19 @@ def actions(session: str, number: int, ability: str = "echo") -> list[dict[str, 
     return [{"id": f"a{i}", "action": "CALL", "ability": ability, "args": {key: text}} for i, text in enumerate(said)]
 
 
-def run() -> Iterator[Line]:
-    """Measure both."""
+def run(plan: Plan) -> Iterator[Line]:
+    """Measure loss, speed and memory."""
+    sessions, actions_alone = plan.size(_SESSIONS, 4), plan.size(_ALONE, 40)
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as name, _served(Path(name)) as pid:
-        alone, before = _alone(Path(name)), resident(pid)
-        crowd, kept = _crowd(Path(name), pid)
-        lost = _lost(Path(name))
-    yield Measure(
-        "runtime: 200 sessions at once: events lost or crossed, ledgers not sound", "at most", 0, lost, unit=""
-    )
-    yield Measure("the same: actions a second, one session alone = 1", "at least", 0.2, crowd / alone)
-    yield Note(f"one session did {alone:.0f} actions a second, {SESSIONS} at once {crowd:.0f}, clients included")
-    yield Measure("memory of an open session", "at most", 250, (kept - before) / SESSIONS / 1024, unit="KiB")
+        alone, before = _alone(Path(name), actions_alone), resident(pid)
+        crowd, kept = _crowd(Path(name), pid, sessions)
+        lost = _lost(Path(name), sessions, actions_alone)
+    what = f"runtime, {sessions} sessions at once"
+    yield Measure(f"{what}: events lost or crossed, ledgers not sound", "at most", 0, lost, unit="")
+    yield Measure(f"{what}: actions a second, one session alone = 1", "at least", 0.2, crowd / alone)
+    yield Value("runtime, one session alone, its client included", alone, "actions/s")
+    yield Value(f"{what}, their clients included", crowd, "actions/s")
+    yield Measure("runtime: memory of an open session", "at most", 250, (kept - before) / sessions / 1024, unit="KiB")
 
 
 @contextmanager
@@ -127,18 +129,18 @@ def _served(folder: Path) -> Iterator[int]:
         process.kill()
 
 
-def _alone(folder: Path) -> float:
+def _alone(folder: Path, count: int) -> float:
     """Return the actions that one client has done in a second, a request after the other."""
     with Runtime(folder) as runtime:
         session = runtime.open()
         runtime.actions(session, actions(session, 0))
         begun = time.perf_counter()
-        for number in range(_ALONE // _ACTIONS):
+        for number in range(count // _ACTIONS):
             runtime.actions(session, actions(session, number + 1))
-        return _ALONE / (time.perf_counter() - begun)
+        return count / (time.perf_counter() - begun)
 
 
-def _crowd(folder: Path, pid: int) -> tuple[float, int]:
+def _crowd(folder: Path, pid: int, sessions: int) -> tuple[float, int]:
     """Let many clients work at once; return actions a second, and the server's memory while all sessions are open."""
     begun, ended, memory = [0.0], [0.0], [0]
 
@@ -146,7 +148,7 @@ def _crowd(folder: Path, pid: int) -> tuple[float, int]:
         times[0] = time.perf_counter()
         memory[0] = resident(pid)
 
-    go, done = threading.Barrier(SESSIONS, lambda: mark(begun)), threading.Barrier(SESSIONS, lambda: mark(ended))
+    go, done = threading.Barrier(sessions, lambda: mark(begun)), threading.Barrier(sessions, lambda: mark(ended))
 
     def client(_: int) -> None:
         with Runtime(folder) as runtime:
@@ -160,22 +162,22 @@ def _crowd(folder: Path, pid: int) -> tuple[float, int]:
             done.wait()
             runtime.end(session)
 
-    with ThreadPoolExecutor(SESSIONS) as pool:
-        list(pool.map(client, range(SESSIONS)))
-    return SESSIONS * _BATCHES * _ACTIONS / (ended[0] - begun[0]), memory[0]
+    with ThreadPoolExecutor(sessions) as pool:
+        list(pool.map(client, range(sessions)))
+    return sessions * _BATCHES * _ACTIONS / (ended[0] - begun[0]), memory[0]
 
 
-def _lost(folder: Path) -> int:
+def _lost(folder: Path, sessions: int, alone: int) -> int:
     """Count what is wrong with the ledgers: each holds what its own client asked for, in order, and nothing else."""
     schemas, wrong, seen = Schemas.load(data_folder("schemas")), 0, 0
     for place in (folder / ".deedbook/sessions").iterdir():
         file = place / ".events.jsonl"
         texts = [event.payload["args"]["text"] for event in read(file) if event.type == "tool.call"]
-        batches = (_ALONE // _ACTIONS + 1) if len(texts) > _BATCHES * _ACTIONS else _BATCHES
+        batches = (alone // _ACTIONS + 1) if len(texts) > _BATCHES * _ACTIONS else _BATCHES
         wrong += texts != _asked(place.name, range(batches))
         wrong += not verify_file(file, schemas=schemas).sound
         seen += 1
-    return wrong + abs(SESSIONS + 1 - seen)
+    return wrong + abs(sessions + 1 - seen)
 
 
 def _asked(session: str, numbers: Sequence[int]) -> list[str]:

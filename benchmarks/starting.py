@@ -1,15 +1,15 @@
-"""What it costs to import Deedbook, in time and memory, and to start the command line (T10)."""
+"""What it costs to import Deedbook, in time and memory (T10)."""
 
 import compileall
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 import deedbook
-from benchmarks.measures import Line, Measure, Note
-from benchmarks.processes import cpu_seconds, resident
+from benchmarks.measures import Line, Measure, Value, missing
+from benchmarks.processes import in_turns, python, resident
+from benchmarks.rounds import Plan
 
 _REQUIRED: Final = (
     "import attrs, cattrs, click, fastjsonschema, importlib_metadata, jsonschema_rs, orjson, pluggy, ruamel.yaml"
@@ -28,23 +28,20 @@ _FRAMEWORKS: Final = {
 _ROUNDS: Final = 11
 
 
-def run() -> Iterator[Line]:
+def run(plan: Plan) -> Iterator[Line]:
     """Measure imports in new interpreters that take turns, less what an empty interpreter costs."""
     compileall.compile_dir(Path(deedbook.__file__).parent, quiet=1)  # as pip does when it installs
-    frameworks = {name: code for name, (module, code) in _FRAMEWORKS.items() if find_spec(module)}
-    told = {"nothing": ("-c", "pass"), "required": ("-c", _REQUIRED), "ours": ("-c", _OURS)}
-    told |= {"click": ("-c", "import click"), "--help": ("-c", "from deedbook.cli import main; main()", "--help")}
-    told |= {name: ("-c", code) for name, code in frameworks.items()}
-    rounds = [{name: cpu_seconds(*arguments) for name, arguments in told.items()} for _ in range(_ROUNDS)]
-    yield Measure("import: to importing the required packages", "at most", 2, _ratio(rounds, "ours", "required"))
+    found = {name: code for name, (module, code) in _FRAMEWORKS.items() if find_spec(module)}
+    frameworks = {} if plan.quick else found
+    codes = {"nothing": "pass", "required": _REQUIRED, "ours": _OURS, **frameworks}
+    programs = {name: python("-c", code) for name, code in codes.items()}
+    _, cpu = in_turns(programs, plan.size(_ROUNDS, 1))
+    alone = cpu.less("nothing")
+    yield Value("import: CPU", alone.micros("ours").times(1e-3), "ms")
+    yield Measure("import: to importing the required packages", "at most", 2, alone.ratio("ours", "required"))
     yield Measure("import: resident memory", "at most", 30, resident(_OURS) / 2**20, unit="MiB")
-    for name in _FRAMEWORKS:
-        if name in frameworks:
-            yield Measure(f"import: cheaper than {name}", "at least", 8, _ratio(rounds, name, "ours"))
-        else:
-            yield Note(f"import: {name} is not installed; skipped")
-    yield Measure("deedbook --help: to importing click", "at most", 3, _ratio(rounds, "--help", "click"))
-
-
-def _ratio(rounds: list[dict[str, float]], name: str, floor: str) -> float:
-    return median((each[name] - each["nothing"]) / (each[floor] - each["nothing"]) for each in rounds)
+    yield Value("import of the required packages: resident memory", resident(_REQUIRED) / 2**20, unit="MiB")
+    for name in frameworks:
+        yield Measure(f"import: cheaper than {name}", "at least", 8, alone.ratio(name, "ours"))
+    if lacking := [name for name in _FRAMEWORKS if name not in found]:
+        yield missing("import beside other projects", *lacking)

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from benchmarks.measures import Line, Measure, Note
-from benchmarks.rounds import WALL, take_turns
+from benchmarks.measures import Line, Measure, Value
+from benchmarks.rounds import WALL, Plan
 from deedbook.programs.process import BASE, SUPERVISOR
 from deedbook.programs.workers import Workers
 
@@ -16,12 +16,12 @@ _SUPERVISOR: Final = [sys.executable, "-I", "-S", str(SUPERVISOR), "1", "0"]
 """Ends at once, for it is no child of process 1, but not before all is imported."""
 
 
-def run() -> Iterator[Line]:
+def run(plan: Plan) -> Iterator[Line]:
     """Let a kept program, one that is run once, and one that is merely started take turns; elapsed time counts."""
     with Workers() as workers:
         for name, program in (("cat", _CAT), ("Python", _PYTHON)):
             kept = workers.keep(program)
-            times = take_turns(
+            times = plan.take_turns(
                 {
                     "asked": lambda kept=kept: kept.ask(b"hello", 60),
                     "run": lambda program=program: workers.run(program, stdin=b"hello\n", seconds=60),
@@ -30,8 +30,8 @@ def run() -> Iterator[Line]:
                 clock=WALL,
             )
             yield Measure(f"asking a kept {name}: to starting it", "at most", 0.05, times.ratio("asked", "started"))
-            yield Note(f"running {name} once, watched: {times.ratio('run', 'started'):.1f} times starting it unwatched")
-        times = take_turns(
+            yield Value(f"running {name} once, watched: to starting it unwatched", times.ratio("run", "started"))
+        times = plan.take_turns(
             {"forked": lambda: workers.run(["true"], seconds=60), "own": lambda: _start(_SUPERVISOR)}, clock=WALL
         )
         yield Measure(

@@ -23,7 +23,7 @@ def used(tmp_path_factory):
     (place.path / ".system" / "deedbook.yaml").write_text(SETTINGS)
     place.here("keys", "new", "ada", "--out", ".system/ada.pub", status=0)
     place.here("call", "note", "--args", ARGS, status=3)
-    place.here("approvals", "approve", "last", "--as", "ada", status=0)
+    place.here("approvals", "approve", place.request(), "--as", "ada", status=0)
     session = place.here("approvals", "run", "last", status=0).session
     place.here("verify", status=0)
     return place, session

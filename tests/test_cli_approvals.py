@@ -1,6 +1,7 @@
 """Approvals as people use them: real processes, real keys, real deaths."""
 
 import json
+import os
 import re
 import stat
 
@@ -12,7 +13,7 @@ KILLER = """
 import os, signal
 from deedbook import HandlerSpec
 class Plugin:
-    spec = HandlerSpec(effects="write")
+    spec = HandlerSpec(gives={"type": "object"}, effects="write")
     def __init__(self, settings, host): pass
     def __call__(self, args, ctx):
         with open("tried", "a") as file:
@@ -77,7 +78,7 @@ def test_of_eight_who_run_it_at_once_one_does(desk):
 def test_call_in_a_process_that_waits_goes_on(desk):
     process = desk.start("call", "echo", "--args", '{"text":"hi"}', "--wait", "50")
     until(lambda: "waiting" in desk.run("approvals", "list").out)
-    desk.run("approvals", "approve", "last", status=0)
+    desk.run("approvals", "approve", desk.request(), status=0)
     assert json.loads(ended(process).out) == {"text": "hi"}
 
 
@@ -174,3 +175,30 @@ def test_who_waits_is_told_at_once_what_answers(desk):
 def test_an_approval_that_is_taken_over_is_not_waited_for(desk):
     desk.run("approvals", "approve", parked(desk), status=0)
     assert "approvals approve" not in desk.run("call", "echo", "--args", '{"text":"hi"}', "--wait", "50", status=0).err
+
+
+# --- `last`: what is signed was shown ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["approve", "deny"])
+@pytest.mark.parametrize("yes", [[], ["--yes"]])
+def test_last_is_not_signed_where_nobody_was_shown_it(desk, verb, yes):
+    identity = parked(desk)
+    ran = desk.run("approvals", verb, "last", *yes, stdin=b"y\n", status=2)
+    assert "name the request by its id" in ran.err
+    assert "waiting" in desk.here("approvals", "show", identity, status=0).out
+
+
+@pytest.mark.parametrize(("typed", "state"), [("y", "approved"), ("n", "waiting")])
+def test_last_is_shown_and_asked_about_on_a_terminal(desk, typed, state):
+    identity = parked(desk)
+    terminal, stdin = os.openpty()
+    process = desk.start("approvals", "approve", "last", stdin=stdin)
+    os.close(stdin)
+    os.write(terminal, f"{typed}\n".encode())
+    ran = ended(process)
+    os.close(terminal)
+    assert f"request      {identity}" in ran.err
+    assert "Approve this?" in ran.err
+    assert ran.status == (0 if typed == "y" else 1)
+    assert state in desk.here("approvals", "show", identity, status=0).out

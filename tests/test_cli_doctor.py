@@ -1,9 +1,12 @@
 """``deedbook doctor`` and ``deedbook plugins``: what is there, what is at fault, and how to mend it."""
 
+import json
 import os
 
 import pytest
 from commandline import Place, starter
+
+from deedbook.charter import Charter
 
 GUARD = """
     from deedbook import GateSpec, allow, hookimpl
@@ -227,3 +230,30 @@ def test_variable_of_a_secret_that_is_not_set_is_named(place):
     (found,) = faults(place)
     assert "DOCTOR_TOKEN" in found["found"]
     assert "set the environment variable" in found["fix"]
+
+
+def charter(place, status=1):
+    return next(check for check in checks(place, status) if check["name"] == "charter")
+
+
+def test_charter_in_force_that_no_event_names_is_a_fault(place):
+    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    assert charter(place, 0)["level"] == "ok"
+    current = place.path / ".deedbook/charters/current.json"
+    digest = json.loads(current.read_bytes())["charter"]
+    charters = current.parent
+    document = json.loads((charters / digest / "charter.json").read_bytes())
+    forged = Charter.of({**document, "enforcement": "observe"})
+    (charters / forged.digest).mkdir()
+    (charters / forged.digest / "charter.json").write_bytes(forged.raw)
+    current.write_text(json.dumps({"charter": forged.digest}))
+    found = charter(place)
+    assert (found["level"], "no ledger.charter event names it" in found["found"]) == ("fault", True)
+
+
+def test_charter_whose_record_is_not_authentic_is_noted(place):
+    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    current = place.path / ".deedbook/charters/current.json"
+    current.write_text(json.dumps({"charter": json.loads(current.read_bytes())["charter"]}))
+    found = charter(place, 0)
+    assert (found["level"], "your key does not authenticate" in found["found"]) == ("note", True)

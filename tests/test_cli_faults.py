@@ -63,7 +63,6 @@ SOURCES = [
     ("registry/low-level/x.yaml", "schema_version: v1\nid: echo\nsummary: X.\nhandler: {tool: echo}\n",
      "echo", "SOURCE_INVALID"),
     ("registry/low-level/x.yml", "schema_version: v1\n", "x.yml", "SOURCE_INVALID"),
-    ("skills/bad/SKILL.md", "---\nname: [\n---\n", "skills/bad/SKILL.md", None),
 ]  # fmt: skip
 
 
@@ -284,7 +283,7 @@ def test_file_size_limit_ends_in_a_clear_message_and_keeps_the_ledger_sound(plac
 
 def test_secret_that_is_not_set_is_told_by_name_and_never_by_value(place: Place):
     place.system(
-        "deedbook.yaml", (ROOT / ".system/deedbook.yaml").read_text() + "secrets: {gh: {env: NOT_SET_ANYWHERE}}\n"
+        "deedbook.yaml", (ROOT / "starter/deedbook.yaml").read_text() + "secrets: {gh: {env: NOT_SET_ANYWHERE}}\n"
     )
     assert place.run("run", "hello", status=0).out == "Hello, world!\n", "nobody asked for it"
     ran = place.run("run", "Say hello to Hunter Two", NOT_SET_ANYWHERE="Hunter Two", status=0)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import jsonschema_rs
@@ -34,9 +35,9 @@ def test_minimal_workspace_is_one_file_and_works(place):
     place.run("call", "file-write", "--args", json.dumps(args | {"path": "reports/notes.md"}), status=0)
 
 
-def test_full_starter_is_the_repository_s_own_workspace_and_runs(place):
+def test_full_starter_is_copied_whole_and_runs(place):
     place.run("init", "--full", status=0)
-    own = {path for path in listed(ROOT / ".system") if path != "deedbook.lock" and not path.startswith("schemas/")}
+    own = set(listed(ROOT / "starter"))
     assert own == {path for path in listed(place.path / ".system") if not path.startswith("schemas/")}
     assert place.run("run", "Say hello to Ada", status=0).out == "Hello, Ada!\n"
 
@@ -129,3 +130,27 @@ def test_schemas_are_renewed_where_a_workspace_is(place):
     assert json.loads((place.path / ".system/schemas/hook_v1.json").read_text())["$id"] == "hook_v1"
     assert (place.path / ".system/deedbook.yaml").read_text() == "schema_version: v1\n"
     place.run("init", "--schemas", "--full", status=2)
+
+
+def test_build_lists_every_file_of_the_starter_and_no_other():
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    listed_files = {path for path in built["only-include"] if path.startswith("starter/")}
+    tracked = subprocess.run(["git", "ls-files", "starter"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert listed_files == set(tracked.stdout.split())
+
+
+EXAMPLES = {
+    "say it again: repeat hello": "echo",
+    "count lines of README.md": "file-count",
+    "read README.md": "file-read",
+    "search for TODO": "file-search",
+    "save this in reports/a.md": "file-write",
+}
+
+
+def test_starter_routes_everyday_prompts_and_lint_is_silent(place):
+    place.here("init", "--full", status=0)
+    assert "0 errors, 0 notes" in place.here("registry", "lint", status=0).err
+    for prompt, ability in EXAMPLES.items():
+        first, *_ = place.here("route", prompt, "--json", status=0).json["abilities"]
+        assert (first["id"], first["by"]) == (ability, "trigger"), prompt

@@ -1,5 +1,6 @@
 """The commands that read: abilities, sessions, verify, replay, tree, export. They import no plugin, repair nothing."""
 
+import json
 import os
 import shutil
 from hashlib import sha256
@@ -116,7 +117,11 @@ def test_ledger_is_verified_without_any_workspace(told: Place, run: str, tmp_pat
     shutil.copyfile(told.ledger(run), tmp_path / "sent.jsonl")
     elsewhere = Place(tmp_path)
     assert elsewhere.here("verify", "./sent.jsonl", status=0).out.endswith("sound\n")
-    assert elsewhere.here("replay", "./sent.jsonl", status=0).out == told.here("replay", run).out
+    alone, inside = (
+        where.here("replay", name, status=0).out for where, name in ((elsewhere, "./sent.jsonl"), (told, run))
+    )
+    assert alone.partition("\n")[2] == inside.partition("\n")[2]
+    assert alone.partition("\n")[0].endswith("decisions not checked: the charter that the session names is not at hand")
 
 
 def test_workspace_ledger_is_named_workspace(told: Place):
@@ -346,3 +351,53 @@ def test_what_is_no_ledger_is_refused_and_never_waited_for(copy: Place, run: str
     listed = {each["id"]: each["state"] for each in copy.here("sessions", "--json", status=0).json["sessions"]}
     assert listed[run] in ("damaged", "interrupted", "empty")
     assert copy.here("verify").status in (1, 4)
+
+
+# --- parts of a tree --------------------------------------------------------------------------------------------------
+
+
+def first_call(told):
+    events = told.here("tree", "last", "--json", status=0).json["events"]
+    return next(event for event in events if event["type"] == "tool.call")
+
+
+def test_tree_of_an_event_holds_it_and_what_it_caused(told):
+    call = first_call(told)
+    by_span, by_seq = (told.here("tree", "last", "--span", str(call[key]), status=0).out for key in ("span", "seq"))
+    assert by_span == by_seq
+    assert [line.split()[0] for line in by_span.splitlines()][:2] == ["spans:", "tool.call"]
+    assert "└─ tool.result" in by_span
+    assert told.here("tree", "last", "--span", call["span"], "--json", status=0).json["roots"] == [call["span"]]
+
+
+def test_tree_is_cut_below_a_depth_and_counts_what_is_left_out(told):
+    whole = told.here("tree", "last", status=0).out.splitlines()
+    cut = told.here("tree", "last", "--max-depth", "0", status=0).out.splitlines()
+    assert cut == [*whole[:2], f"└─ … {len(whole) - 2} more"]
+    assert told.here("tree", "last", "--max-depth", "99", status=0).out.splitlines() == whole
+
+
+def test_tree_without_payloads_shows_types_alone(told):
+    for line in told.here("tree", "last", "--no-payload", status=0).out.splitlines()[1:]:
+        assert len(line.lstrip("│├└─ ").split()) == 1
+
+
+def test_tree_finds_a_session_by_its_trace(told):
+    first = told.ledger(told.sessions()[-1]).read_bytes().split(b"\n")[0]
+    trace = json.loads(first)["trace_id"]
+    session = json.loads(first)["session_id"]
+    assert told.here("tree", "--trace", trace, status=0).out == told.here("tree", session, status=0).out
+    assert "[SESSION_NOT_FOUND]" in told.here("tree", "--trace", "0" * 32, status=2).err
+    assert "by SESSION, or by --trace" in told.here("tree", status=2).err
+    assert "by SESSION, or by --trace" in told.here("tree", "last", "--trace", trace, status=2).err
+
+
+def test_replay_of_an_event_tells_it_and_what_it_caused(told):
+    lines = told.here("replay", "last", "--span", first_call(told)["span"], status=0).out.splitlines()
+    assert [line.split()[1] for line in lines[1:]] == ["tool.call:", "tool.result:"]
+    assert "--span is for the story" in told.here("replay", "last", "--span", "0", "--json", status=2).err
+
+
+@pytest.mark.parametrize("command", ["tree", "replay"])
+def test_event_that_is_not_there_is_refused(told, command):
+    assert "[EVENT_NOT_FOUND]" in told.here(command, "last", "--span", "99999", status=2).err

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -24,11 +25,12 @@ from deedbook.errors import BindingError
 from deedbook.lifecycle import EVENTS
 from deedbook.plugins import GROUPS, Catalogue, Offer, discover, implementations, load
 
+ROOT = Path(__file__).parents[1]
 TOOL = """
 from deedbook import HandlerSpec
 
 class Plugin:
-    spec = HandlerSpec(effects="read")
+    spec = HandlerSpec(gives={"type": "object"}, effects="read")
     def __init__(self, settings, host): ...
     def __call__(self, args, ctx): return {}
 """
@@ -440,3 +442,18 @@ def test_every_event_has_a_specification_that_pluggy_takes(offer: Offer) -> None
         with refused(f"has 0 answers to {event}"):
             implementations(offer, object(), event)
     gc.collect()
+
+
+def test_first_party_plugin_that_is_missing_is_named_with_its_distribution():
+    with pytest.raises(BindingError, match="It is in deedbook-tool-standard: pip install deedbook-tool-standard"):
+        discover([]).find("tool", "echo")
+
+
+def test_every_first_party_plugin_is_known_with_its_distribution():
+    offered = {}
+    for path in sorted(ROOT.glob("plugins/*/pyproject.toml")):
+        project = tomllib.loads(path.read_text())["project"]
+        for group, points in project.get("entry-points", {}).items():
+            kinds = [kind for kind, its in GROUPS.items() if its == group]
+            offered |= {f"{kind}/{name}": project["name"] for kind in kinds for name in points}
+    assert json.loads((ROOT / "known/plugins.json").read_text()) == offered

@@ -8,6 +8,7 @@ from types import ModuleType
 import importlib_metadata
 
 from deedbook.bindings import freeze
+from deedbook.cachekeys import cache_key
 from deedbook.compiling.compiler import compile_charter
 from deedbook.contracts import ALLOW, GateSpec, HandlerSpec, hookimpl
 from deedbook.errors import BindingError
@@ -115,15 +116,18 @@ class Workshop:
     def open(self, **options):
         with Folder.at(self.root) as root, Folder.at(self.state, create=True) as state:
             given = {"kernel": KERNEL} | options
-            return open_charter(self.workspace(), self.catalogue(), Store(state), root, **given)
+            return open_charter(self.workspace(), self.catalogue(), Store(state, self.key()), root, **given)
 
     def lock(self, **options):
         with Folder.at(self.root) as root, Folder.at(self.state, create=True) as state:
             given = {"kernel": KERNEL} | options
-            return lock(self.workspace(), self.catalogue(), Store(state), root, **given)
+            return lock(self.workspace(), self.catalogue(), Store(state, self.key()), root, **given)
+
+    def key(self):
+        return cache_key(self.root, self.state, create=True)
 
     def store(self):
-        return Store(Folder.at(self.state, create=True))
+        return Store(Folder.at(self.state, create=True), self.key())
 
     def freeze(self, charter=None, *, secrets=None):
         host = WorkspaceHost(Folder.at(self.root), ["."], [], secrets or {})
@@ -159,7 +163,7 @@ class Chat(Echo):
 class Flow(Echo):
     """A flow that does nothing."""
 
-    spec = HandlerSpec(effects="none")
+    spec = HandlerSpec(gives={"type": "object"}, effects="none")
 
 
 class Guard:
@@ -203,7 +207,7 @@ def bench(path):
 
 def tool(**spec):
     """Return a tool that declares *spec*."""
-    return type("Tool", (Echo,), {"spec": HandlerSpec(**spec)})
+    return type("Tool", (Echo,), {"spec": HandlerSpec(**{"gives": {"type": "object"}, **spec})})
 
 
 def hook(**spec):

@@ -58,4 +58,4 @@ async def _opened(folder: Path) -> AsyncIterator[Batch]:
     await manager.shutdown()
 
 
-PEERS = (Peer("cpex", 3, 6.3, _opened),)
+PEERS = (Peer("cpex", 3, 6.3, _opened, awaited=True),)

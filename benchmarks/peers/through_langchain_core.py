@@ -43,4 +43,4 @@ async def _opened(folder: Path) -> AsyncIterator[Batch]:
     yield batch
 
 
-PEERS = (Peer("langchain-core", 6, 12, _opened),)
+PEERS = (Peer("langchain-core", 6, 12, _opened, awaited=False),)

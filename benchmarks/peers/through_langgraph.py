@@ -49,4 +49,7 @@ async def _with_sqlite(folder: Path) -> AsyncIterator[Batch]:
         yield batch
 
 
-PEERS = (Peer("langgraph", 40, 78, _plain), Peer("langgraph with SqliteSaver", 100, 200, _with_sqlite))
+PEERS = (
+    Peer("langgraph", 40, 78, _plain, awaited=False),
+    Peer("langgraph with SqliteSaver", 100, 200, _with_sqlite, awaited=False),
+)

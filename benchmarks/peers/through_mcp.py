@@ -36,4 +36,4 @@ async def _opened(_folder: Path) -> AsyncIterator[Batch]:
         yield batch
 
 
-PEERS = (Peer("mcp, in memory", 6, 12.6, _opened),)
+PEERS = (Peer("mcp, in memory", 6, 12.6, _opened, awaited=True),)

@@ -45,4 +45,4 @@ async def _opened(folder: Path) -> AsyncIterator[Batch]:
     yield batch
 
 
-PEERS = (Peer("pydantic-ai, calls of one turn", 12, 24, _opened),)
+PEERS = (Peer("pydantic-ai, calls of one turn", 12, 24, _opened, awaited=True),)

@@ -17,19 +17,23 @@ TEXT: Final[str] = ARGS["text"]
 Batch: TypeAlias = Callable[[], Awaitable[None]]
 
 
-def process_cpu() -> float:
-    """Return the CPU time of all threads, in seconds: some peers run tools in threads of their own."""
-    return time.process_time()
+def process_cpu() -> int:
+    """Return the CPU time of all threads, in nanoseconds: some peers run tools in threads of their own."""
+    return time.process_time_ns()
 
 
 @attrs.frozen
 class Peer:
-    """A peer: *opened* gives, in a folder, what makes `BATCH` calls; *least* and *aim* are ratios to ours."""
+    """A peer: *opened* gives, in a folder, what makes `BATCH` calls; *least* and *aim* are ratios to ours.
+
+    One that is *awaited* is called from a coroutine, and compared with `acall`; others with `call`.
+    """
 
     name: str
     least: float
     aim: float
     opened: Callable[[Path], AbstractAsyncContextManager[Batch]]
+    awaited: bool
 
 
 class Record:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         hookimpl,
         transform,
     )
-    from .errors import DeedbookError, DomainError, Err, IntakeError, NotJsonError, Ok, Result
+    from .errors import DeedbookError, DomainError, Err, IntakeError, NotJsonError, Ok, Result, SessionRefused
     from .flow import Run
     from .folds import Fold
     from .kernel import Kernel, open_kernel
@@ -65,6 +65,7 @@ __all__ = [
     "Run",
     "Secret",
     "Session",
+    "SessionRefused",
     "Skill",
     "allow",
     "ask",
@@ -101,7 +102,9 @@ def _room(name: str) -> str:
             return "folds"
         case "parse" | "parse_payload":
             return "canonical"
-        case "DeedbookError" | "DomainError" | "Err" | "IntakeError" | "NotJsonError" | "Ok" | "Result":
+        case "DomainError" | "Err" | "Ok" | "Result":
+            return "errors"
+        case "DeedbookError" | "IntakeError" | "NotJsonError" | "SessionRefused":
             return "errors"
         case _:
             return "contracts"

@@ -10,6 +10,7 @@ An exception means that the kernel cannot do what it was asked to do at all, and
     ├── SchemaError            an unknown schema id, or a schema that the lint refuses
     ├── SourceError            a workspace file that is missing or wrong; has file, line, column
     ├── BindingError           a plugin, hook, policy or ability that cannot be frozen
+    ├── SessionRefused         a hook refused a session, which has ended
     ├── LedgerError            the record cannot be written, or is not what it should be
     ├── SignatureError         a key or a signed note that is not what it should be
     ├── ApprovalError          a request that cannot be answered or performed, and what to do
@@ -81,6 +82,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "WORKSPACE_NOT_FOUND": Code("source", 2, "no folder with .system/ here or above"),
         "SOURCE_INVALID": Code("source", 1, "a workspace file is not what its schema says"),
         "PATH_REFUSED": Code("source", 1, "a path leads outside the allowed roots, or through a link"),
+        "STATE_REFUSED": Code("source", 1, "the state folder cannot be made, read or written"),
         "STATE_IN_USE": Code("source", 1, "the state folder belongs to another workspace"),
         # binding: sources and plugins do not fit together
         "PLUGIN_MISSING": Code("binding", 1, "no installed plugin offers that name"),
@@ -94,8 +96,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "LEDGER_BROKEN": Code("ledger", 1, "the ledger cannot be written; reopen and verify it"),
         "LEDGER_UNSOUND": Code("ledger", 4, "the ledger is not what was written"),
         "SESSION_NOT_FOUND": Code("ledger", 2, "no session has that id"),
+        "EVENT_NOT_FOUND": Code("ledger", 2, "no event of the session has that seq or span"),
         "CHECKPOINT_FAILED": Code("ledger", 3, "no checkpoint could be written that covers the call; it was not begun"),
         "SESSION_ENDED": Code("ledger", 1, "the session has ended"),
+        "NOT_A_LEDGER": Code("ledger", 4, "a file is no ledger of any known form; nothing of it was checked"),
         "SESSION_NOT_NAMED": Code("ledger", 2, "a file holds several sessions, and none is named"),
         "IMPORT_REFUSED": Code("ledger", 4, "an old ledger is not sound, or not old; it was not taken in"),
         "AMEND_REFUSED": Code("ledger", 2, "a recorded event cannot be corrected so"),
@@ -214,8 +218,8 @@ class Ok(Generic[T]):
 class Err:
     """A failure of the domain, with what failed.
 
-    *told* is what else the caller of a refused call may know: the ``signals`` of hooks, and the id of the ``approval``
-    that a person has to give.
+    *told* is what else the caller of a refused call may know: the ``signals`` of hooks, ``by`` whom it was refused, and
+    the id of the ``approval`` that a person has to give.
     """
 
     error: DomainError
@@ -260,6 +264,14 @@ class SourceError(DeedbookError):
 
 class BindingError(DeedbookError):
     """Sources and plugins that do not fit together."""
+
+
+class SessionRefused(DeedbookError):  # noqa: N818 - as `FileRefused`
+    """A hook refused the session; its ledger says which and why, and *refusal* what else a caller may know."""
+
+    def __init__(self, refusal: Err) -> None:
+        super().__init__(refusal.error)
+        self.refusal = refusal
 
 
 class LedgerError(DeedbookError):

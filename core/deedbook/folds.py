@@ -14,6 +14,7 @@ import attrs
 from .amendments import TYPE as AMENDED
 from .amendments import Amendments, AmendmentsFold
 from .contracts import Event, Object
+from .errors import LedgerError, fault
 from .events import OUTCOMES
 from .observing.layers import layer_of
 from .story import summary, tell
@@ -29,6 +30,7 @@ __all__ = [
     "TreeFold",
     "fold",
     "plain",
+    "subtree",
     "transcript",
 ]
 
@@ -77,11 +79,14 @@ class Tree:
     children: dict[str, list[Event]] = attrs.field(factory=dict)
     amendments: Amendments = attrs.field(factory=Amendments)
 
-    def lines(self) -> Iterator[str]:
-        """Yield the tree, one event a line, and the count of roots and orphans."""
+    def lines(self, *, depth: int | None = None, payloads: bool = True) -> Iterator[str]:
+        """Yield the tree, one event a line, and the count of roots and orphans.
+
+        Below *depth* levels under a root only the number of events is shown; without *payloads* only types are.
+        """
         yield f"spans: {len(self.nodes)}, roots: {len(self.roots)}, orphans: {len(self.orphans)}"
         for top in [*self.roots, *self.orphans]:
-            yield from self._below(top)
+            yield from self._below(top, depth, payloads=payloads)
 
     def as_json(self) -> dict[str, Any]:
         """Return the tree as JSON: every event with its layer and parent, and who is a root or an orphan."""
@@ -109,18 +114,32 @@ class Tree:
         by = [each.seq for each in self.amendments.of(event.seq)]
         return {"amended_by": by} if by else {}
 
-    def _below(self, top: Event) -> Iterator[str]:
-        stack = [(top, "", "")]
+    def _below(self, top: Event, depth: int | None, *, payloads: bool) -> Iterator[str]:
+        stack = [(top, "", "", 0)]
         while stack:
-            event, branch, indent = stack.pop()
+            event, branch, indent, level = stack.pop()
             by = ", ".join(f"event {each.seq}" for each in self.amendments.of(event.seq))
             mark = f"  (said otherwise by {by})" if by else ""
-            yield plain(f"{branch}{event.type}  {summary(event)}{mark}").rstrip()
-            below = self.children.get(event.span, []) if self.nodes.get(event.span) is event else []
+            yield plain(f"{branch}{event.type}  {summary(event) if payloads else ''}{mark}").rstrip()
+            below = self._caused_by(event)
+            if below and level == depth:
+                yield f"{indent}└─ … {self._count_below(event)} more"
+                continue
             stack.extend(
-                (child, f"{indent}{'├─ ' if more else '└─ '}", f"{indent}{'│  ' if more else '   '}")
+                (child, f"{indent}{'├─ ' if more else '└─ '}", f"{indent}{'│  ' if more else '   '}", level + 1)
                 for more, child in enumerate(reversed(below))
             )
+
+    def _caused_by(self, event: Event) -> list[Event]:
+        return self.children.get(event.span, []) if self.nodes.get(event.span) is event else []
+
+    def _count_below(self, top: Event) -> int:
+        count, stack = 0, [top]
+        while stack:
+            below = self._caused_by(stack.pop())
+            count += len(below)
+            stack += below
+        return count
 
 
 class TreeFold:
@@ -363,6 +382,23 @@ def _spent(payload: Object, member: str) -> float | None:
 
 
 # --- transcript -------------------------------------------------------------------------------------------------------
+
+
+def subtree(events: Iterable[Event], name: str) -> Iterator[Event]:
+    """Yield the event whose seq or span is *name*, as a root, and all that it caused; raises `LedgerError` at the end.
+
+    ``EVENT_NOT_FOUND`` if no event is named so.
+    """
+    spans: set[str] = set()
+    for event in events:
+        if not spans and name in (str(event.seq), event.span):
+            spans.add(event.span)
+            yield attrs.evolve(event, parent=None)
+        elif event.parent in spans:
+            spans.add(event.span)
+            yield event
+    if not spans:
+        raise LedgerError(fault("EVENT_NOT_FOUND", f"no event has the seq or the span {name!r}"))
 
 
 def transcript(events: Iterable[Event]) -> Iterator[str]:

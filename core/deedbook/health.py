@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
@@ -20,6 +20,7 @@ from typing import Final, Literal
 import attrs
 
 from .bindings import freeze
+from .cachekeys import cache_key
 from .charter import Charter
 from .checkpoints.keys import LogKeys
 from .checkpoints.leaves import origin_of
@@ -27,16 +28,22 @@ from .checkpoints.newest import newest, refuse_cut
 from .checkpoints.settings import Settings
 from .compiling.compiler import compile_charter
 from .compiling.registry import absent
+from .contracts import Event
 from .errors import DeedbookError, DomainError, describe
 from .files import Folder
 from .host import ReadingHost
 from .plugins import Catalogue, Offer
+from .policies.rulebook import doubtful
 from .programs.supervisor import System
 from .programs.workers import Workers
+from .reader import read
 from .routes import told
 from .schema import Schemas, data_folder
+from .store import Store
 from .trial import fatal
+from .verification.crashes import remedy
 from .verification.heads import Head, gaps, recorded
+from .verification.report import MOST_OF_A_KIND
 from .verify import verify_file
 from .workspaces.declarations import Workspace
 from .workspaces.lockfile import LOCK, Lock, here
@@ -142,9 +149,14 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     yield Check("workspace", "ok", f"{workspace.root}, profile {workspace.profile}, {workspace.enforcement}")
     yield from _bound(workspace, charter, catalogue)
     yield from _inline(charter)
+    for why in charter.set_aside:
+        yield Check("skill", "note", f"set aside: {why}", "correct it; `deedbook skills lint` names every one")
     for place, message in absent(workspace.abilities.values()):
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
+    for each in doubtful(charter.document, workspace.policies):
+        yield Check("policy", "note", f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
     yield _lock(workspace, charter, catalogue)
+    yield from _in_force(workspace)
     yield from _records(workspace)
     yield from _log(workspace)
     yield from _disk(workspace.state)
@@ -208,6 +220,40 @@ def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check
     return Check("lock", "fault" if wanted else "note", said, "look at what changed, then run: deedbook lock")
 
 
+def _in_force(workspace: Workspace) -> Iterator[Check]:
+    """Look at the charter that the state folder says is in force: its bytes, who vouches for it, and its record."""
+    key = cache_key(workspace.root, workspace.state)
+    if key.secret is None and not key.absent:
+        yield Check("start", "note", f"every start compiles the charter again: {key.why}", "see docs/workspace.md")
+    try:
+        with Folder.at(workspace.state) as state:
+            store = Store(state, key)
+            digest = store.current()
+            if digest is None:
+                return
+            store.load(digest)
+            authentic = key.secret is None or store.authenticates(digest)
+            named = {event.payload.get("digest") for event in _charters(workspace.state)}
+    except FileNotFoundError:
+        return
+    except (DeedbookError, OSError) as problem:
+        yield Check("charter", "fault", describe(problem), "deedbook verify")
+        return
+    if digest not in named:
+        why = f"charter {digest} is in force, but no ledger.charter event names it"
+        yield Check("charter", "fault", why, "find out who wrote charters/current.json, then run: deedbook verify")
+    elif not authentic:
+        why = "your key does not authenticate charters/current.json; the next start compiles the sources again"
+        yield Check("charter", "note", why)
+    else:
+        yield Check("charter", "ok", f"charter {digest[:12]} is in force and recorded")
+
+
+def _charters(state: Path) -> Iterator[Event]:
+    """Yield the events of the workspace ledger that name a charter."""
+    return (event for event in read(state / "workspace") if event.type == "ledger.charter")
+
+
 def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[DomainError]:
     """Say what speaks against the code of each plugin in use."""
     for key in charter.document["plugins"]:
@@ -219,19 +265,33 @@ def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[Do
 
 
 def _records(workspace: Workspace) -> Iterator[Check]:
+    places = sorted(workspace.state.glob("*/**/.events.jsonl"))
+    unsound = list(_unsound(places))
+    yield from _first(unsound)
+    yield from _first(list(_lost(workspace.state)))
+    yield Check("ledger", "ok", f"{len(places) - len(unsound)} of {len(places)} ledgers are sound (unwitnessed)")
+
+
+def _unsound(places: Iterable[Path]) -> Iterator[Check]:
+    """Say which ledgers cannot be read, or are not sound."""
     schemas = Schemas.load(data_folder("schemas"))
-    places, reports = sorted(workspace.state.glob("*/**/.events.jsonl")), []
     for place in places:
         try:
-            reports.append(verify_file(place, schemas=schemas))
+            report = verify_file(place, schemas=schemas)
         except (DeedbookError, OSError) as problem:
             yield Check("ledger", "fault", describe(problem), f"look at {place}; a ledger is a regular file")
-    for report in reports:
-        if not report.sound:
-            yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
-    yield from _lost(workspace.state)
-    sound = sum(report.sound for report in reports)
-    yield Check("ledger", "ok", f"{sound} of {len(places)} ledgers are sound (unwitnessed)")
+        else:
+            if mend := remedy(report):
+                yield Check("ledger", "note", f"{report.file} was cut short by a crash", mend)
+            elif not report.sound:
+                yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
+
+
+def _first(faults: Sequence[Check]) -> Iterator[Check]:
+    """Yield the first of many faults, and how many more there are."""
+    yield from faults[:MOST_OF_A_KIND]
+    if (more := len(faults) - MOST_OF_A_KIND) > 0:
+        yield Check("ledger", "fault", f"{more} more faults of this kind", "deedbook verify")
 
 
 def _lost(state: Path) -> Iterator[Check]:

@@ -1,5 +1,7 @@
 """The kernel: a workspace, opened. Nothing is global; two kernels in one process know nothing of each other."""
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,19 +16,21 @@ import attrs
 from . import canonical
 from .approvals.parking import Parking
 from .bindings import Bindings, freeze
-from .callers import LOCAL, Client, declared_client, declared_principal, exposed
+from .cachekeys import cache_key
+from .callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
+from .chain import explained
 from .charter import Charter
 from .checkpoints.service import Checkpoints, covering
 from .checkpoints.settings import Settings
 from .contracts import Json, Object, Principal
-from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, fault
+from .errors import BindingError, DeedbookError, Err, LedgerError, SessionRefused, SourceError, fault
 from .events import Entry, label, new_id
 from .files import Folder
 from .host import ReadingHost, WorkspaceHost
 from .identity import CLOSED, Identity
 from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
-from .lifelines import beginning
+from .lifelines import SESSIONS, beginning
 from .locks import Opened, enforce, kept_charter, open_charter
 from .origins import Origin
 from .plugins import Catalogue, discover
@@ -66,21 +70,21 @@ class Kernel:
         self,
         purpose: str = "open",
         *,
-        principal: Principal | Client = LOCAL,
+        principal: Principal | Client = PROGRAM,
         show: Callable[[Json], None] | None = None,
         wait: float | None = 0.0,
         origin: Origin | None = None,
         run: str | None = None,
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
-    ) -> Result[Session]:
-        """Begin a session of a person or a client with a ledger of its own; an `Err` if a hook refuses it.
+    ) -> Session:
+        """Begin a session of a person or a client with a ledger of its own.
 
         *show* is called with what handlers want their caller to see meanwhile. A call that a person has to decide waits
         for the answer for *wait* seconds; with ``None`` the caller asks a person, since the effect is theirs. *origin*
         is what the session goes on from. *run* is the id of the command or the connection that it is part of, the
         kernel's own where none is given. *clock* gives the time that is recorded, in seconds since the epoch, and
-        *fdatasync* makes it durable. Raises `LedgerError`.
+        *fdatasync* makes it durable. Raises `SessionRefused` if a hook refuses it, and `LedgerError`.
         """
         who = principal.principal if isinstance(principal, Client) else principal
         for name in (who.id, who.on_behalf_of):
@@ -96,11 +100,12 @@ class Kernel:
             session.prompted = self._pages
             begun = session.start(purpose, origin=origin)
             if isinstance(begun, Err):
-                return begun
+                raise SessionRefused(begun)
             self._cover(session, undo)
+            session.ledger.sync()  # the head is durable at once; without the lines that it names it would be a cut
             self._head(session, run)
             undo.pop_all()
-        return Ok(session)
+        return session
 
     def _cover(self, session: Session, undo: ExitStack) -> None:
         """Let checkpoints cover *session*, if the workspace has a log."""
@@ -113,9 +118,12 @@ class Kernel:
         """Return where calls are left that a person has to decide; see `session`."""
         return Parking(self.ledger, self.opened.charter, wait or 0.0, deferred=wait is None)
 
-    def principal(self, name: str) -> Principal:
-        """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`."""
-        return declared_principal(self.bindings.charter.document, name)
+    def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
+        """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`.
+
+        *via* says how it comes in, where its declaration does not.
+        """
+        return declared_principal(self.bindings.charter.document, name, via)
 
     def client(self, name: str, *, via: str, on_behalf_of: str = LOCAL.id) -> Client:
         """Return a client that ``agents:`` declares, which acts for somebody; raises `BindingError`.
@@ -159,7 +167,7 @@ class Kernel:
     def _new_ledger(self, **how: Any) -> Ledger:
         """Begin the ledger of a new session; nobody takes its folder for one that is left behind meanwhile."""
         identity, durability = new_id(), self.bindings.charter.document["durability"]
-        with beginning(self.state), ExitStack() as undo:
+        with explained(f"{self.state.path}/{SESSIONS}"), beginning(self.state), ExitStack() as undo:
             folder = undo.enter_context(self.state.sub(f"sessions/{identity}", create=True))
             ledger = Ledger.create(folder, identity, new_id(), durability=durability, sealer=self.sealer, **how)
             undo.callback(ledger.close)
@@ -205,10 +213,13 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
         return None
     with Folder.at(root) as folder:
         place = told_state(folder, root)
-        if place is None or not (place / "charters").is_dir():
+        if place is None:
+            return None
+        _refuse_locked(place)
+        if not (place / "charters").is_dir():
             return None
         with Folder.at(place) as state:
-            store = Store(state)
+            store = Store(state, cache_key(root, place))
             start = store.start(profile or "")
             charter = kept_charter(store, start, folder, catalogue, kernel=VERSION) if start else None
     if start is None or charter is None:
@@ -224,7 +235,7 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
     """Read a workspace, and open it."""
     with Folder.at(root) as folder:
         place = told_state(folder, root)
-        start = _last_start(place, profile) if place else None
+        start = _last_start(root, place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
         listing = inventory.listing(folder, folders)  # before the reading: what comes between is noticed next time
     workspace = load_profile(root, profile, catalogue)
@@ -233,16 +244,16 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
         return open_charter(workspace, catalogue, store, folder, kernel=VERSION, record=record)
 
     kernel = _made(Site.of(workspace), catalogue, held, choose, lazily=False)
-    if kernel.opened.charter.pinned:
+    if kernel.opened.charter.pinned and not workspace.unread:  # what cannot be read has no digest to compare
         known = listing if folders == workspace.folders else ""
         found = Start(kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.asked)))
-        Store(kernel.state).remember(profile or "", found)
+        Store(kernel.state, cache_key(kernel.site.root, kernel.site.state)).remember(profile or "", found)
     return kernel
 
 
-def _last_start(place: Path, profile: str | None) -> Start | None:
+def _last_start(root: Path, place: Path, profile: str | None) -> Start | None:
     with suppress(FileNotFoundError, DeedbookError), Folder.at(place) as state:
-        return Store(state).start(profile or "")
+        return Store(state, cache_key(root, place)).start(profile or "")
     return None
 
 
@@ -255,12 +266,16 @@ def _made(
     lazily: bool,
 ) -> Kernel:
     """Open what a kernel holds, each thing to be closed with *held*; *choose* says which charter is in force."""
-    state = held.enter_context(Folder.at(site.state, create=True))
+    state = held.enter_context(_state_folder(site.state))
     root = held.enter_context(Folder.at(site.root))
     sealer = site.sealer()
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
-    opened = choose(Store(state), root, lambda opened: _record(ledger, opened))
+    store = Store(state, cache_key(site.root, site.state, create=not lazily))
+    begun = ledger.size  # if the state folder remembers a charter and this ledger is new, it names none yet
+    opened = choose(store, root, lambda opened: _record(ledger, opened))
+    if begun == ledger.size == 1:
+        _record(ledger, opened)
     charter = opened.charter.digest
     identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
     checkpoints = Checkpoints(state, ledger, Settings.read(opened.charter.document.get("checkpoints", {}), site.root))
@@ -275,6 +290,26 @@ def _made(
     return Kernel(
         site, opened, bindings, schemas, state, ledger, sealer, identity, checkpoints, host, workers, held
     )  # fmt: skip
+
+
+def _state_folder(place: Path) -> Folder:
+    """Open the state folder, made if it is absent; raises `SourceError` (``STATE_REFUSED``) if it cannot be written."""
+    _refuse_locked(place)
+    try:
+        return Folder.at(place, create=True)
+    except OSError as problem:
+        raise _state_refused(place, problem.strerror or str(problem)) from None
+
+
+def _refuse_locked(place: Path) -> None:
+    """Raise `SourceError` if the state folder is there and this user may not read and write it."""
+    if place.exists() and not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        raise _state_refused(place, os.strerror(errno.EACCES))
+
+
+def _state_refused(place: Path, why: str) -> SourceError:
+    advice = f"let the user {os.geteuid()} write there, or set state: in .system/deedbook.yaml to another folder"
+    return SourceError(fault("STATE_REFUSED", f"the state folder cannot be used: {why}; {advice}", place=str(place)))
 
 
 def _routes(charter: Charter) -> Mapping[str, Any]:

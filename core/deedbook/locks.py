@@ -1,7 +1,8 @@
 """Which charter is in force: kept once per digest in the state folder, and pinned by ``.system/deedbook.lock``.
 
-With ``lock: auto`` the state folder is a cache, trusted as far as the sources beside it are: what changed is compiled
-anew, and said. With ``lock: required`` the lock file decides: a change is refused before any of its code is imported.
+With ``lock: auto`` the state folder is a cache. A kept charter counts only if this user's key or the lock file vouches
+for its digest and nothing that it was compiled from has changed; otherwise the sources are compiled again. With ``lock:
+required`` the lock file decides: a change is refused before any of its code is imported.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +22,18 @@ from .workspaces.lockfile import LOCK, Lock, here
 if TYPE_CHECKING:
     from .workspaces.declarations import Workspace
 
-__all__ = ["LOCK", "Opened", "Store", "enforce", "here", "in_force", "kept_charter", "lock", "open_charter"]
+__all__ = [
+    "LOCK",
+    "Opened",
+    "Store",
+    "enforce",
+    "here",
+    "in_force",
+    "is_trusted",
+    "kept_charter",
+    "lock",
+    "open_charter",
+]
 
 
 @attrs.frozen
@@ -52,7 +64,11 @@ def open_charter(
     past = _Past.of(store, store.current())
     if workspace.lock == "required":
         charter = _pinned(workspace, catalogue, store, root, kernel)
-    elif past.charter and _is_fresh(past.charter, workspace, catalogue, root, kernel):
+    elif (
+        past.charter
+        and is_trusted(past.charter, store, root)
+        and _is_fresh(past.charter, workspace, catalogue, root, kernel)
+    ):
         charter = past.charter
     else:
         charter = compile_charter(workspace, catalogue, kernel=kernel, known=past.scripts)
@@ -63,14 +79,19 @@ def open_charter(
 def enforce(
     charter: Charter, store: Store, record: Callable[[Opened], None] | None, past: "_Past | None" = None
 ) -> Opened:
-    """Put *charter* into force: say what changed against the one before, record it, and remember it."""
+    """Put *charter* into force: say what changed against the one before, record it, and remember it.
+
+    Where the user's key does not authenticate which charter was in force before, the charter is recorded in any case:
+    somebody else may have written that record, to keep this one out of the ledger.
+    """
     previous = store.current()
     if past is None:
         past = _Past(previous, charter) if previous == charter.digest else _Past.of(store, previous)
     opened = Opened(charter, previous, past.compared_with(charter))
-    if opened.changes and record:
+    known = previous == charter.digest and (store.key.secret is None or store.authenticates(charter.digest))
+    if record and (opened.changes or not known):
         record(opened)
-    if previous != charter.digest:
+    if not known:
         store.adopt(charter)
     return opened
 
@@ -78,12 +99,13 @@ def enforce(
 def kept_charter(store: Store, start: Start, root: Folder, catalogue: Catalogue, *, kernel: str) -> Charter | None:
     """Return the charter that *start* came to, if nothing has changed since: no source is read but for its digest.
 
-    ``None`` where anything is new, other or gone, or where the lock does not pin it: then the sources have to be read.
+    *start* is authentic (`Store.start`): its charter was compiled from what the charter names as its sources. ``None``
+    where anything is new, other or gone, or where the lock does not pin it: then the sources have to be read.
     """
     if inventory.listing(root, start.folders) != start.listing:
         return None
     try:
-        charter = store.find(start.charter)
+        charter = store.find(start.charter, authentic=True)
         stands = charter is not None and (
             (charter.document.get("format"), charter.document.get("kernel")) == (FORMAT, kernel)
             and inventory.unchanged(root, charter.document["sources"])
@@ -105,7 +127,9 @@ def in_force(
     from .compiling.compiler import compile_charter
 
     kept = store.find(digest)
-    if kept is None or _is_fresh(kept, workspace, catalogue, root, kernel):
+    if kept is None:
+        return None
+    if is_trusted(kept, store, root) and _is_fresh(kept, workspace, catalogue, root, kernel):
         return kept
     now = compile_charter(workspace, catalogue, kernel=kernel)
     return kept if now.digest == digest else None
@@ -143,7 +167,10 @@ class _Past:
     @classmethod
     def of(cls, store: Store, digest: str | None) -> "_Past":
         try:
-            return cls(digest, store.load(digest) if digest else None)
+            charter = store.load(digest) if digest else None
+            if charter:
+                charter.refuse_uncanonical()  # what cannot be encoded cannot be compared
+            return cls(digest, charter)
         except DeedbookError as problem:
             return cls(digest, None, str(problem))
 
@@ -176,6 +203,14 @@ def _is_fresh(kept: Charter, workspace: "Workspace", catalogue: Catalogue, root:
         and not unavailable(root)
         and _are_installed(document, catalogue)
     )
+
+
+def is_trusted(kept: Charter, store: Store, root: Folder) -> bool:
+    """Return whether *kept* is known to follow from the sources that it names; its digest alone does not show that."""
+    if store.authenticates(kept.digest):
+        return True
+    pins = _before(root)
+    return pins is not None and pins.charters.get(here()) == kept.digest
 
 
 def _is_pinned(charter: Charter, root: Folder) -> bool:
@@ -219,7 +254,7 @@ def _pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Fo
 
 
 def _before(root: Folder) -> Lock | None:
-    """Return the lock that is about to be replaced; a damaged one counts as none."""
+    """Return the lock file as it stands; a damaged one counts as none."""
     try:
         return Lock.read(root)
     except BindingError:

@@ -1,5 +1,7 @@
-"""What a path beneath a root may look like, and how it is shown in messages."""
+"""What a path beneath a root may look like and how messages show it; a user's own folder."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 from unicodedata import category
 
@@ -28,6 +30,13 @@ def path_fault(path: str) -> str | None:
     if "" in parts or "." in parts or ".." in parts:
         return 'has a component that is empty, "." or ".."; name the file directly'
     return "is the kernel's own name for a file being written; choose another" if DRAFT in parts else None
+
+
+def user_folder(environment: Mapping[str, str]) -> Path:
+    """Return Deedbook's folder of the user with this *environment*: below ``XDG_CONFIG_HOME``, or ``~/.config``."""
+    base = environment.get("XDG_CONFIG_HOME", "")
+    root = Path(base) if base.startswith("/") else Path(environment.get("HOME", "") or "/") / ".config"
+    return root / "deedbook"
 
 
 def shown_path(path: str) -> str:

@@ -16,7 +16,7 @@ from . import canonical
 from .errors import BindingError, DomainError, describe, fault
 from .importing import undisturbed
 from .lifecycle import EVENTS, Lifecycle
-from .schema import suggest
+from .schema import data_folder, suggest
 from .shape import misfits
 from .workspaces.packs import AGENT_PLUGIN, MARKER, PackFolder, pack_folder, plugin_folder
 
@@ -131,9 +131,17 @@ class Catalogue:
         return fault(
             "PLUGIN_MISSING",
             f"{kind} {name!r} is not installed{suggest(name, names)}; installed: {', '.join(names) or 'none'}{broken}. "
-            "Correct the name, or pip install its plugin.",
+            f"{_advice(kind, name)}",
             place=place,
         )
+
+
+def _advice(kind: str, name: str) -> str:
+    """Return what to do about a plugin that is not installed, with its distribution if that is known."""
+    known = canonical.decode((data_folder("known") / "plugins.json").read_bytes())
+    if owner := known.get(f"{kind}/{name}"):
+        return f"It is in {owner}: pip install {owner}"
+    return "Correct the name, or pip install its plugin."
 
 
 def discover(distributions: Iterable[importlib_metadata.Distribution] | None = None) -> Catalogue:

@@ -42,6 +42,15 @@ _PHRASES: Final = MappingProxyType(
         "falseSchema": "nothing is allowed here",
     }
 )
+_PATTERNS: Final = MappingProxyType(
+    {
+        "^(/([^~/]|~[01])*)+$": "is no JSON pointer, which begins with a slash: /name, or /outer/inner",
+        "^(/([^~/]|~[01])*)*$": "is no JSON pointer, which is empty or begins with a slash: /name, or /outer/inner",
+    }
+)
+"""What patterns of the kernel's own schemas mean, for people."""
+_HINTS: Final = MappingProxyType({"schema_version": "; write schema_version: v1"})
+"""What to write for a key that is missing."""
 _TYPE_NAMES: Final = MappingProxyType({bool: "boolean", str: "string", list: "array", dict: "object"})
 
 
@@ -128,11 +137,10 @@ class Schemas:
 
 
 def data_folder(name: str) -> Path:
-    """Return the folder of the kernel's own data: ``schemas`` or ``system``, beside the package or in the checkout."""
+    """Return the folder of the kernel's own data: ``schemas``, ``starter``…, beside the package or in the checkout."""
     package = Path(__file__).parent
     checkout = package.parent.parent
-    plain = name.removeprefix(".")
-    for folder in (package / "data" / plain, checkout / plain, checkout / f".{plain}"):
+    for folder in (package / "data" / name, checkout / name):
         if folder.is_dir():
             return folder
     raise SourceError(
@@ -263,14 +271,19 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> Iterator[Viol
 def _words(error: jsonschema_rs.ValidationError) -> str:
     name, fields = error.kind.name, error.kind.as_dict()
     if name == "required":
-        return f'the key "{fields["property"]}" is missing'
+        missing = fields["property"]
+        return f'the key "{missing}" is missing{_HINTS.get(missing, "")}'
     if name == "type":
         return f"expected {' or '.join(fields['types'])}, found {_type_name(error.instance)}"
     if name == "enum":
         return error.message.removeprefix(f"{_MASK} ") + _nearest_option(error.instance, fields["options"])
     if name == "oneOf" and "more than one" in error.message:
         return "fits more than one of the alternatives"
-    return _PHRASES.get(name) or error.message.removeprefix(f"{_MASK} ")
+    message = error.message.removeprefix(f"{_MASK} ")
+    for pattern, meaning in _PATTERNS.items():
+        if message.endswith(f'does not match "{pattern}"'):
+            return message.removesuffix(f'does not match "{pattern}"') + meaning
+    return _PHRASES.get(name) or message
 
 
 def _nearest_option(value: Any, options: list[Any]) -> str:

@@ -1,6 +1,7 @@
 """The charters of a workspace and their sources, kept once per digest in its state folder; what the last start found.
 
-The folder is a cache: what is read from it is checked by digest, or used only to find out that nothing changed.
+The folder is a cache. What is read from it is checked by digest. The two records that say which charter is in force
+count only if the user's own key authenticates them (`cachekeys`); otherwise the sources are compiled again.
 """
 
 import json
@@ -12,7 +13,9 @@ from typing import Any, Final
 import attrs
 
 from . import canonical
+from .cachekeys import NO_KEY, CacheKey
 from .charter import Charter
+from .contracts import Json
 from .errors import BindingError, FileRefused, IntakeError, fault
 from .files import Folder
 from .schema import Validator, foreign
@@ -34,12 +37,13 @@ def _start() -> Validator:
     return foreign(
         {
             "type": "object",
-            "required": ["charter", "folders", "listing", "secrets"],
+            "required": ["charter", "folders", "listing", "secrets", "mac"],
             "properties": {
                 "charter": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
                 "folders": _NAMES,
                 "listing": {"type": "string"},
                 "secrets": _NAMES,
+                "mac": {"type": "string"},
             },
             "additionalProperties": False,
         },
@@ -61,10 +65,14 @@ class Start:
 
 
 class Store:
-    """Charters and their sources, kept once per digest in the state folder."""
+    """Charters and their sources, kept once per digest in the state folder.
 
-    def __init__(self, state: Folder) -> None:
+    *key* authenticates the records of starts and of the charter in force; without one no start is remembered.
+    """
+
+    def __init__(self, state: Folder, key: CacheKey = NO_KEY) -> None:
         self._state = state
+        self.key = key
 
     def load(self, digest: str) -> Charter:
         """Return the charter kept under *digest*; raises `BindingError` if its bytes are others, or it is not there."""
@@ -73,10 +81,13 @@ class Store:
             raise BindingError(fault("CHARTER_CHANGED", f"charter {digest} is not kept in this state folder"))
         return found
 
-    def find(self, digest: str) -> Charter | None:
-        """Return the charter kept under *digest*, if it is there; raises `BindingError` if its bytes are others."""
+    def find(self, digest: str, *, authentic: bool = False) -> Charter | None:
+        """Return the charter kept under *digest*, if it is there.
+
+        Raises `BindingError` if its bytes are others, or no charter; the latter is not checked if it is *authentic*.
+        """
         try:
-            return Charter.from_bytes(self._read(digest, "charter"), digest)
+            return Charter.from_bytes(self._read(digest, "charter"), digest, authentic=authentic)
         except FileNotFoundError:
             return None
 
@@ -107,40 +118,55 @@ class Store:
 
     def current(self) -> str | None:
         """Return the digest of the charter that was last in force, if that can be told."""
-        try:
-            found = canonical.parse(self._state.read(_CURRENT, limit=4096))
-        except (FileNotFoundError, FileRefused, IntakeError):
-            return None
-        digest = found.get("charter") if isinstance(found, dict) else None
+        digest = self._current().get("charter")
         return digest if isinstance(digest, str) and _IS_DIGEST(digest) else None
 
+    def authenticates(self, digest: str) -> bool:
+        """Return whether this user's key authenticates the charter *digest* as the one last in force."""
+        found = self._current()
+        return found.get("charter") == digest and self.key.authenticates(found.get("mac"), _CURRENT, digest)
+
     def start(self, profile: str) -> Start | None:
-        """Return what the last start under *profile* (``""``: the workspace's own) found, if that can be told."""
+        """Return what the last start under *profile* (``""``: the workspace's own) found, if it is authentic."""
         found: Any = self._starts().get(profile)
         if not _start().valid(found):
             return None
-        return Start(found["charter"], tuple(found["folders"]), found["listing"], tuple(found["secrets"]))
+        start = Start(found["charter"], tuple(found["folders"]), found["listing"], tuple(found["secrets"]))
+        return start if self.key.authenticates(found["mac"], _STARTS, [profile, _plain(start)]) else None
 
     def remember(self, profile: str, start: Start) -> None:
-        """Remember what a start under *profile* found, for the next one."""
-        starts = self._starts()
-        made = {name: list(value) if isinstance(value, tuple) else value for name, value in attrs.asdict(start).items()}
-        if starts.get(profile) != made:
-            self._state.replace(_STARTS, canonical.encode({**starts, profile: made}))
+        """Remember what a start under *profile* found, for the next one; without a key, nothing is remembered."""
+        starts, made = self._starts(), _plain(start)
+        code = self.key.code(_STARTS, [profile, made])
+        if code and starts.get(profile) != (authentic := {**made, "mac": code}):
+            self._state.replace(_STARTS, canonical.encode({**starts, profile: authentic}))
 
     def adopt(self, charter: Charter) -> None:
         """Remember *charter* as the one in force."""
-        self._state.replace(_CURRENT, canonical.encode({"charter": charter.digest}))
+        code = self.key.code(_CURRENT, charter.digest)
+        record = {"charter": charter.digest, **({"mac": code} if code else {})}
+        self._state.replace(_CURRENT, canonical.encode(record))
+
+    def _current(self) -> dict[str, Any]:
+        return self._record(_CURRENT, 4096)
 
     def _starts(self) -> dict[str, Any]:
+        return self._record(_STARTS, _MAX_STARTS)
+
+    def _record(self, name: str, limit: int) -> dict[str, Any]:
         try:
-            found = canonical.parse(self._state.read(_STARTS, limit=_MAX_STARTS))
+            found = canonical.parse(self._state.read(name, limit=limit))
         except (FileNotFoundError, FileRefused, IntakeError):
             return {}
         return found if isinstance(found, dict) else {}
 
     def _read(self, digest: str, name: str) -> bytes:
         return self._state.read(f"charters/{digest}/{name}.json", limit=_MAX_BYTES)
+
+
+def _plain(start: Start) -> dict[str, Json]:
+    """Return *start* as JSON."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in attrs.asdict(start).items()}
 
 
 def _text(root: Folder, path: str, digest: str) -> str:

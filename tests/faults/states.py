@@ -305,7 +305,7 @@ def honest(work: Path, *, log: bool = True) -> State:
             "created": ("tasks", "create", "echo", "--args", '{"text":"later"}'),
             "task": ("tasks", "run", "last"),
             "parked": ("call", "asked", "--args", '{"text":"may I"}'),
-            "answer": ("approvals", "approve", "last"),
+            "answer": ("approvals", "approve", "{request}"),
             "approved": ("approvals", "run", "last"),
             "gone": ("call", "echo", "--args", '{"text":"never sealed"}'),
             "excised": ("ledger", "excise", "{gone}", "1", "--reason", "it must not stay", "--yes"),
@@ -315,6 +315,8 @@ def honest(work: Path, *, log: bool = True) -> State:
             "import": ("ledger", "import", "old.jsonl"),
         }.items():
             before = set(place.sessions())
+            if name == "answer":
+                names["request"] = place.request()
             place.here(
                 *(word.format(**names) if "{" in word[:1] and '"' not in word else word for word in arguments),
                 status=3 if name == "parked" else 0,

@@ -3,8 +3,9 @@
 //   node verify.mjs --hashes FILE...                 hashes and chain alone
 //   node verify.mjs --state DIR... [KEY...]          each state folder: its ledgers, held together, and the log
 //   node verify.mjs --proof FILE... [KEY...]         each proof; a KEY is of a log or a witness, and is believed
-// One line of output for each: "sound" or "proved", or where it fails and at what. What a charter declares (types of
-// plugins, keys of approvers) is not judged here, nor whether what is torn or interrupted will be mended.
+// One line of output for each: "sound" or "proved", or where it fails and at what; then the exit status is 4.
+// What a charter declares (types of plugins, keys of approvers) is not judged here, nor whether what is torn or
+// interrupted will be mended.
 import { readFileSync } from "node:fs";
 import { Fault, ledger, lines } from "./ledger.mjs";
 import { proof } from "./proof.mjs";
@@ -14,6 +15,7 @@ function told(work, good) {
   try {
     return work() ?? good;
   } catch (problem) {
+    process.exitCode = 4;
     return problem instanceof Fault ? problem.message : `unreadable: ${problem.message}`;
   }
 }

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from deedbook import canonical
 from deedbook.bridging.tools import HANDLER
+from deedbook.cachekeys import cache_key
 from deedbook.callers import LOCAL
 from deedbook.contracts import Json, Object
-from deedbook.errors import ApprovalError, Err, Result, fault, recordable
+from deedbook.errors import ApprovalError, Result, fault, recordable
 from deedbook.events import Entry, label, new_id, timestamp
 from deedbook.files import Folder
 from deedbook.kernel import Kernel, read_workspace
@@ -29,7 +30,7 @@ from deedbook.upkeep import own_ledger
 
 from .keys import KeyRing
 from .parking import Grant, charter_changed, principal_of, refuse_approver
-from .queue import Pending, Waiting, refuse_state
+from .queue import LAST, Pending, Waiting, refuse_state
 from .requests import answered, approvers, call_digest
 
 MAX_NOTE: Final = 500
@@ -50,12 +51,15 @@ def answer(
 ) -> Pending:
     """Answer the request *name* of the workspace at *path* with the approver's private key, durably.
 
+    *name* is an id or how it begins. ``last`` is refused: another request could arrive before it is signed.
     Without *approver* the only one is meant whose private key is here; *catalogue* takes the place of what is
     installed. Raises `DeedbookError` with what is in the way.
     """
     if len(note) > MAX_NOTE:
         why = f"the note has {len(note)} characters; at most {MAX_NOTE} are signed. Say it shorter"
         raise ApprovalError(fault("USAGE", why, place="--note"))
+    if name == LAST:
+        raise ApprovalError(fault("USAGE", "name the request by its id; another one may be the last by now"))
     workspace = read_workspace(path)
     with queue(workspace.state) as waiting:
         pending = waiting.find(name)
@@ -110,10 +114,7 @@ def begin(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -> tuple[
         raise ApprovalError(fault("APPROVAL_INCOMPLETE", why))
     resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
     origin = Origin("approval.resumed", resumes)
-    begun = kernel.session("call", principal=principal_of(request["principal"]), origin=origin)
-    if isinstance(begun, Err):
-        raise ApprovalError(begun.error)
-    return begun.value, grant, request
+    return kernel.session("call", principal=principal_of(request["principal"]), origin=origin), grant, request
 
 
 @contextmanager
@@ -156,7 +157,14 @@ def _principals(path: str | Path, request: Object, catalogue: Catalogue) -> Any:
     """Return the principals of the charter that the request was made under, if it is in force still."""
     workspace = read_workspace(path, request["profile"])
     with Folder.at(workspace.root) as root, Folder.at(workspace.state) as state:
-        charter = in_force(request["charter"], workspace, catalogue, root, Store(state), VERSION)
+        charter = in_force(
+            request["charter"],
+            workspace,
+            catalogue,
+            root,
+            Store(state, cache_key(workspace.root, workspace.state)),
+            VERSION,
+        )
     if charter is None:
         raise ApprovalError(charter_changed(request["approval"]))
     return charter.document["principals"]

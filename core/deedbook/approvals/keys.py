@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from deedbook.errors import FileRefused, SignatureError, fault
 from deedbook.files import Folder
 from deedbook.notes import SigningKey
+from deedbook.paths import user_folder
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _OF_LOG: Final = re.compile(r"(ws-[0-9a-f]{32})\.[0-9a-f]{8}")
@@ -36,9 +37,7 @@ class KeyRing:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "KeyRing":
         """Return the keys of whoever has this *environment*: beneath ``XDG_CONFIG_HOME``, or else ``~/.config``."""
-        base = environment.get("XDG_CONFIG_HOME", "")
-        root = Path(base) if base.startswith("/") else Path(environment.get("HOME", "") or "/") / ".config"
-        return cls(root / "deedbook" / "keys")
+        return cls(user_folder(environment) / "keys")
 
     def names(self) -> list[str]:
         """Return the names of all keys, in order."""

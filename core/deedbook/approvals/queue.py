@@ -21,6 +21,8 @@ from deedbook.sealed import opened
 from .requests import shown_of
 
 State: TypeAlias = Literal["waiting", "approved", "denied", "expired", "used", "withdrawn"]
+LAST: Final = "last"
+"""What people call the newest request; it may be another one a moment later."""
 STATES: Final = ("waiting", "approved", "denied", "expired", "used", "withdrawn")
 
 
@@ -142,7 +144,7 @@ class Waiting:
 
     def find(self, name: str) -> Pending:
         """Return the request that *name* is, or begins, or the ``last``; raises `ApprovalError`."""
-        if name == "last" and self._queue:
+        if name == LAST and self._queue:
             return list(self._queue.values())[-1]
         found = [each for identity, each in self._queue.items() if identity.startswith(name)] if name else []
         if name in self._queue or len(found) == 1:
@@ -205,4 +207,4 @@ _NOT: Final[Mapping[State, tuple[str, str]]] = {
     "withdrawn": ("APPROVAL_WITHDRAWN", f"was withdrawn by who asked; {_AGAIN}"),
 }
 
-__all__ = ["STATES", "Object", "Pending", "Queue", "QueueFold", "Said", "State", "Waiting", "refuse_state"]
+__all__ = ["LAST", "STATES", "Object", "Pending", "Queue", "QueueFold", "Said", "State", "Waiting", "refuse_state"]

@@ -20,52 +20,69 @@ from deedbook.errors import CODES, DeedbookError, DomainError, fault
 from .common import Asked, Suggesting
 from .completing import VARIABLE
 from .output import as_json, complain, message, worded
-from .process import flush, hold_streams, leave, take_signals
+from .process import drop_unwritable, flush, hold_streams, leave, take_signals
 
 TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
 """Set to anything, this environment variable shows where an internal error came from."""
 INTERRUPTED: Final = 130
 
-COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
-        "init": "Begin a workspace: one file, or the whole starter.",
-        "new": "Begin a plugin of your own: `new plugin`.",
-        "run": "Take a request through hooks, skill and roles to an answer.",
-        "call": "Use one ability through the door, in a session of its own.",
-        "abilities": "List what the workspace declares; `abilities show`.",
-        "registry": "Check what the workspace declares: `registry lint`.",
-        "route": "Rank abilities and documents for a prompt, with reasons.",
-        "skills": "List the skills; `skills show`, `skills lint`.",
-        "agents": "List the agents that have a card, and the roles.",
-        "sessions": "List the sessions; `sessions close` ends an interrupted one.",
-        "workdocs": "Write the pages of sessions anew from their ledgers.",
-        "processes": "Show who wrote: processes, their runs and sessions.",
-        "verify": "Check ledgers: bytes, structure, decisions, and the log.",
-        "ledger": "Sign, import, correct and erase: what is done with ledgers.",
-        "prove": "Prove that an event stands in the log, or that it only grew.",
-        "replay": "Tell a session's story, or make a page of it; nothing is called.",
-        "fork": "Go on from a point in a session's past, without doing it again.",
-        "tree": "Show what caused what in a session.",
-        "stats": "Count calls, time, tokens, cost, denials; for Prometheus, too.",
-        "otel": "Send spans to an OpenTelemetry collector.",
-        "export": "Write a session in another form.",
-        "explain": "Say what would decide about a call, and where it stands.",
-        "whatif": "Judge recorded calls under another charter.",
-        "policy": "List the policies, and test them.",
-        "hooks": "List the hooks, and test them.",
-        "tasks": "List the tasks; make, run, change, delete or decide one.",
-        "memory": "Show what is remembered and why; propose, retract, import.",
-        "approvals": "Show what waits for a person; approve, deny, or run it.",
-        "keys": "Make and show keys: of approvers, and of the log.",
-        "witness": "Be a witness for logs: cosign what goes on from what was seen.",
-        "mcp": "Speak the Model Context Protocol: with servers, and as one.",
-        "lock": "Compile the charter, show what changed, and pin it.",
-        "serve": "Serve the workspace to clients: the long-lived process.",
-        "bridge": "Answer coding agents' hooks; `bridge install`, `status`, `test`.",
-        "plugins": "List what is installed, and who uses it.",
-        "doctor": "Check all that Deedbook stands on, and how to mend it.",
-        "completion": "Print the completion script for bash, zsh or fish.",
+        "Begin": {
+            "init": "Begin a workspace: one file, or the whole starter.",
+            "new": "Begin a plugin of your own: `new plugin`.",
+            "doctor": "Check all that Deedbook stands on, and how to mend it.",
+            "plugins": "List what is installed, and who uses it.",
+            "completion": "Print the completion script for bash, zsh or fish.",
+        },
+        "Do": {
+            "run": "Take a request through hooks, skill and roles to an answer.",
+            "call": "Use one ability through the door, in a session of its own.",
+            "tasks": "List the tasks; make, run, change, delete or decide one.",
+            "approvals": "Show what waits for a person; approve, deny, or run it.",
+            "memory": "Show what is remembered and why; propose, retract, import.",
+            "fork": "Go on from a point in a session's past, without doing it again.",
+        },
+        "Workspace": {
+            "abilities": "List what the workspace declares; `abilities show`.",
+            "registry": "Check what the workspace declares: `registry lint`.",
+            "route": "Rank abilities and documents for a prompt, with reasons.",
+            "skills": "List the skills; `skills show`, `skills lint`.",
+            "agents": "List the agents that have a card, and the roles.",
+            "hooks": "List the hooks, and test them.",
+            "policy": "List the policies, and test them.",
+            "explain": "Say what would decide about a call, and where it stands.",
+            "whatif": "Judge recorded calls under another charter.",
+            "lock": "Compile the charter, show what changed, and pin it.",
+        },
+        "Record": {
+            "sessions": "List the sessions; `sessions close` ends an interrupted one.",
+            "tree": "Show what caused what in a session.",
+            "replay": "Tell a session's story, or make a page of it; nothing is called.",
+            "stats": "Count calls, time, tokens, cost, denials; for Prometheus, too.",
+            "export": "Write a session in another form.",
+            "otel": "Send spans to an OpenTelemetry collector.",
+            "processes": "Show who wrote: processes, their runs and sessions.",
+            "workdocs": "Write the pages of sessions anew from their ledgers.",
+        },
+        "Proof": {
+            "verify": "Check ledgers: bytes, structure, decisions, and the log.",
+            "prove": "Prove that an event stands in the log, or that it only grew.",
+            "ledger": "Sign, import, correct and erase: what is done with ledgers.",
+            "keys": "Make and show keys: of approvers, and of the log.",
+            "witness": "Be a witness for logs: cosign what goes on from what was seen.",
+        },
+        "Serve": {
+            "serve": "Serve the workspace to clients: the long-lived process.",
+            "mcp": "Speak the Model Context Protocol: with servers, and as one.",
+            "bridge": "Answer coding agents' hooks; `bridge install`, `status`, `test`.",
+        },
     }
+)
+"""Every command by what it is for, and what it does in a sentence."""
+
+COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
+    {name: sentence for group in GROUPS.values() for name, sentence in group.items()}
 )
 """Every command, and what it does in a sentence."""
 
@@ -84,8 +101,10 @@ class _Commands(Suggesting):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), sentence) for name, sentence in group.items()])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -120,6 +139,7 @@ def _status(asked: Asked) -> int:
         why = f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
         complain(why)
         _as_json(asked, [fault("FAILED", why)])
+        drop_unwritable(problem)
         return 1
     except Exception as problem:
         if os.environ.get(TRACEBACK):

@@ -71,6 +71,7 @@ def _models(source: "Workspace") -> list[dict[str, Any]]:
 
 def _compiled(source: "Workspace") -> Mapping[str, Any]:
     """Return the abilities of the charter that was last in force, if it was made of what the workspace says now."""
+    from deedbook.cachekeys import cache_key
     from deedbook.errors import DeedbookError
     from deedbook.files import Folder
     from deedbook.release import VERSION
@@ -78,9 +79,9 @@ def _compiled(source: "Workspace") -> Mapping[str, Any]:
 
     try:
         with Folder.at(source.state) as state:
-            store = Store(state)
+            store = Store(state, cache_key(source.root, source.state))
             digest = store.current()
-            kept = store.find(digest) if digest else None
+            kept = store.find(digest) if digest and store.authenticates(digest) else None
     except (DeedbookError, OSError):
         return {}
     made_of = kept and (kept.document["kernel"], kept.document["profile"], kept.document["sources"])

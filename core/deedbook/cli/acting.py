@@ -4,28 +4,30 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from deedbook.bindings import Bindings
 from deedbook.callers import LOCAL
 from deedbook.contracts import Event, Json, Object
-from deedbook.errors import CODES, DeedbookError, DomainError, Err, Result
+from deedbook.errors import CODES, DomainError, Err, Result
 from deedbook.events import TRACEPARENT
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.session import Session
-from deedbook.story import show
+from deedbook.story import decided_by, show
 
 from .common import Asked, announce, shown
 from .output import answer, as_json, complain, message, spelled, worded
 from .progress import Parked, moving, tell
 
+if TYPE_CHECKING:
+    from deedbook.policies.rulebook import Idle
+
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
 _VARIABLE: Final = "TRACEPARENT"
 """Where OpenTelemetry puts the trace that a program is started in."""
-_MAKERS: Final = ("hook", "policy", "skill", "scope")
 _REFUSING: Final[Mapping[str, tuple[str, str]]] = {
     "UserPromptSubmit": ("PROMPT_DENIED", "the request"),
     "SkillStart": ("SKILL_DENIED", "the skill"),
@@ -98,12 +100,21 @@ class Denials:
         """Return each denial in a line: what, why, by whom and where."""
         said = []
         for denial in self.found:
-            said.append(
-                f"denied: {show(denial['name'])}: {show(denial['reason'])}{_by(denial)} [{show(denial['code'])}]"
-            )
+            why = f"{show(denial['reason'])}{decided_by(denial.get('by'))} [{show(denial['code'])}]"
+            said.append(f"denied: {show(denial['name'])}: {why}")
+            said += [f"{show(each.place)}: rule {each.index + 1} {show(each.why)}" for each in self._dead_rules(denial)]
             if "approval" in denial:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")
         return said
+
+    def _dead_rules(self, denial: Object) -> "list[Idle]":
+        """Return the rules that can never hold of a policy whose default denied: one of them was probably meant to."""
+        from deedbook.policies.rulebook import dead_rules
+
+        by = denial.get("by")
+        if not isinstance(by, dict) or "policy" not in by or isinstance(by.get("rule"), str):
+            return []
+        return dead_rules(self._bindings.charter.document, by["policy"])
 
     def explain(self, error: DomainError) -> bool:
         """Say whether *error* is one of the denials."""
@@ -127,14 +138,18 @@ class Signals:
 class Violations:
     """Listens to a session's ledger for what was wrong with the arguments of calls: the last faults, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, bindings: Bindings) -> None:
         self.found: list[dict[str, str]] = []
+        self.place = ""
+        self._abilities = bindings.charter.document["abilities"]
 
     def __call__(self, event: Event) -> None:
         """Take *event* in; what was sealed stays so."""
         if event.type == "schema.violation" and event.payload["subject"] == "arguments":
-            errors = event.payload["errors"]
+            errors, name = event.payload["errors"], event.payload["name"]
             self.found = [dict(each) for each in errors] if isinstance(errors, list) else []
+            entry = self._abilities.get(name) if isinstance(name, str) else None
+            self.place = f"{entry['place']}; deedbook abilities show {name}" if entry else ""
 
     def explained(self, ending: Ending) -> Ending:
         """Return *ending* with all the faults, where what ended the work is the first of them."""
@@ -145,31 +160,17 @@ class Violations:
         return attrs.evolve(ending, members=members)
 
 
-def _by(denial: Object) -> str:
-    by = denial.get("by")
-    if not isinstance(by, dict):
-        return ""
-    maker = next((f"{kind} {show(by[kind])}" for kind in _MAKERS if kind in by), "")
-    place = by.get("rule", by.get("place"))
-    if "scope" in by or not maker:
-        return ""  # the reason names it already
-    return f" (by {maker}{f', {show(place)}' if place and isinstance(place, str) else ''})"
-
-
 def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Kernel], Session]:
     """Return how a session begins: for a declared *principal*, with calls that wait so many seconds for a person."""
 
     def begin(kernel: Kernel) -> Session:
-        begun = kernel.session(
-            purpose, principal=LOCAL if principal is None else kernel.principal(principal), wait=wait
-        )
-        if isinstance(begun, Err):
-            raise DeedbookError(begun.error)
+        who = LOCAL if principal is None else kernel.principal(principal, via=LOCAL.via)
+        session = kernel.session(purpose, principal=who, wait=wait)
         if wait > 0:
-            begun.value.ledger.subscribe(Parked(begun.value.id, kernel.site.state))
+            session.ledger.subscribe(Parked(session.id, kernel.site.state))
         if TRACEPARENT.fullmatch(parent := os.environ.get(_VARIABLE, "")):
-            begun.value.note("session.linked", "runtime", {"traceparent": parent})
-        return begun.value
+            session.note("session.linked", "runtime", {"traceparent": parent})
+        return session
 
     return begin
 
@@ -189,7 +190,7 @@ def act(
     with open_kernel(asked.workspace, profile=profile) as kernel:
         announce(kernel.opened)
         session = begin(kernel)
-        denials, signals, violations = Denials(session.bindings), Signals(), Violations()
+        denials, signals, violations = Denials(session.bindings), Signals(), Violations(session.bindings)
         for listener in (denials, signals, violations):
             session.ledger.subscribe(listener)
         if moving():
@@ -205,6 +206,8 @@ def act(
             as_json({**_summary(kernel, session, ending, denials), "signals": signals.found})
         else:
             _say(ending, denials)
+            if violations.place and ending.error and ending.error.code == "SCHEMA_VIOLATION":
+                message(f"what the ability takes: {show(violations.place)}")
             _say_where(kernel, session)
         return ending.status
 

@@ -1,5 +1,6 @@
 """``deedbook approvals``: what waits for a person, and a person's answers."""
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +8,7 @@ import click
 
 from . import completing
 from .common import Asked, Suggesting, json_option, principal_option
-from .output import as_json, message, say, table
+from .output import as_json, message, say, table, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .acting import Ending
 
 note_option = click.option("--note", default="", metavar="TEXT", help="Say why; it is signed with the answer.")
+yes_option = click.option("--yes", is_flag=True, help="Ask nothing; REQUEST has to be an id.")
 approver_option = click.option(
     "--as",
     "principal",
@@ -80,22 +82,27 @@ def show(asked: Asked, request: str) -> int:
 @click.argument("request", shell_complete=completing.requests)
 @approver_option
 @note_option
+@yes_option
 @json_option
 @click.pass_obj
-def approve(asked: Asked, request: str, principal: str | None, note: str) -> int:
-    """Approve REQUEST: sign what was shown with your private key. It can be performed once."""
-    return _answered(asked, request, principal, note, approve=True)
+def approve(asked: Asked, request: str, principal: str | None, note: str, *, yes: bool) -> int:
+    """Approve REQUEST: sign with your private key what `approvals show` shows of it. It can be performed once.
+
+    REQUEST is an id or how it begins. With `last`, what would be signed is shown, and you are asked.
+    """
+    return _answered(asked, _chosen(asked, request, "Approve", yes=yes), principal, note, approve=True)
 
 
 @command.command("deny")
 @click.argument("request", shell_complete=completing.requests)
 @approver_option
 @note_option
+@yes_option
 @json_option
 @click.pass_obj
-def deny(asked: Asked, request: str, principal: str | None, note: str) -> int:
-    """Deny REQUEST: sign that it must not be performed."""
-    return _answered(asked, request, principal, note, approve=False)
+def deny(asked: Asked, request: str, principal: str | None, note: str, *, yes: bool) -> int:
+    """Deny REQUEST: sign that it must not be performed. With `last`, it is shown first, and you are asked."""
+    return _answered(asked, _chosen(asked, request, "Deny", yes=yes), principal, note, approve=False)
 
 
 @command.command("run")
@@ -116,7 +123,7 @@ def run(asked: Asked, request: str, principal: str | None) -> int:
         ready: list[Any] = []
 
         def start(kernel: Any) -> "Session":
-            by = LOCAL if principal is None else kernel.principal(principal)
+            by = LOCAL if principal is None else kernel.principal(principal, via=LOCAL.via)
             ready[:] = begin(kernel, waiting, pending, by.id)
             return ready[0]  # type: ignore[no-any-return]
 
@@ -130,9 +137,31 @@ def _resume(session: "Session", ready: list[Any]) -> "Ending":
     return given(session.resume(request, grant))
 
 
-def _answered(asked: Asked, request: str, approver: str | None, note: str, *, approve: bool) -> int:
+def _chosen(asked: Asked, request: str, verb: str, *, yes: bool) -> str | None:
+    """Return the id of the request that is named, or of the last one if a person agrees to what it shows."""
+    from deedbook.approvals.queue import LAST
+
+    from .servers import confirmed
+
+    if request != LAST:
+        return request
+    if yes or not watched(sys.stdin):
+        raise click.UsageError(
+            "`last` is shown before it is signed; name the request by its id: deedbook approvals list"
+        )
+    with _queue(asked) as waiting:
+        pending = waiting.find(request)
+        for name, text in _lines(waiting.request(pending), pending.state(_now()), _answer(pending, waiting)):
+            message(f"{name:13}{text}")
+    return str(pending.id) if confirmed(f"{verb} this?", yes=False) else None
+
+
+def _answered(asked: Asked, request: str | None, approver: str | None, note: str, *, approve: bool) -> int:
     from deedbook.approvals.answering import answer
 
+    if request is None:
+        message("nothing was signed")
+        return 1
     pending = answer(asked.workspace, request, approve=approve, approver=approver, note=note)
     word = "approved" if approve else "denied"
     if asked.json:

@@ -1,16 +1,19 @@
 """``deedbook doctor``: everything that Deedbook stands on, checked."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
 
 from .common import Asked, json_option
-from .output import as_json, say
+from .output import as_json, paint, say
 
 if TYPE_CHECKING:
     from deedbook.health import Check
+
+_COLOURS: Final = MappingProxyType({"ok": "green", "note": "yellow", "fault": "red"})
 
 
 @click.command("doctor")
@@ -46,7 +49,8 @@ def _tell(checks: "Sequence[Check]") -> None:
     from deedbook.terminal import plain
 
     for check in checks:
-        say(f"{check.level.upper() if check.level == 'fault' else check.level:5}  {check.name:9}  {plain(check.found)}")
+        level = f"{check.level.upper() if check.level == 'fault' else check.level:5}"
+        say(f"{paint(level, _COLOURS[check.level])}  {check.name:9}  {plain(check.found)}")
         if check.fix:
             say(f"{'':18}mend: {plain(check.fix)}")
     faults = sum(check.level == "fault" for check in checks)

@@ -86,6 +86,11 @@ def _spelled(char: str) -> str:
     return char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1].replace("\x7f", "\\u007f")
 
 
+def paint(text: str, colour: str) -> str:
+    """Return *text* for standard output, in *colour* where a terminal wants colours."""
+    return click.style(text, fg=colour, bold=True) if colours(sys.stdout) else text
+
+
 def table(rows: Iterable[tuple[str, ...]]) -> None:
     """Write rows in columns; the last column is as wide as it likes."""
     made = [tuple(plain(cell) for cell in row) for row in rows]

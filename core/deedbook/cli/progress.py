@@ -95,7 +95,7 @@ class Reading:
         now = time.monotonic()
         if now - self._said >= _EVERY and moving():
             self._said, self._shown = now, True
-            self._show(f"verifying: {min(100, 100 * self._read // self._total)} % of {self._total >> 20} MiB")
+            self._show(f"verifying: {min(100, 100 * self._read // self._total)} % of {_sized(self._total)}")
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +107,11 @@ class Reading:
     def _show(self, text: str) -> None:
         with suppress(OSError):
             click.echo(f"\r{text}\x1b[K", err=True, nl=False)
+
+
+def _sized(size: int) -> str:
+    """Return a number of bytes as people say it."""
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{max(size >> 10, 1)} KiB"
 
 
 class Parked:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completing
-from .common import Asked, json_option, shown
+from .common import Asked, json_option, shown, span_option
 from .output import as_json, message, say
 from .reading import UNSOUND
 
@@ -24,15 +24,16 @@ MOST_BYTES = 256 * 1024 * 1024
 @click.argument("session", shell_complete=completing.sessions)
 @click.option("--html", is_flag=True, help="Print one self-contained page instead, or write it to --out.")
 @click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Write the page to this file.")
+@span_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, session: str, html: bool, out: str | None) -> int:
+def command(asked: Asked, session: str, html: bool, out: str | None, span: str | None) -> int:
     """Tell the story of SESSION (an id, or a file) from its ledger; `--json` prints the state it came to.
 
     The first line says what verification says of the ledger; the exit status is 4 where it is not sound. Nothing is
     called again.
     """
-    from deedbook.folds import SnapshotFold, fold, transcript
+    from deedbook.folds import SnapshotFold, fold, subtree, transcript
     from deedbook.reader import read
     from deedbook.terminal import plain
 
@@ -42,6 +43,8 @@ def command(asked: Asked, session: str, html: bool, out: str | None) -> int:
         raise click.UsageError("--out is for --html; write `deedbook replay SESSION --html --out FILE`")
     if html and asked.json:
         raise click.UsageError("--html is a page and --json is the state; say one of them")
+    if span is not None and (html or asked.json):
+        raise click.UsageError("--span is for the story; leave --html and --json out")
     place = session_file(asked.workspace, session)
     checked = _checked(asked, place)
     status = UNSOUND if checked.sound is False else 0
@@ -52,7 +55,7 @@ def command(asked: Asked, session: str, html: bool, out: str | None) -> int:
         as_json({**fold(SnapshotFold(), read(place)).as_json(), "verified": checked.sound, "verdict": checked.words})
         return status
     say(plain(checked.words))
-    for line in transcript(read(place)):
+    for line in transcript(subtree(read(place), span) if span else read(place)):
         say(line)
     return status
 
@@ -61,7 +64,7 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     """Return what verification says of the ledger at *place*."""
     from deedbook.replaying.page import Checked
     from deedbook.upcasting.naming import parted
-    from deedbook.verification.report import UNWITNESSED
+    from deedbook.verification.report import UNHASHED, UNWITNESSED
     from deedbook.verification.verdict import conclude
 
     from .checking import check
@@ -74,9 +77,10 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     chosen = one(asked.workspace, str(file))
     reports = check(chosen, plugins=False, jobs=1)
     vouched = vouch(chosen, reports, Believed())
-    verdict = conclude(reports, vouched.contradictions, vouched.covered)
-    lines = [line for report in reports for line in list(report.lines())[:-1] if line != UNWITNESSED]
-    return Checked(verdict.sound, verdict.said, (*vouched.notes, *lines), verdict.kind == "checkpointed")
+    verdict = conclude(reports, vouched.contradictions, vouched.covered, chosen.unchecked)
+    lines = [line for report in reports for line in list(report.lines())[:-1] if line not in (UNWITNESSED, UNHASHED)]
+    sound = None if verdict.kind == "unhashed" else verdict.sound
+    return Checked(sound, verdict.said, (*vouched.notes, *lines), verdict.kind == "checkpointed")
 
 
 def _page(place: Path, checked: "Checked", out: str | None) -> None:

@@ -115,7 +115,7 @@ def _swapped(chosen: "Chosen", reports: "Sequence[Report]") -> "Iterator[Contrad
     if chosen.source is None or not chosen.inside:
         return
     for report in reports:
-        name = Path(report.file).resolve().parent.name
+        name = Path(report.file).absolute().parent.name
         if report.state != "workspace" and report.session_id not in (None, name):
             why = f"in its place lies the ledger of {report.session_id}"
             yield Contradiction("broken", f"session {name}", 0, why)
@@ -324,9 +324,8 @@ def _seen(size: int, seen: "Sequence[Seen]", trust: "Trust") -> str:
 
 
 def _part(log: "Log") -> dict[str, Any]:
+    from deedbook.verification.report import failures_as_json
+
     part = log.findings.part()
     told = {"origin": log.origin, "leaves": log.size, "checkpoints": log.signed}
-    return told | {
-        "failed": len(part.failures) + part.more,
-        "failures": [attrs.asdict(failure) for failure in part.failures],
-    }
+    return told | failures_as_json(part)

@@ -14,7 +14,7 @@ from deedbook.charter import Charter
 from deedbook.errors import BindingError, DomainError, fault
 from deedbook.fitting import unasked, unguarded
 from deedbook.plugins import Catalogue
-from deedbook.policies.rulebook import misspelt
+from deedbook.policies.rulebook import doubtful
 from deedbook.programs.process import BASE, is_found
 from deedbook.schema import suggest
 from deedbook.workspaces.declarations import AbilitySource, Workspace
@@ -141,7 +141,7 @@ def _notes(sources: list[AbilitySource], charter: Charter | None, workspace: Wor
         yield Finding(
             "note", None, definition.origin.place("", key=True), f"{said} fits no ability: nobody will ask it"
         )
-    for each in misspelt(charter.document, workspace.policies):
+    for each in doubtful(charter.document, workspace.policies):
         yield Finding("note", None, each.place, f"rule {each.index + 1} of policy {each.policy} {each.why}")
 
 

@@ -13,7 +13,7 @@ import attrs
 from deedbook.contracts import Object
 from deedbook.errors import DomainError, fault
 from deedbook.fitting import Fitting, facts_of
-from deedbook.lint import violation
+from deedbook.lint import suggest, violation
 from deedbook.match import AbilityFacts
 from deedbook.workspaces.declarations import PolicySource
 
@@ -67,19 +67,32 @@ def idle(document: Entry) -> list[Idle]:
     ]
 
 
-def misspelt(document: Entry, sources: Mapping[str, PolicySource]) -> list[Idle]:
+def doubtful(document: Entry, sources: Mapping[str, PolicySource]) -> list[Idle]:
+    """Return the rules of a workspace's own policies that can never hold; a pack's may be for other workspaces."""
+    found = [*idle(document), *misspelt(document, sources)]
+    return [each for each in found if each.policy not in sources or not sources[each.policy].origin.packed]
+
+
+def dead_rules(document: Entry, policy: str) -> list[Idle]:
+    """Return the rules of a policy that can never hold: idle ones, and those with a misspelt argument."""
+    return [each for each in (*idle(document), *misspelt(document)) if each.policy == policy]
+
+
+def misspelt(document: Entry, sources: Mapping[str, PolicySource] | None = None) -> list[Idle]:
     """Return the rules of a charter whose match asks for an argument that no ability takes, where that is no error.
 
-    Such a rule allows nothing, or holds whenever the rest of its match does: the argument is always absent.
+    Such a rule allows nothing, or holds whenever the rest of its match does: the argument is always absent. *sources*
+    give the column of each place.
     """
     about = [(facts_of(name, entry), entry) for name, entry in sorted(document["abilities"].items())]
     return [
-        Idle(name, index, _place(sources[name], index, pointer), f"looks at no argument: {why}; {_so(body, pointer)}")
+        Idle(name, index, place, f"looks at no argument: {why}; {_so(body, pointer)}")
         for name, entry in sorted(document["policies"].items())
-        if entry["plugin"] == _KIND and name in sources
+        if entry["plugin"] == _KIND and (sources is None or name in sources)
         for index, rule in enumerate(_made(entry["settings"]).rules)
         for body in [entry["settings"]["rules"][index]]
         for pointer, why in _unknown(body, _arguments(rule, _fits(name, entry, about), document["schemas"]))
+        for place in [_place(sources[name], index, pointer) if sources else entry["rules"][index]]
     ]
 
 
@@ -102,11 +115,19 @@ def _idle(name: str, entry: Entry, about: Sequence[AbilityFacts]) -> Iterator[Id
     for index, rule in enumerate(made.rules):
         concerned = [rules for facts, rules in zip(about, deciding, strict=True) if rule.match.could_match(facts)]
         if not concerned:
-            yield Idle(name, index, entry["rules"][index], "is about no ability that this policy is asked about")
+            near = _near(entry["settings"]["rules"][index], [facts.id for facts in about])
+            why = f"is about no ability that this policy is asked about{near}"
+            yield Idle(name, index, entry["rules"][index], why)
         elif not any(index in rules for rules in concerned):
             before = sorted({rules[-1] for rules in concerned if rules[-1] is not None})
             places = ", ".join(f"rule {first + 1} ({entry['rules'][first]})" for first in before)
             yield Idle(name, index, entry["rules"][index], f"is never reached: {places} always decides before it")
+
+
+def _near(rule: Object, known: Sequence[str]) -> str:
+    """Return which ability was probably meant by a name in the match of *rule*, in words; empty if none was."""
+    said = rule["match"].get("abilities", ())
+    return next((near for name in ([said] if isinstance(said, str) else said) if (near := suggest(name, known))), "")
 
 
 def _fits(name: str, entry: Entry, about: list[tuple[AbilityFacts, Entry]]) -> list[tuple[AbilityFacts, Entry]]:

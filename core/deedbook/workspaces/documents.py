@@ -12,7 +12,7 @@ and a file is refused where it breaks a budget, not after it was expanded.
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -154,12 +154,13 @@ def parse_yaml(raw: bytes, path: str) -> Document:
     return Document(path, values[0], hashlib.sha256(raw).hexdigest(), builder.start, text)
 
 
-def parse_front_matter(raw: bytes, path: str) -> tuple[Document, str]:
+def parse_front_matter(raw: bytes, path: str, limit: int = MAX_BYTES) -> tuple[Document, str]:
     """Read Markdown from *raw*: its front matter (a mapping, empty if there is none) and the text after it.
 
-    The front matter is YAML between a first line ``---`` and the next line ``---``. Raises `SourceError`.
+    The front matter is YAML between a first line ``---`` and the next line ``---``. The whole has at most *limit*
+    bytes. Raises `SourceError`.
     """
-    text = _text(raw, path)
+    text = _text(raw, path, limit)
     digest = hashlib.sha256(raw).hexdigest()
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].rstrip() != _FENCE:
@@ -191,6 +192,7 @@ class _Builder:
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
+        self.lines = text.split("\n")
         self.events = _events(text)
         self.faults: list[DomainError] = []
         self.nodes = 0
@@ -202,7 +204,7 @@ class _Builder:
         try:
             values += [self._node(event, 0) for event in self._contents()]
         except YAMLError as problem:
-            self._report(_reason(problem), _mark(problem))
+            self._report(_reason(problem, self.lines), _mark(problem))
         except (ValueError, RecursionError) as problem:
             self._report(str(problem) or "nested too deeply", None)
         raise_all(SourceError, self.faults)
@@ -341,14 +343,14 @@ def _locate_node(
 # --- text and faults --------------------------------------------------------------------------------------------------
 
 
-def _text(raw: bytes, path: str) -> str:
+def _text(raw: bytes, path: str, limit: int = MAX_BYTES) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as problem:
         before = raw[: problem.start].decode("utf-8")
         raise SourceError(_invalid("not UTF-8 text", path, _end(before))) from None
-    if len(raw) > MAX_BYTES:
-        raise SourceError(_invalid(f"{len(raw)} bytes; at most {MAX_BYTES} are read", path, Position(1, 1)))
+    if len(raw) > limit:
+        raise SourceError(_invalid(f"{len(raw)} bytes; at most {limit} are read", path, Position(1, 1)))
     odd = _UNPRINTABLE.search(text)
     if odd:
         raise SourceError(_invalid(_odd(odd[0]), path, _end(text[: odd.start()])))
@@ -366,10 +368,19 @@ def _end(text: str) -> Position:
     return Position(len(lines), len(lines[-1]) + 1)
 
 
-def _reason(problem: YAMLError) -> str:
+def _reason(problem: YAMLError, lines: Sequence[str]) -> str:
     if isinstance(problem, MarkedYAMLError) and problem.problem:
+        if _is_tab(problem, lines):
+            return "not YAML: a tab; YAML is indented with spaces"
         return f"not YAML: {problem.problem}" + (f" {problem.context}" if problem.context else "")
     return f"not YAML: {str(problem).splitlines()[0]}"
+
+
+def _is_tab(problem: MarkedYAMLError, lines: Sequence[str]) -> bool:
+    """Return whether the parser stopped at a tab."""
+    mark = problem.problem_mark
+    line = lines[mark.line] if mark and mark.line < len(lines) else ""
+    return bool(mark) and line[mark.column : mark.column + 1] == "\t"
 
 
 def _mark(problem: YAMLError) -> StringMark | None:

@@ -1,5 +1,7 @@
 """The files of a workspace: where it is, and its YAML and Markdown, read strictly and without following links."""
 
+import errno
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -15,6 +17,10 @@ from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
 
 SYSTEM: Final = ".system"
 """The folder that makes a folder a workspace."""
+CARD: Final = ".agent"
+"""The file that says in a few words who an agent is."""
+MAX_SKILL: Final = MAX_BYTES + 512 * 1024
+"""The largest SKILL.md: front matter, which is YAML, and a text of 512 KiB."""
 TESTS: Final = ".test.yaml"
 """How the names of files end that hold tests of the hooks or policies beside them; they are no sources."""
 
@@ -76,6 +82,17 @@ def read(folder: Folder, path: str, limit: int = MAX_BYTES) -> bytes:
         raise _replaced(problem, path) from None
     except OSError as problem:
         raise _unreadable(problem, path) from None
+
+
+def refuse_unreadable(folder: Folder) -> None:
+    """Raise `SourceError` once, not for each of its files, if ``.system`` cannot be read."""
+    try:
+        folder.scan(SYSTEM)
+    except PermissionError:
+        why = f"cannot be read: {os.strerror(errno.EACCES)}; let the user {os.geteuid()} read the folder and its files"
+        raise SourceError(fault("SOURCE_INVALID", why, place=SYSTEM)) from None
+    except (OSError, FileRefused):
+        return  # each of its files says what is wrong
 
 
 def entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:

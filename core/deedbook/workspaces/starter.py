@@ -57,12 +57,16 @@ def begin(folder: Path, *, full: bool) -> list[str]:
         why = "is there already, and nothing was changed; `deedbook init --schemas` renews the schemas for editors"
         raise SourceError(fault("USAGE", why, place=str(system)))
     _refuse_link(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f"{SYSTEM}-", dir=folder))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f"{SYSTEM}-", dir=folder))
+    except OSError as problem:
+        why = f"cannot be written: {problem.strerror or problem}; name another folder: deedbook init FOLDER"
+        raise SourceError(fault("SOURCE_INVALID", why, place=str(folder.absolute()))) from None
     try:
         made = draft / SYSTEM
         if full:
-            shutil.copytree(data_folder("system"), made, ignore=shutil.ignore_patterns("deedbook.lock", EDITORS))
+            shutil.copytree(data_folder("starter"), made)
         else:
             made.mkdir()
             (made / "deedbook.yaml").write_text(_MINIMAL, encoding="utf-8")

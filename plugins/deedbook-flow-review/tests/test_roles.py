@@ -27,7 +27,7 @@ FROZEN = {
 
 
 def instructions(role):
-    return (data_folder(".system") / "agents" / f"{role}.md").read_text(encoding="utf-8")
+    return (data_folder("starter") / "agents" / f"{role}.md").read_text(encoding="utf-8")
 
 
 def example(role):

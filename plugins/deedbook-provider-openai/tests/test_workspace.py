@@ -25,7 +25,7 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        shutil.copytree(data_folder(".system"), path / ".system", ignore=shutil.ignore_patterns("deedbook.lock"))
+        shutil.copytree(data_folder("starter"), path / ".system")
 
     def profile(self, **told) -> None:
         """Add the profile ``openai``: its one model has the settings *told*."""

@@ -4,6 +4,7 @@ It needs `node` and the folder in which `@modelcontextprotocol/sdk` is installed
 `node_modules` of the checkout).
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -69,9 +70,10 @@ def project(tmp_path):
 def test_client_from_npm_works_is_denied_and_waits_for_ada(project, modules):
     def approve():
         until = time.monotonic() + 60
-        while project("deedbook", "approvals", "approve", "last", "--as", "ada", check=False).returncode:
+        while not (waiting := json.loads(project("deedbook", "approvals", "list", "--json").stdout)["approvals"]):
             assert time.monotonic() < until
             time.sleep(0.2)
+        project("deedbook", "approvals", "approve", waiting[0]["approval"], "--as", "ada")
 
     ada = threading.Thread(target=approve)
     ada.start()
