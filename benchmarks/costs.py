@@ -49,6 +49,7 @@ _PROCESS: Final = {
     "effects": "read",
     "with": {"argv": ["true"]},
     "schema_in": {"type": "object", "additionalProperties": False},
+    "schema_out": True,
 }
 _SEQUENCE: Final = {
     "summary": "Echo twice.",

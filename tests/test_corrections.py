@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cases import for_each
 from commandline import SCHEMAS, Place, starter
 from dying import deaths
 
@@ -139,7 +140,7 @@ def test_amendments_are_made_in_order_and_may_be_amended_themselves():
     assert withdrawn.said(first) == first.payload
 
 
-@pytest.mark.parametrize("change", [
+@for_each("change", [
     {"at": ""}, {"at": "x"}, {"at": "/no"}, {"at": "/list/2"}, {"at": "/list/01"}, {"at": "/list/-", "value": 1},
     {"at": "/list/x/y", "value": 1}, {"at": "/a~2", "value": 1}, {"at": "/text/x", "value": 1}, {"value": 1}, 7,
 ])  # fmt: skip

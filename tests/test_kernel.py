@@ -60,7 +60,7 @@ def test_secret_without_a_value_is_a_fault_only_where_a_plugin_wants_it(lab, mon
     lab.kernel()
 
     class Wants:
-        spec = HandlerSpec()
+        spec = HandlerSpec(gives={"type": "object"})
 
         def __init__(self, settings, host):
             self.token = host.secret("token")

@@ -19,9 +19,7 @@ from deedbook.errors import CODES, DeedbookError
 from deedbook.serving.addresses import address, connect
 
 MIB = 1024 * 1024
-QUICK = settings(
-    max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+QUICK = settings(database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")

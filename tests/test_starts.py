@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import workshop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import Err, Ok, open_kernel
@@ -239,7 +239,6 @@ junk = st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | st.text(max
 fields = st.dictionaries(st.sampled_from(["charter", "folders", "listing", "secrets"]), junk, max_size=4)
 
 
-@settings(max_examples=40)
 @given(noise=fields, whole=junk, replace=st.booleans())
 def test_damaged_memory_of_a_start_costs_a_reading_and_nothing_else(tmp_path_factory, noise, whole, replace):
     shop = workshop.bench(tmp_path_factory.mktemp("noise"))

@@ -23,7 +23,7 @@ EFFECT = """
     from deedbook import HandlerSpec
 
     class Plugin:
-        spec = HandlerSpec(effects="write", takes={"type": "object"}, reconciles=True)
+        spec = HandlerSpec(gives={"type": "object"}, effects="write", reconciles=True)
 
         def __init__(self, settings, host):
             pass

@@ -4,6 +4,7 @@ import json
 
 import attrs
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,15 +68,15 @@ def test_bare_line_of_envelope_1_0_hangs_under_nothing_and_has_a_name():
     assert (event.span, event.parent, event.actor) == ("line-5", None, "runtime")
 
 
-@pytest.mark.parametrize("raw", [b"{}", b"[]", b"1", b"{", b'{"id":1}', b'{"payload":{},"event_type":"x"}', b"\xff"])
-@pytest.mark.parametrize("form", ["1.0", "seed-000"])
+@for_each("raw", [b"{}", b"[]", b"1", b"{", b'{"id":1}', b'{"payload":{},"event_type":"x"}', b"\xff"])
+@for_each("form", ["1.0", "seed-000"])
 def test_what_is_no_line_of_its_form_is_an_unsound_ledger(raw, form):
     with pytest.raises(LedgerError, match="not a line of") as caught:
         told(raw, form)
     assert caught.value.error.code == "LEDGER_UNSOUND"
 
 
-@pytest.mark.parametrize(("first", "form"), [
+@for_each(("first", "form"), [
     (b'{"schema_version":"1.1","session_id":"a"', "1.1"),
     (b'{"event_type":"x","payload_hash":""}', "1.0"),
     (b'{"event_type" torn', "1.1"),

@@ -102,16 +102,9 @@ def _room(name: str) -> str:
             return "folds"
         case "parse" | "parse_payload":
             return "canonical"
-        case (
-            "DeedbookError"
-            | "DomainError"
-            | "Err"
-            | "IntakeError"
-            | "NotJsonError"
-            | "Ok"
-            | "Result"
-            | "SessionRefused"
-        ):
+        case "DomainError" | "Err" | "Ok" | "Result":
+            return "errors"
+        case "DeedbookError" | "IntakeError" | "NotJsonError" | "SessionRefused":
             return "errors"
         case _:
             return "contracts"

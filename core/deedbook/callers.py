@@ -127,6 +127,18 @@ def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Sc
     """Return what may be used under *skill* (none: nothing), with the model of *role*."""
     why = f"what skill {skill.name} allows" if skill else "what a run without a skill allows, which is nothing"
     models = frozenset({bindings.tier(role)} if role else ())
-    allowed = skill.allowed if skill else frozenset()
+    commands = bindings.commands(skill.name) if skill else {}
+    allowed = skill.allowed.union(commands) if skill else frozenset()
     left = bindings.within(role, allowed)
-    return Scope(why if left == allowed else f"{why}, and the card of {role}", left, models)
+    return Scope(why if left == allowed else f"{why}, and the card of {role}", left, models, commands)
+
+
+def parked(caller: Caller, bindings: Bindings) -> Caller:
+    """Return *caller*, whose scope was read from the request that it parked, with the commands that its skill allows.
+
+    A request names abilities and no patterns; it stands under the charter it was made under, whose skill has them.
+    """
+    skill = bindings.skills.get(caller.skill or "")
+    scope = skill_scope(skill, bindings, caller.role)
+    same = skill is not None and scope.why == caller.scope.why
+    return attrs.evolve(caller, scope=attrs.evolve(caller.scope, commands=scope.commands)) if same else caller

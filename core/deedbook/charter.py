@@ -41,6 +41,11 @@ class Charter:
         return cls(MappingProxyType(canonical.decode(raw)), raw, digest)
 
     @property
+    def set_aside(self) -> list[str]:
+        """Why skills that cannot be read are not offered, every reason with its place."""
+        return [why for each in self.document.get("set_aside", {}).values() for why in each["why"]]
+
+    @property
     def pinned(self) -> bool:
         """Whether all code behind it is known by digest: nothing of it is installed in place."""
         return all(entry["digest"] is not None for entry in self.document["plugins"].values())

@@ -47,6 +47,7 @@ from .ledger import Ledger
 from .origins import unserved
 from .reader import read
 from .records import Scribe
+from .story import decided_at
 
 Facts: TypeAlias = Callable[[frozenset[str]], Object]
 """Reads the named facts of the session, as the ledger holds them now."""
@@ -198,7 +199,8 @@ class Door:
         if verdict.bound is None or verdict.code:
             entries.append(self.scribe.denied(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
-            return Err(fault(verdict.code, verdict.reason), {"signals": verdict.signals, "by": verdict.by})
+            error = fault(verdict.code, verdict.reason, place=decided_at(verdict.by))
+            return Err(error, {"signals": verdict.signals, "by": verdict.by})
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now))
 
     def _again(self, parked: Parked, cause: str, grant: Grant | None) -> Opened:

@@ -148,6 +148,8 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     yield Check("workspace", "ok", f"{workspace.root}, profile {workspace.profile}, {workspace.enforcement}")
     yield from _bound(workspace, charter, catalogue)
     yield from _inline(charter)
+    for why in charter.set_aside:
+        yield Check("skill", "note", f"set aside: {why}", "correct it; `deedbook skills lint` names every one")
     for place, message in absent(workspace.abilities.values()):
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
     for each in doubtful(charter.document, workspace.policies):

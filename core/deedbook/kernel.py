@@ -242,7 +242,7 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
         return open_charter(workspace, catalogue, store, folder, kernel=VERSION, record=record)
 
     kernel = _made(Site.of(workspace), catalogue, held, choose, lazily=False)
-    if kernel.opened.charter.pinned:
+    if kernel.opened.charter.pinned and not workspace.unread:  # what cannot be read has no digest to compare
         known = listing if folders == workspace.folders else ""
         found = Start(kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.asked)))
         Store(kernel.state, cache_key(kernel.site.root, kernel.site.state)).remember(profile or "", found)

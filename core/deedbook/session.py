@@ -14,7 +14,8 @@ from . import canonical
 from .approvals.parking import Grant, Parking, caller_of
 from .approvals.requests import principal_json
 from .bindings import Bindings, Caller
-from .callers import beginning
+from .callers import beginning, parked
+from .commands import allowed_of
 from .context import LIVE, ContextFold, Recorder
 from .contracts import Event, Json, Object, Principal, Skill
 from .door import Door
@@ -219,7 +220,7 @@ class Session:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         asked = self._write("approval.requested", "policy", request, self._resumed)
         args = request.get("given", request["args"])
-        return self.door.resume(caller_of(request), request["name"], args, asked, grant)
+        return self.door.resume(parked(caller_of(request), self.bindings), request["name"], args, asked, grant)
 
     async def acall(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Json]:
         """Do what `call` does, from a coroutine."""
@@ -349,7 +350,7 @@ class Session:
             "skill": skill.name,
             "digest": canonical.digest(canonical.encode(entry)),
             "source": skill.source,
-            "allowed": sorted(skill.allowed),
+            "allowed": allowed_of(entry),
             "candidates": [{"skill": c.skill.name, "score": c.score, "reason": c.reason} for c in choices],
         }
 

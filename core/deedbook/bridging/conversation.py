@@ -300,7 +300,7 @@ def _denied(refused: Err) -> Answer:
 
 def why_refused(refused: Err) -> str:
     """Return why something was refused: code, reason, and whose rule that is and where it is written."""
-    return f"{refused.error.code}: {refused.error}{decided_by(refused.told.get('by'))}"
+    return f"{refused.error.code}: {refused.error.message}{decided_by(refused.told.get('by'))}"
 
 
 def _parked(refused: Err) -> Answer:

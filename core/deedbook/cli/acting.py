@@ -207,7 +207,7 @@ def act(
         else:
             _say(ending, denials)
             if violations.place and ending.error and ending.error.code == "SCHEMA_VIOLATION":
-                complain(f"what the ability takes: {show(violations.place)}")
+                message(f"what the ability takes: {show(violations.place)}")
             _say_where(kernel, session)
         return ending.status
 

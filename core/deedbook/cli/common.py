@@ -17,6 +17,7 @@ from .output import message, owned
 
 if TYPE_CHECKING:
     from deedbook.changes import Difference
+    from deedbook.charter import Charter
     from deedbook.locks import Opened
 
 _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
@@ -116,6 +117,14 @@ principal_option = click.option(
     shell_complete=completing.principals,
 )
 
+span_option = click.option(
+    "--span", metavar="EVENT", help="Only this event, named by its seq or its span, and all that it caused."
+)
+args_option = click.option(
+    "--args", "text", metavar="JSON", help="The arguments as JSON; `-` reads standard input, `@FILE` a file."
+)
+pairs_argument = click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
+
 wait_option = click.option(
     "--wait", type=click.FloatRange(0, 86400), default=0.0, metavar="SECONDS",
     help="Wait so long for a person where one has to decide.",
@@ -123,11 +132,18 @@ wait_option = click.option(
 
 
 def announce(opened: "Opened") -> None:
-    """Say what changed in the charter since it was last in force."""
+    """Say which skills are set aside, and what changed in the charter since it was last in force."""
+    tell_set_aside(opened.charter)
     if opened.previous is None:
         return
     for way, text in news(opened):
         message(f"charter {way}: {text}")
+
+
+def tell_set_aside(charter: "Charter") -> None:
+    """Say which skills cannot be read and are not offered."""
+    for why in charter.set_aside:
+        message(f"skill set aside: {why}")
 
 
 def news(opened: "Opened") -> list[tuple[str, str]]:
@@ -198,11 +214,48 @@ def read_json(
 
 
 def read_arguments(text: str, option: str = "--args") -> Any:
-    """Return the JSON of ``--args`` (``-``: of standard input); large integers are for the ability to refuse.
+    """Return the JSON of ``--args`` (``-``: of standard input, ``@FILE``: of a file).
 
-    Raises `RefusedJson`.
+    Large integers are for the ability to refuse. Raises `RefusedJson`, and `click.BadParameter` for a bad file.
     """
+    if text.startswith("@"):
+        return read_json(_read_file(text[1:], option), f"{option} {text}", big_integers="keep")
     return read_json(_read() if text == "-" else text, option, big_integers="keep")
+
+
+def read_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Return arguments given as words: ``KEY=TEXT`` is a string, ``KEY:=JSON`` any JSON.
+
+    Raises `click.BadParameter` for a word that is neither, or a key that comes twice.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        name = key.removesuffix(":")
+        if not equals or not name:
+            raise click.BadParameter(f"{pair!r} is neither KEY=TEXT nor KEY:=JSON", param_hint="KEY=VALUE")
+        if name in found:
+            raise click.BadParameter(f"the key {name!r} comes twice", param_hint="KEY=VALUE")
+        found[name] = read_json(text, name, big_integers="keep") if key.endswith(":") else text
+    return found
+
+
+def given_arguments(text: str | None, pairs: tuple[str, ...]) -> Any:
+    """Return the arguments of a call, given as ``--args`` or as words; none at all are an empty object."""
+    if text is not None and pairs:
+        raise click.UsageError("give the arguments once: as --args JSON, or as KEY=VALUE words")
+    return read_pairs(pairs) if text is None else read_arguments(text)
+
+
+def _read_file(path: str, option: str) -> bytes:
+    from deedbook.canonical import MAX_BYTES
+
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as problem:
+        why = f"{path} cannot be read: {problem.strerror or problem}"
+        raise click.BadParameter(why, param_hint=option) from None
 
 
 def _read() -> bytes:

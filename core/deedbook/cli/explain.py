@@ -8,7 +8,7 @@ import attrs
 import click
 
 from . import completing
-from .common import Asked, json_option, principal_option, profile_option, read_arguments, read_json
+from .common import Asked, args_option, given_arguments, json_option, principal_option, profile_option, read_json
 from .output import DENIED, as_json, say
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ UNDETERMINED = 1
 
 @click.command("explain")
 @click.argument("what", metavar="ABILITY|SESSION", shell_complete=completing.abilities)
-@click.argument("event", required=False, metavar="[SEQ|SPAN]")
-@click.option("--args", "text", default="{}", metavar="JSON", help="The arguments; `-` reads standard input.")
+@click.argument("words", nargs=-1, metavar="[SEQ|SPAN | KEY=VALUE...]")
+@args_option
 @click.option("--role", metavar="NAME", help="As this role in a run, on behalf of the principal.")
 @click.option("--skill", metavar="NAME", help="In a run of this skill.")
 @click.option("--fact", "facts", multiple=True, metavar="NAME=JSON", help="A fact that gates read; may be repeated.")
@@ -32,7 +32,14 @@ UNDETERMINED = 1
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked, /, what: str, event: str | None, profile: str | None, text: str, facts: tuple[str, ...], **who: Any
+    asked: Asked,
+    /,
+    what: str,
+    words: tuple[str, ...],
+    profile: str | None,
+    text: str | None,
+    facts: tuple[str, ...],
+    **who: Any,
 ) -> int:
     """Say step by step what would decide about a call of ABILITY, and where that is written.
 
@@ -42,7 +49,8 @@ def command(
     """
     from deedbook.kernel import bound_for_judging, read_workspace
 
-    wish = _Wish(args=read_arguments(text), facts=dict(map(_fact, facts)), **who)
+    event = words[0] if len(words) == 1 and "=" not in words[0] else None
+    wish = _Wish(args=given_arguments(text, () if event else words), facts=dict(map(_fact, facts)), **who)
     source = read_workspace(asked.workspace, profile)
     with bound_for_judging(source) as bindings:
         if event is not None:

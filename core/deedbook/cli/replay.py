@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completing
-from .common import Asked, json_option, shown
+from .common import Asked, json_option, shown, span_option
 from .output import as_json, message, say
 from .reading import UNSOUND
-from .tree import span_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

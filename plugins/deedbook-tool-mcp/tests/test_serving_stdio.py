@@ -24,6 +24,7 @@ abilities:
     handler: {tool: process}
     with: {argv: [/bin/sleep, "{seconds}"]}
     schema_in: {type: object, properties: {seconds: {type: string}}, required: [seconds]}
+    schema_out: true
     effects: write
 """
 HELLO = {

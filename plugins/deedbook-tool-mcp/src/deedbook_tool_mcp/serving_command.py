@@ -40,6 +40,8 @@ def command(
     source, sink = _taken() if http is None else (None, None)  # before any plugin is loaded, which may print
     with open_kernel(asked.workspace, profile=profile) as kernel:
         changes = kernel.opened.changes
+        for why in kernel.opened.charter.set_aside:
+            click.echo(f"skill set aside: {why}", err=True)
         for way, texts in (("looser", changes.looser), ("tighter", changes.tighter)):
             for text in texts if kernel.opened.previous else ():
                 click.echo(f"charter {way}: {text}", err=True)
