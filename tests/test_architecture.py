@@ -92,6 +92,7 @@ FLOORS = (
         "verification.hierarchy": "what a verifier checks about processes: one run of one process for each session",
         "verification.memories": "what a verifier checks about memory in one ledger: proposals, commits, versions",
         "verification.lines": "the complete lines of a file of any size",
+        "verification.crashes": "what mends a ledger that is only cut short by a crash",
         "amendments": "what a recorded event is said to be instead, by later ones; pure",
         "upcasting.table": "every older form of an event, and the chain of functions that makes it a present one",
         "upcasting.recognition": "which form a ledger has, and what a file is that is no ledger of any form",
@@ -113,6 +114,7 @@ FLOORS = (
         "programs.workers": "programs in processes of their own, with a hard limit: run once, kept, or spoken with",
     }),
     ("parts", {
+        "charter_shape": "the members of a charter's document and their JSON types; pure",
         "verification.payloads": "payloads of a ledger: canonical, sealed values, schemas; what repeats is proved once",
         "verification.hashes": "the hashes of a ledger, line by line: own, before, payload",
         "checkpoints.newest": "the newest signed checkpoint in a file of its own, and ledgers that lack what it signed",
@@ -264,6 +266,7 @@ FLOORS = (
             "what is wrong with the abilities of a workspace, and what could be better; nothing is begun",
     }),
     ("judge", {
+        "verification.charters": "charters that ledgers name, held against their records and against what is kept",
         "rejudging.judging": "a charter bound to judge and not to act: what must not be asked is not even constructed",
         "checkpoints.coverage": "covering every session of a workspace, those of other processes too",
         "checkpoints.followers": "who is told of every checkpoint",
@@ -288,6 +291,7 @@ FLOORS = (
         "tasks.settlements":
             "what became of lost runs: asked of the record, of who performed an approved call, of the handler",
         "records": "what the door writes: the entries of one call, from verdicts and outcomes",
+        "open_calls": "the calls of a session whose outcome is not recorded yet",
         "rejudging.rederive": "judges recorded calls again, under any charter",
         "programs.trials": "tests of hooks: written or recorded events, put to the real hook where it stands",
     }),

@@ -41,6 +41,7 @@ from .routes import told
 from .schema import Schemas, data_folder
 from .store import Store
 from .trial import fatal
+from .verification.crashes import remedy
 from .verification.heads import Head, gaps, recorded
 from .verification.report import MOST_OF_A_KIND
 from .verify import verify_file
@@ -280,7 +281,9 @@ def _unsound(places: Iterable[Path]) -> Iterator[Check]:
         except (DeedbookError, OSError) as problem:
             yield Check("ledger", "fault", describe(problem), f"look at {place}; a ledger is a regular file")
         else:
-            if not report.sound:
+            if mend := remedy(report):
+                yield Check("ledger", "note", f"{report.file} was cut short by a crash", mend)
+            elif not report.sound:
                 yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
 
 

@@ -18,6 +18,7 @@ from .approvals.parking import Parking
 from .bindings import Bindings, freeze
 from .cachekeys import cache_key
 from .callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
+from .chain import explained
 from .charter import Charter
 from .checkpoints.service import Checkpoints, covering
 from .checkpoints.settings import Settings
@@ -29,7 +30,7 @@ from .host import ReadingHost, WorkspaceHost
 from .identity import CLOSED, Identity
 from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
-from .lifelines import beginning
+from .lifelines import SESSIONS, beginning
 from .locks import Opened, enforce, kept_charter, open_charter
 from .origins import Origin
 from .plugins import Catalogue, discover
@@ -101,6 +102,7 @@ class Kernel:
             if isinstance(begun, Err):
                 raise SessionRefused(begun)
             self._cover(session, undo)
+            session.ledger.sync()  # the head is durable at once; without the lines that it names it would be a cut
             self._head(session, run)
             undo.pop_all()
         return session
@@ -165,7 +167,7 @@ class Kernel:
     def _new_ledger(self, **how: Any) -> Ledger:
         """Begin the ledger of a new session; nobody takes its folder for one that is left behind meanwhile."""
         identity, durability = new_id(), self.bindings.charter.document["durability"]
-        with beginning(self.state), ExitStack() as undo:
+        with explained(f"{self.state.path}/{SESSIONS}"), beginning(self.state), ExitStack() as undo:
             folder = undo.enter_context(self.state.sub(f"sessions/{identity}", create=True))
             ledger = Ledger.create(folder, identity, new_id(), durability=durability, sealer=self.sealer, **how)
             undo.callback(ledger.close)
@@ -270,7 +272,10 @@ def _made(
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
     store = Store(state, cache_key(site.root, site.state, create=not lazily))
+    begun = ledger.size  # if the state folder remembers a charter and this ledger is new, it names none yet
     opened = choose(store, root, lambda opened: _record(ledger, opened))
+    if begun == ledger.size == 1:
+        _record(ledger, opened)
     charter = opened.charter.digest
     identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
     checkpoints = Checkpoints(state, ledger, Settings.read(opened.charter.document.get("checkpoints", {}), site.root))

@@ -77,7 +77,7 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     chosen = one(asked.workspace, str(file))
     reports = check(chosen, plugins=False, jobs=1)
     vouched = vouch(chosen, reports, Believed())
-    verdict = conclude(reports, vouched.contradictions, vouched.covered)
+    verdict = conclude(reports, vouched.contradictions, vouched.covered, chosen.unchecked)
     lines = [line for report in reports for line in list(report.lines())[:-1] if line not in (UNWITNESSED, UNHASHED)]
     sound = None if verdict.kind == "unhashed" else verdict.sound
     return Checked(sound, verdict.said, (*vouched.notes, *lines), verdict.kind == "checkpointed")

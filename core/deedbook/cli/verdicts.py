@@ -43,7 +43,7 @@ def tell(reports: "Sequence[Report]", chosen: "Chosen", vouched: "Vouched", verd
         _tell_rest(chosen)
         return
     say(paint(plain(verdict.said), "green" if verdict.sound else "red"))
-    for note in vouched.notes:
+    for note in (*vouched.notes, *(f"decisions not checked: {why}" for why in verdict.unchecked[1:])):
         say(plain(note))
     if alone:
         _tell_one(reports, verdict)

@@ -59,7 +59,7 @@ def command(
     chosen = whole or one(asked.workspace, ledger or "")
     reports = check(chosen, plugins=plugins, jobs=jobs)
     vouched = vouch(chosen, reports, Believed(given["log_key"], given["witness_key"], given["held"], given["witness"]))
-    verdict = conclude(reports, vouched.contradictions, vouched.covered)
+    verdict = conclude(reports, vouched.contradictions, vouched.covered, chosen.unchecked)
     if asked.json:
         as_json(as_told(reports, chosen, vouched, verdict))
     else:

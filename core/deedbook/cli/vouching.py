@@ -115,7 +115,7 @@ def _swapped(chosen: "Chosen", reports: "Sequence[Report]") -> "Iterator[Contrad
     if chosen.source is None or not chosen.inside:
         return
     for report in reports:
-        name = Path(report.file).resolve().parent.name
+        name = Path(report.file).absolute().parent.name
         if report.state != "workspace" and report.session_id not in (None, name):
             why = f"in its place lies the ledger of {report.session_id}"
             yield Contradiction("broken", f"session {name}", 0, why)

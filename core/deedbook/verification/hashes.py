@@ -14,6 +14,8 @@ from .report import Findings
 WORKSPACE_ID: Final = re.compile(rb"ws-[0-9a-f]{32}")
 OPENING: Final = re.compile(rb'\{"schema_version":"1\.1","session_id":"([A-Za-z0-9][A-Za-z0-9_-]{0,127})"')
 
+_BEGINNING: Final = b'{"schema_version":"1.1","session_id":"'
+
 MARK: Final = b',"envelope_hash":"'
 """What ends a header, where it stands first."""
 BEHIND: Final = 76
@@ -92,12 +94,13 @@ class Chain:
             if line[-1] != _NEWLINE:  # torn behind its hashes, which were all that was asked for
                 number, expected = number - 1, line.partition(MARK)[0][-65:-1]
         self.findings.checked = number
-        self._finish(expected)
+        self._finish(expected, torn=line[-1] != _NEWLINE and _may_begin(line))
 
-    def _finish(self, last: bytes | tuple[bytes, ...]) -> None:
+    def _finish(self, last: bytes | tuple[bytes, ...], *, torn: bool) -> None:
         number = self.findings.checked
         if not number:
-            self.findings.add(0, "empty", "at least one line", "none")
+            if not torn:  # else its first line was not written whole, which the report says
+                self.findings.add(0, "empty", "at least one line", "none")
         elif self.session_id is None:
             self.findings.add(1, "header", 'schema_version "1.1" and a session id at its beginning', "something else")
         self.excisions.report(self.findings)
@@ -137,6 +140,11 @@ class Chain:
             self.findings.count(check)
         else:
             self.findings.add(number, check, expected.decode(), found)
+
+
+def _may_begin(torn: bytes) -> bool:
+    """Say whether *torn* may be what a crash left of a ledger's first line: its beginning, or zeros in its place."""
+    return torn.startswith((b"\0", _BEGINNING)) or _BEGINNING.startswith(torn)
 
 
 def _may_name(head: bytes, expected: bytes | tuple[bytes, ...]) -> bool:

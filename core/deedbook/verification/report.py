@@ -65,7 +65,8 @@ class Decisions:
     """The third part: how many *calls* are recorded, and of how many everything was judged again to be the *same*.
 
     *failures* are those decided otherwise. *recorded* counts calls by gates whose recorded answer was taken, with what
-    would have to be installed to ask them again; *unknown* by why they were not judged again at all.
+    would have to be installed to ask them again; *unknown* by why they were not judged again at all. *unchecked* says
+    why none of them could be, such as a charter that is not at hand; empty: they could.
     """
 
     calls: int = 0
@@ -74,6 +75,7 @@ class Decisions:
     more: Mapping[str, int] = attrs.field(factory=dict)
     recorded: Mapping[str, int] = attrs.field(factory=dict)
     unknown: Mapping[str, int] = attrs.field(factory=dict)
+    unchecked: str = ""
 
     @property
     def failed(self) -> int:
@@ -192,7 +194,7 @@ def _part(name: str, part: Part, good: str) -> Iterator[str]:
 def _decisions(told: Decisions) -> Iterator[str]:
     """Say what came of judging again, and what that rests on."""
     failed = told.failed
-    if not told.calls:
+    if not told.calls and not failed:
         yield "decisions: no calls"
         return
     unknown = sum(told.unknown.values())
