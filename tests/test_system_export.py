@@ -245,7 +245,7 @@ def test_sessions_and_runs_in_one_file_are_still_verified(place, tmp_path):
 
 
 def test_process_that_runs_now_is_in_the_export(place):
-    with open_kernel(place.path) as kernel, kernel.session().value:
+    with open_kernel(place.path) as kernel, kernel.session():
         rows = rows_of(place, "workspace")
     assert breaches(rows) == []
     assert last_run(rows) == "incomplete"

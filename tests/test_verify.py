@@ -373,7 +373,7 @@ BREAKS_1_0 = {
     "space added": (lambda lines: lines[1].replace(b'"payload":', b'"payload": ', 1), "canonical"),
     "key twice": (
         lambda lines: lines[1].replace(b'{"event_type"', b'{"event_type":"evil","event_type"', 1),
-        "canonical",
+        "json",
     ),
     "key added": (lambda _: line_1_0("note", {"_span_id": "x", "_parent_span_id": "a"}, more=1), "header"),
     "version": (lambda _: line_1_0("note", {"_span_id": "x", "_parent_span_id": "a"}, schema_version="9"), "header"),
