@@ -49,6 +49,7 @@ _PROCESS: Final = {
     "effects": "read",
     "with": {"argv": ["true"]},
     "schema_in": {"type": "object", "additionalProperties": False},
+    "schema_out": True,
 }
 _SEQUENCE: Final = {
     "summary": "Echo twice.",
@@ -160,12 +161,9 @@ def _call(settings: dict[str, Any], ability: str = "echo", args: Any = ARGS) -> 
     """Begin a session in a new workspace with these *settings*, and return one call in it."""
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
         root = _workspace(Path(folder), settings)
-        with open_kernel(root, catalogue=_catalogue()) as kernel:
-            begun = kernel.session("call")
-            assert not isinstance(begun, Err), begun
-            with begun.value as made:
-                _check(made, ability, args)
-                yield lambda: made.call(ability, args)
+        with open_kernel(root, catalogue=_catalogue()) as kernel, kernel.session("call") as made:
+            _check(made, ability, args)
+            yield lambda: made.call(ability, args)
 
 
 def _check(made: Session, ability: str, args: Any) -> None:

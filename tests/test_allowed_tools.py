@@ -299,11 +299,6 @@ def test_an_empty_list_and_no_list_allow_nothing(lab, run, line):
         return code(run.call, "echo", {"text": "x"})
 
     text = f"---\nname: go\ndescription: Goes.\n{line}\nmetadata: {{triggers: go}}\n---\n"
-    if line == "allowed-tools: ''":
-        lab.skill = lambda name, **more: lab.write(f"skills/{name}/SKILL.md", text)
-        with pytest.raises(BindingError, match="not a text that says something"):
-            run(flow)
-        return
     lab.skill = lambda name, **more: lab.write(f"skills/{name}/SKILL.md", text)
     refused(lab, run(flow))
 
@@ -311,24 +306,28 @@ def test_an_empty_list_and_no_list_allow_nothing(lab, run, line):
 @pytest.mark.parametrize(
     "tools",
     [
-        "'*'", "'**'", "[echo, '*']", "'echo, remove'", "'rem?ve'", "Echo", "'\uff45cho'", "'\u0435cho'",
-        "offered-echo", "model/standard",
+        "'*'", "'**'", "[echo, '*']", "'rem?ve'", "'remove(x)'", "'remove(*)'", "'echo(remove)'",
+        "Echo", "'\uff45cho'", "'\u0435cho'", "offered-echo", "model/standard",
         "'Bash(git:*)'", "null", "7", "{echo: true}", "[[echo]]", "[echo, null]", "'echo\u200b'", "nothing-there",
     ],
 )  # fmt: skip
-def test_a_list_that_names_no_ability_is_refused_before_anything_runs(lab, run, tools):
+def test_a_list_that_does_not_name_an_ability_letter_by_letter_does_not_grant_it(lab, run, tools):
+    """A name that leads nowhere grants nothing; a list that cannot be read sets the skill aside, and grants nothing."""
+
+    def flow(run):
+        assert FORBIDDEN not in [tool["name"] for tool in run.agent("worker").tools()]
+        return code(run.call, FORBIDDEN, {"text": "x"})
+
     text = f"---\nname: go\ndescription: Goes.\nallowed-tools: {tools}\nmetadata: {{triggers: go}}\n---\n"
     lab.skill = lambda name, **more: lab.write(f"skills/{name}/SKILL.md", text)
-    with pytest.raises(BindingError) as caught:
-        run(lambda run: None)
-    assert ".system/skills/go/SKILL.md" in str(caught.value)
+    refused(lab, run(flow))
 
 
-def test_two_lists_in_one_front_matter_are_refused(lab, run):
+def test_two_lists_in_one_front_matter_set_the_skill_aside(lab, run):
     text = f"---\nname: go\ndescription: Goes.\nallowed-tools: echo\nallowed-tools: echo {FORBIDDEN}\n---\n"
     lab.skill = lambda name, **more: lab.write(f"skills/{name}/SKILL.md", text)
-    with pytest.raises(BindingError, match="SKILL"):
-        run(lambda run: None)
+    refused(lab, run(lambda run: code(run.call, FORBIDDEN, {"text": "x"})))
+    assert "duplicate key" in "".join(lab.kernel().opened.charter.set_aside)
 
 
 # --- what is meant to work --------------------------------------------------------------------------------------------

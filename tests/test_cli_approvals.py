@@ -13,7 +13,7 @@ KILLER = """
 import os, signal
 from deedbook import HandlerSpec
 class Plugin:
-    spec = HandlerSpec(effects="write")
+    spec = HandlerSpec(gives={"type": "object"}, effects="write")
     def __init__(self, settings, host): pass
     def __call__(self, args, ctx):
         with open("tried", "a") as file:

@@ -63,7 +63,6 @@ SOURCES = [
     ("registry/low-level/x.yaml", "schema_version: v1\nid: echo\nsummary: X.\nhandler: {tool: echo}\n",
      "echo", "SOURCE_INVALID"),
     ("registry/low-level/x.yml", "schema_version: v1\n", "x.yml", "SOURCE_INVALID"),
-    ("skills/bad/SKILL.md", "---\nname: [\n---\n", "skills/bad/SKILL.md", None),
 ]  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def test_nothing_is_started_and_nothing_written(place):
         """
         from deedbook import HandlerSpec
         class Plugin:
-            spec = HandlerSpec(effects="read", settings={"required": ["size"]})
+            spec = HandlerSpec(gives={"type": "object"}, effects="read", settings={"required": ["size"]})
             def __init__(self, settings, host):
                 raise SystemExit("constructed")
             def __call__(self, args, ctx):
@@ -193,6 +193,7 @@ PROCESS = """
     effects: read
     with: {argv: [PROGRAM, -n, --, "{path}"]}
     schema_in: {type: object, required: [path], properties: {path: {type: string}}, additionalProperties: false}
+    schema_out: true
 """
 
 

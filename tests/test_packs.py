@@ -130,8 +130,10 @@ def test_a_recorded_file_that_is_gone_is_refused(small):
         ("policies/x.yaml", "schema_version: v1\nid: [x\n", "policies/x.yaml:"),
         ("deedbook.yaml", "schema_version: v1\n", "deedbook.yaml: a pack has no settings"),
         ("policy/x.yaml", POLICY, 'policy: is not read; did you mean "policies"?'),
-        ("skills/whisper/SKILL.md", "---\nname: whisper\n---\n", "skills/whisper/SKILL.md:"),
-        ("skills/whisper/SKILL.md", SKILL.replace("acme/whisper", "acme/no"), "ability 'acme/no' is not declared"),
+        ("workflows/cycles/x.md", "---\nid: x\n---\n", "workflows: is not read; a pack has the folders agents, hooks,"),
+        ("schemas/x.json", "{}", "schemas: is not read; a pack has the folders"),
+        ("registry/mid-level/x.yaml", ABILITY, "registry/mid-level: is not read; put abilities into low-level or"),
+        ("policies/deep/x.yaml", POLICY, "policies/deep: is a folder, which is not read"),
         (
             "hooks/h.yaml", "schema_version: v1\nid: h\nevent_type: SessionStart\nhandler: {script: run}\n",
             "hooks/h.yaml:4:11: a pack is data",
@@ -244,11 +246,14 @@ def test_an_agent_plugin_is_pinned_by_its_wheel(small):
 
 
 def test_chosen_skills_of_an_agent_plugin_are_used_and_the_others_are_not(small):
-    other = SKILL.replace("whisper", "shout").replace("acme/shout", "Bash(git:*)")
+    other = SKILL.replace("whisper", "shout").replace("description: Whispers.\n", "argument-hin: x\n")
     small.system("registry/low-level/whisper.yaml", ABILITY)
     agent_plugin(small, more={"skills/shout/SKILL.md": other})
     activate(small, "{plugin: acme-tools}")
-    assert "agent plugin (acme-tools 1.0): skills/shout/SKILL.md:4" in small.run("lock", status=1).err
+    aside = "skill set aside: agent plugin (acme-tools 1.0): skills/shout/SKILL.md:3"
+    assert aside in small.run("lock", status=0).err
+    activate(small, "{plugin: acme-tools, skills: [shout]}")
+    assert "agent plugin (acme-tools 1.0): skills/shout/SKILL.md:3" in small.run("lock", status=1).err
     activate(small, "{plugin: acme-tools, skills: [whisper]}")
     small.run("lock", status=0)
     activate(small, "{plugin: acme-tools, skills: [wisper]}")
@@ -282,3 +287,49 @@ def test_a_distribution_without_an_agent_plugin_is_refused(small):
     assert "distribution 'click' brings no Agent Plugin" in small.run("lock", status=1).err
     activate(small, "{plugin: no-such-thing-here}")
     assert "distribution 'no-such-thing-here' is not installed" in small.run("lock", status=1).err
+
+
+# --- tests inside a pack ----------------------------------------------------------------------------------------------
+
+CASES = """\
+    schema_version: v1
+    cases:
+      - {name: shouting, ability: echo, args: {text: "hi!"}, expect: deny, rule: "no-shouting.yaml:6"}
+      - {name: talking, ability: echo, args: {text: hi}, expect: allow}
+"""
+HOOK = "schema_version: v1\nid: bouncer\nevent_type: PreToolUse\nhandler: {hook: allow}\nmatch: {abilities: [echo]}\n"
+TRIALS = """\
+    schema_version: v1
+    cases:
+      - {name: lets in, hook: bouncer, event: {ability: echo, args: {text: hi}}, expect: {decision: allow}}
+"""
+
+
+def test_policy_tests_of_a_pack_run_in_the_workspace_that_installs_it(small):
+    packing.installed(small, "acme-policies", {**FILES, "policies/loud.test.yaml": CASES})
+    activate(small, "acme-policies")
+    assert small.run("policy", "test", status=0).out.startswith("2 of 2 cases passed")
+    small.system(
+        "policies/own.yaml",
+        "schema_version: v1\nid: own\nkind: rules\nmatch: {abilities: [echo]}\nrules: []\ndefault: deny\n",
+    )
+    failed = small.run("policy", "test", status=1).out
+    assert (
+        "FAILED talking (pack acme-policies (acme-policies 1.0): policies/loud.test.yaml:4): expected allow" in failed
+    )
+
+
+def test_a_fault_in_a_test_of_a_pack_names_the_pack_and_the_place(small):
+    wrong = CASES.replace("expect: allow", "expcet: allow")
+    packing.installed(small, "acme-policies", {**FILES, "policies/loud.test.yaml": wrong})
+    activate(small, "acme-policies")
+    small.run("lock", status=0)
+    refused = small.run("policy", "test", status=1).err
+    assert "pack acme-policies (acme-policies 1.0): policies/loud.test.yaml:4:" in refused
+    assert 'did you mean "expect"?' in refused
+
+
+def test_hook_tests_of_a_pack_run_in_the_workspace_that_installs_it(small):
+    packing.installed(small, "acme-policies", {**FILES, "hooks/b.yaml": HOOK, "hooks/b.test.yaml": TRIALS})
+    activate(small, "acme-policies")
+    assert small.run("hooks", "test", status=0).out == "1 of 1 case passed\n"

@@ -30,7 +30,7 @@ TOOL = """
 from deedbook import HandlerSpec
 
 class Plugin:
-    spec = HandlerSpec(effects="read")
+    spec = HandlerSpec(gives={"type": "object"}, effects="read")
     def __init__(self, settings, host): ...
     def __call__(self, args, ctx): return {}
 """

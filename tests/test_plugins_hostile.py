@@ -12,6 +12,7 @@ import pytest
 from commandline import Place, until
 from test_plugins import TOOL, site
 
+SPEC = 'HandlerSpec(gives={"type": "object"}, effects="read")'
 FINE = TOOL.replace("def __call__(self, args, ctx): return {}", "def __call__(self, args, ctx): return {'fine': True}")
 SETTINGS = "schema_version: v1\nabilities:\n  thing: {summary: A thing., handler: {tool: thing}}\n"
 STUBBORN = "import time\nwhile True:\n  try: time.sleep(3600)\n  except BaseException: pass\n"
@@ -67,14 +68,14 @@ REFUSED = {
     ),
     "loosens a limit": (f"import deedbook.canonical as c; c.MAX_DEPTH = 9999\n{FINE}", "deedbook.canonical.MAX_DEPTH"),
     "is a function": ("def Plugin(settings, host): return {}", "is function, not a class"),
-    "has another spec": (FINE.replace('HandlerSpec(effects="read")', "{}"), "not a HandlerSpec"),
+    "has another spec": (FINE.replace(SPEC, "{}"), "not a HandlerSpec"),
     "has a spec that changes": (
-        FINE.replace('spec = HandlerSpec(effects="read")', "spec = property(lambda self: HandlerSpec(effects='none'))"),
+        FINE.replace(f"spec = {SPEC}", "spec = property(lambda self: HandlerSpec(effects='none'))"),
         "its `spec` is property, not a HandlerSpec",
     ),
     "has a spec of its own kind": (
         FINE.replace("class Plugin:", "class Sly(HandlerSpec):\n  effects = property(lambda s: 'none')\nclass Plugin:")
-        .replace('HandlerSpec(effects="read")', "Sly()"),
+        .replace(SPEC, "Sly()"),
         "Plugin",
     ),
     "has a metaclass that lies": (

@@ -6,18 +6,23 @@ from typing import Any
 
 import attrs
 import pytest
+from cases import for_each
 
 from deedbook.contracts import ALLOW, Call, Decision, GateSpec, HandlerSpec, Host, Json, Object, Skill, hookimpl
 from deedbook.policies.rules import Rules
 from deedbook.shape import misfits
 
 ACTING = ["tool", "provider", "flow"]
+NO_GIVES = (
+    "`spec.gives` is missing; write the JSON Schema of its results, or gives={} if only the YAML of an ability can say "
+    "what they are"
+)
 
 
 class Tool:
     """A class that every check likes, to be spoilt."""
 
-    spec: Any = HandlerSpec()
+    spec: Any = HandlerSpec(gives={"type": "object"})
 
     def __init__(self, settings: Object, host: Host) -> None: ...
 
@@ -71,12 +76,16 @@ def test_handler_may_be_asynchronous_and_name_its_arguments_as_it_likes() -> Non
     assert problems("provider", Tool, __call__=call) == []
 
 
+def test_provider_need_not_say_what_it_gives_since_the_completion_contract_binds_it() -> None:
+    assert problems("provider", Tool, spec=HandlerSpec()) == []
+
+
 def test_class_may_be_made_by_attrs() -> None:
     @attrs.frozen
     class Made:
         settings: Object
         host: Host
-        spec = HandlerSpec(settings=MappingProxyType({}))
+        spec = HandlerSpec(gives=MappingProxyType({}), settings=MappingProxyType({}))
 
         def __call__(self, args: Object, ctx: Any) -> Json:
             return None
@@ -102,7 +111,7 @@ def test_what_is_no_class_is_refused(made: Any) -> None:
     assert list(misfits("tool", made)) == [f"it is {type(made).__name__}, not a class"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "base", "spec", "says"),
     [
         ("tool", Tool, GateSpec(), "its `spec` is GateSpec, not a HandlerSpec"),
@@ -113,14 +122,21 @@ def test_what_is_no_class_is_refused(made: Any) -> None:
         (
             "tool",
             Tool,
-            HandlerSpec(effects="wriet"),
+            HandlerSpec(gives={}, effects="wriet"),
             "`spec.effects` is 'wriet', not one of none, read, write, irreversible",
         ),
-        ("tool", Tool, HandlerSpec(effects=[]), "`spec.effects` is [], not one of none, read, write, irreversible"),
-        ("tool", Tool, HandlerSpec(interruptible=1), "`spec.interruptible` is int, not True or False"),
-        ("tool", Tool, HandlerSpec(takes="{}"), "`spec.takes` is str, not a JSON Schema"),
-        ("tool", Tool, HandlerSpec(gives=None), "`spec.gives` is NoneType, not a JSON Schema"),
-        ("tool", Tool, HandlerSpec(settings=[]), "`spec.settings` is list, not a JSON Schema"),
+        (
+            "tool",
+            Tool,
+            HandlerSpec(gives={}, effects=[]),
+            "`spec.effects` is [], not one of none, read, write, irreversible",
+        ),
+        ("tool", Tool, HandlerSpec(gives={}, interruptible=1), "`spec.interruptible` is int, not True or False"),
+        ("tool", Tool, HandlerSpec(gives={}, takes="{}"), "`spec.takes` is str, not a JSON Schema"),
+        ("tool", Tool, HandlerSpec(gives=[]), "`spec.gives` is list, not a JSON Schema"),
+        ("tool", Tool, HandlerSpec(), NO_GIVES),
+        ("flow", Tool, HandlerSpec(), NO_GIVES),
+        ("tool", Tool, HandlerSpec(gives={}, settings=[]), "`spec.settings` is list, not a JSON Schema"),
         ("policy", Policy, GateSpec(pure="yes"), "`spec.pure` is str, not True or False"),
         ("hook", Hook, GateSpec(rewrites=None), "`spec.rewrites` is NoneType, not True or False"),
         ("hook", Hook, GateSpec(reads="session.calls"), "`spec.reads` is not a frozenset of names of facts"),
@@ -150,8 +166,8 @@ def generous(self: Any, *args: Any, **more: Any) -> None: ...
 def optional(self: Any, settings: Any, host: Any, more: Any = None) -> None: ...
 
 
-@pytest.mark.parametrize("init", [none, one, three, named])
-@pytest.mark.parametrize(("kind", "base"), [("tool", Tool), ("hook", Hook), ("policy", Policy), ("skill", Loader)])
+@for_each("init", [none, one, three, named])
+@for_each(("kind", "base"), [("tool", Tool), ("hook", Hook), ("policy", Policy), ("skill", Loader)])
 def test_constructor_that_cannot_be_called_with_settings_and_host_is_refused(kind: str, base: Any, init: Any) -> None:
     (problem,) = problems(kind, base, __init__=init)
     assert problem.startswith("`Made(")
@@ -165,7 +181,7 @@ def test_constructor_may_take_more_that_is_optional(init: Any) -> None:
 
 def test_class_without_a_constructor_is_refused() -> None:
     class Made:
-        spec = HandlerSpec()
+        spec = HandlerSpec(gives={})
 
         def __call__(self, args: Object, ctx: Any) -> Json:
             return None
@@ -173,8 +189,8 @@ def test_class_without_a_constructor_is_refused() -> None:
     assert list(misfits("tool", Made)) == ["`Made()` should take (settings, host)"]
 
 
-@pytest.mark.parametrize("kind", ACTING)
-@pytest.mark.parametrize("call", [none, one, three, named])
+@for_each("kind", ACTING)
+@for_each("call", [none, one, three, named])
 def test_handler_that_cannot_be_called_with_arguments_and_context_is_refused(kind: str, call: Any) -> None:
     (problem,) = problems(kind, Tool, __call__=call)
     assert problem.startswith("`__call__(")
@@ -184,7 +200,7 @@ def test_handler_that_cannot_be_called_with_arguments_and_context_is_refused(kin
 @pytest.mark.parametrize("kind", [*ACTING, "policy", "skill"])
 def test_class_whose_objects_cannot_be_called_is_refused(kind: str) -> None:
     class Made:
-        spec = HandlerSpec() if kind in ACTING else GateSpec()
+        spec = HandlerSpec(gives={}) if kind in ACTING else GateSpec()
 
         def __init__(self, settings: Object, host: Host) -> None: ...
 
@@ -213,14 +229,14 @@ def test_policy_must_be_a_plain_function() -> None:
 )
 def test_handler_that_reconciles_must_be_able_to(reconcile: Any, says: str) -> None:
     members = {"reconcile": reconcile} if reconcile else {}
-    assert problems("tool", Tool, spec=HandlerSpec(reconciles=True), **members) == [says]
+    assert problems("tool", Tool, spec=HandlerSpec(gives={}, reconciles=True), **members) == [says]
 
 
 def test_handler_that_reconciles_fits() -> None:
     def reconcile(self: Any, args: Object, idempotency_key: str) -> Json:
         return None
 
-    assert problems("tool", Tool, spec=HandlerSpec(reconciles=True), reconcile=reconcile) == []
+    assert problems("tool", Tool, spec=HandlerSpec(gives={}, reconciles=True), reconcile=reconcile) == []
 
 
 # --- hooks ------------------------------------------------------------------------------------------------------------

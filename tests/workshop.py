@@ -163,7 +163,7 @@ class Chat(Echo):
 class Flow(Echo):
     """A flow that does nothing."""
 
-    spec = HandlerSpec(effects="none")
+    spec = HandlerSpec(gives={"type": "object"}, effects="none")
 
 
 class Guard:
@@ -207,7 +207,7 @@ def bench(path):
 
 def tool(**spec):
     """Return a tool that declares *spec*."""
-    return type("Tool", (Echo,), {"spec": HandlerSpec(**spec)})
+    return type("Tool", (Echo,), {"spec": HandlerSpec(**{"gives": {"type": "object"}, **spec})})
 
 
 def hook(**spec):

@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from . import canonical
-from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Persona, Scope, Words, no_persona, words
+from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Patterns, Persona, Scope, Words, no_persona, words
 from .charter import Charter
 from .compiling.linker import Linked, Linker
 from .completions import Completion, CompletionSchema
 from .contracts import Handler, Host, Skill
 from .errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
-from .fitting import Fitting, facts_of, fittings
+from .fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from .gates import BoundGate, in_order
 from .host import masking
 from .lifecycle import EVENTS
@@ -88,6 +88,11 @@ class Bindings:
         """Return what of *allowed* is left to a role: an agent with a card has its capabilities, and no more."""
         card = self.charter.document.get("agents", {}).get(role)
         return allowed & frozenset(card["capabilities"]) if card else allowed
+
+    def commands(self, skill: str) -> Patterns:
+        """Return of which abilities a skill allows some commands only, and which."""
+        said: Patterns = self.charter.document["skills"][skill].get("commands", {})
+        return said
 
     @property
     def waits(self) -> bool:
@@ -224,6 +229,8 @@ class Freezer:
             rules=tuple(entry.get("rules", ())),
             place=entry["place"],
             signals=None if at == "policy" else EVENTS[at].signals,
+            tags=tags_of(entry["match"]) if at == "policy" else frozenset(),
+            rule_tags=rule_tags(entry) if at == "policy" else (),
             mask=masking(self.host),
         )
         holds = match.holds if match else None

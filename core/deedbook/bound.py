@@ -6,24 +6,44 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from . import canonical
+from . import canonical, commands
+from .conditions import lookup
 from .contracts import PATHS, Effects, Failed, Handler, Object, Principal
 from .gates import BoundGate
 from .schema import Validator
 
+Patterns: TypeAlias = Mapping[str, Mapping[str, Collection[str]]]
+"""By ability and JSON pointer to an argument: the patterns of which the command there has to fit one (`commands`)."""
+
 
 @attrs.frozen
 class Scope:
-    """Which abilities a caller may use: *names* of tools and flows, *models* by name; ``None`` means all."""
+    """Which abilities a caller may use: *names* of tools and flows, *models* by name; ``None`` means all.
+
+    Of an ability in *commands* only these commands are inside.
+    """
 
     why: str
     names: frozenset[str] | None = None
     models: frozenset[str] | None = None
+    commands: Patterns = attrs.field(factory=dict, eq=False)
 
     def allows(self, bound: "Bound") -> bool:
         """Say whether *bound* is inside."""
         allowed = self.models if bound.kind == "model" else self.names
         return allowed is None or bound.id in allowed
+
+    def lacks(self, ability: str, args: Object) -> str | None:
+        """Say which argument of *ability* is no command that is inside; ``None`` where all are."""
+        said = self.commands.get(ability)
+        if said is None:
+            return None
+        for pointer, patterns in said.items():
+            command = lookup(pointer)(args)
+            if any(commands.fits(pattern, command) for pattern in patterns):
+                return None
+        pointers, patterns = " or ".join(said), ", ".join(sorted({each for found in said.values() for each in found}))
+        return f"{self.why}: {pointers} has to be one command that fits {patterns}, without {commands.SHELL}"
 
 
 EVERYTHING: Final = Scope("everything")

@@ -13,6 +13,7 @@ import attrs
 
 from . import canonical
 from .checkpoints.settings import BEFORE, EVENTS, SECONDS
+from .commands import allowed_of
 from .match import EFFECTS
 
 Way: TypeAlias = Literal["looser", "tighter", "other"]
@@ -56,6 +57,8 @@ def _changes(old: Entry, new: Entry) -> Iterator[Change]:
     yield from _section(old, new, "hooks", "hook", ("tighter", "looser"), _hook)
     yield from _section(old, new, "policies", "policy", ("tighter", "looser"), _policy)
     yield from _section(old, new, "skills", "skill", ("looser", "tighter"), _skill)
+    yield from _section({"set_aside": {}, **old}, {"set_aside": {}, **new}, "set_aside", "set-aside skill",
+                        ("other", "other"), _text)  # fmt: skip
     yield from _section({"agents": {}, **old}, {"agents": {}, **new}, "agents", "agent", ("other", "other"), _agent)
     yield from _section(
         {"clients": {}, **old}, {"clients": {}, **new}, "clients", "client", ("looser", "tighter"), _client
@@ -138,7 +141,9 @@ def _way(rule: str, tightening: str, otherwise: Way) -> Way:
 
 def _skill(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _sets(f"{what}: allowed ability", old["allowed"], new["allowed"], "looser", "tighter")
-    yield from _rest(what, old, new, {"allowed"}, other=set(new))
+    was, now = (frozenset(allowed_of(entry)) - frozenset(entry["allowed"]) for entry in (old, new))
+    yield from _sets(f"{what}: allowed command", was, now, "looser", "tighter")
+    yield from _rest(what, old, new, {"allowed", "commands"}, other={*new, *old})
 
 
 def _server(what: str, old: Entry, new: Entry) -> Iterator[Change]:

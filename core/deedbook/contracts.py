@@ -42,16 +42,16 @@ class HandlerSpec:
     """What a tool, a provider or a flow declares.
 
     *settings*, *takes* and *gives* are JSON Schemas (draft 2020-12) for the ability's ``with:``, its arguments and its
-    result. YAML may narrow *takes* and *gives* and raise *effects*, never the reverse. *interruptible* makes
-    ``timeout_ms`` a limit; otherwise it only marks a late result. *reconciles*: the handler is a `Reconciler`, too.
-    *check* finds what no schema can say: it is asked when the charter is compiled, nothing is constructed then, and
-    yields what is wrong with an ability, each a JSON pointer into its YAML (``/with/argv/2``) and a message. A
-    provider's *check_skill* does the same for the front matter of a skill.
+    result. A tool and a flow need *gives*; ``{}`` leaves it to ``schema_out`` in YAML. YAML may narrow *takes* and
+    *gives* and raise *effects*, never the reverse. *interruptible* makes ``timeout_ms`` a limit, else it only marks a
+    late result. *reconciles*: the handler is a `Reconciler`, too. *check* finds what no schema can say, when the
+    charter is compiled: it yields what is wrong with an ability, each a JSON pointer into its YAML (``/with/argv/2``)
+    and a message. A provider's *check_skill* does the same for the front matter of a skill.
     """
 
     settings: Object = attrs.field(factory=dict)
     takes: Object = attrs.field(factory=lambda: {"type": "object"})
-    gives: Object = attrs.field(factory=lambda: {"type": "object"})
+    gives: Object | None = None
     effects: Effects = "write"
     interruptible: bool = False
     reconciles: bool = False
@@ -153,13 +153,14 @@ class Failed(Exception):  # noqa: N818 - the field's word for a handler's own fa
     """A handler's own failure: recorded as the call's error with *code*; any other exception is ``TOOL_ERROR``.
 
     *lost*: nobody knows whether it was done; where that can have effects, the recorded outcome is ``unknown``.
+    *source*: the file of the skill that a loader cannot read; without it, the whole loader has failed.
     """
 
-    def __init__(self, code: str, message: str, *, retryable: bool = False, lost: bool = False) -> None:
+    def __init__(
+        self, code: str, message: str, *, retryable: bool = False, lost: bool = False, source: str = ""
+    ) -> None:
         super().__init__(message)
-        self.code = code
-        self.retryable = retryable
-        self.lost = lost
+        self.code, self.retryable, self.lost, self.source = code, retryable, lost, source
 
 
 class Secret(Protocol):
@@ -350,7 +351,7 @@ class Gate(Protocol):
 
 @attrs.frozen
 class Skill:
-    """Operational knowledge in Markdown. *allowed* names the abilities it may use; *source* is its file."""
+    """Operational knowledge in Markdown. *allowed* has the names in its ``allowed-tools``; *source* is its file."""
 
     name: str
     description: str

@@ -5,12 +5,15 @@ without one fits all tools and flows if it stands in ``deedbook.yaml``, and noth
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
+from .conditions import listed
 from .lifecycle import EVENTS
 from .match import DEFAULT_KINDS, AbilityFacts, Match
+
+_RULES: Final = ["policy", "rules"]
 
 
 @attrs.frozen(eq=False)
@@ -52,6 +55,18 @@ def facts_of(name: str, entry: Mapping[str, Any]) -> AbilityFacts:
         scopes=frozenset(entry["scopes"]),
         paths=tuple(entry["paths"]),
     )
+
+
+def tags_of(match: Mapping[str, Any] | None) -> frozenset[str]:
+    """Return the tags that a match names."""
+    return frozenset(listed((match or {}).get("tags", ())))
+
+
+def rule_tags(entry: Mapping[str, Any]) -> tuple[frozenset[str], ...]:
+    """Return the tags that each rule of a policy of the kind ``rules`` names; of any other policy none."""
+    if entry["plugin"] != _RULES:
+        return ()
+    return tuple(tags_of(rule["match"]) for rule in entry["settings"]["rules"])
 
 
 def unguarded(document: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ Whatever a gate does, there is an answer: an exception, a late answer, or anythi
 denial.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from inspect import iscoroutine
 from typing import Any, Final, TypeAlias
@@ -22,6 +22,12 @@ RANK: Final = {"allow": 0, "transform": 1, "ask": 2, "deny": 3}
 """The conservative answer wins: the highest rank; from ``ask`` on, a call does not go on by itself."""
 
 
+APPROVAL_GATE: Final = "approval-gate"
+"""The tag of an ability whose every call waits for a person."""
+ASKING: Final = ("destructive", "irreversible")
+"""The tags of an ability whose calls wait for a person, unless a policy that names the tag allows the call."""
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class BoundGate:
     """One hook or policy, ready to be asked.
@@ -29,7 +35,8 @@ class BoundGate:
     *may* holds the outcomes it is allowed to give (``allow`` always among them), *limit* the seconds it may take,
     *holds* the part of its match that depends on the call (``None``: always), *rules* the places of its rules, if it
     names one by ``signals["rule"]``, *signals* the names of those that it may carry (``None``: any). One that
-    *waits* is asked somewhere else than on the calling thread. *mask* takes secrets out of what is told.
+    *waits* is asked somewhere else than on the calling thread. *mask* takes secrets out of what is told. *tags* are
+    those that a policy's match names, *rule_tags* those that each of its rules names in its own.
     """
 
     id: str
@@ -46,6 +53,8 @@ class BoundGate:
     rules: tuple[str, ...] = ()
     place: str = ""
     signals: frozenset[str] | None = None
+    tags: frozenset[str] = frozenset()
+    rule_tags: tuple[frozenset[str], ...] = ()
     mask: Callable[[str], str] = str
 
 
@@ -181,6 +190,31 @@ def rule_of(gate: BoundGate, decision: Decision) -> str | int | None:
     if type(rule) is int and 0 <= rule <= canonical.MAX_INTEGER:
         return gate.rules[rule] if rule < len(gate.rules) else rule
     return recordable(rule) if type(rule) is str else None
+
+
+def tag_that_asks(tags: Collection[str], policies: Asked) -> str | None:
+    """Return the tag of an ability for which a person decides, as *policies* answered; ``None`` if there is none."""
+    if APPROVAL_GATE in tags:
+        return APPROVAL_GATE
+    return next((tag for tag in ASKING if tag in tags and speaker(tag, policies) is None), None)
+
+
+def speaker(tag: str, policies: Asked) -> tuple[BoundGate, Decision] | None:
+    """Return the policy that names *tag* and allowed the call: in its match, or in that of the rule which decided."""
+    return next((pair for pair in policies if pair[1].outcome == "allow" and _names(*pair, tag)), None)
+
+
+def may_speak(gate: BoundGate, tags: Collection[str]) -> bool:
+    """Say whether a policy may decide for a tag among *tags* that no person is asked."""
+    named = gate.tags.union(*gate.rule_tags)
+    return any(tag in named and tag in tags for tag in ASKING)
+
+
+def _names(gate: BoundGate, decision: Decision, tag: str) -> bool:
+    rule = decision.signals.get("rule")
+    # a record has the place of a rule, which several on one line share
+    named = [tags for at, tags in enumerate(gate.rule_tags) if rule in (at, gate.rules[at])]
+    return tag in gate.tags or (bool(named) and all(tag in tags for tags in named))
 
 
 def minutes(asked: Asked, **said: Any) -> bytes:

@@ -15,7 +15,7 @@ from .approvals.requests import Approved, call_digest
 from .bindings import Bindings, Bound, Caller
 from .contracts import Call, Decision, Json, Object
 from .errors import describe, recordable
-from .gates import Asked, BoundGate, Clock, answer, by, heard, merge, refusal, signals_of
+from .gates import Asked, BoundGate, Clock, answer, by, heard, merge, refusal, signals_of, tag_that_asks
 from .schema import Violation, suggest
 
 MAX_NESTING: Final = 16
@@ -143,6 +143,9 @@ def _outside(verdict: Verdict, bound: Bound, caller: Caller) -> Verdict:
 
 def _within(verdict: Verdict, bound: Bound, caller: Caller) -> Verdict:
     """Refuse where the scope of *caller* depends on the arguments, and does not have these."""
+    scope = caller.scope
+    if scope.commands and (lack := scope.lacks(bound.id, verdict.args)) is not None:
+        return verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is outside {lack}", {"scope": scope.why})
     why = bound.outside(caller, verdict.args) if bound.outside is not None else None
     return verdict if why is None else verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is about {why}", {"scope": why})
 
@@ -202,8 +205,8 @@ def _conclude(verdict: Verdict, bound: Bound, bindings: Bindings, caller: Caller
         _check_untouched(verdict)
     if bound.kind == "memory" and verdict.outcome != "deny" and not verdict.policies:
         verdict.deny("GATE_DENIED", NO_POLICY, {"rule": "memory"})
-    if verdict.outcome == "allow" and "approval-gate" in bound.tags:
-        verdict.ask("its tag approval-gate wants a person to decide", {"rule": "approval-gate"})
+    if verdict.outcome == "allow" and bound.tags and (tag := tag_that_asks(bound.tags, verdict.policies)):
+        verdict.ask(f"its tag {tag} wants a person to decide", {"rule": tag})
     if when.approved is not None and verdict.outcome == "ask":
         _approve(verdict, bound, bindings, caller, when.approved)
 

@@ -14,7 +14,8 @@ from . import canonical
 from .approvals.parking import Grant, Parking, caller_of
 from .approvals.requests import principal_json
 from .bindings import Bindings, Caller
-from .callers import beginning
+from .callers import beginning, parked
+from .commands import allowed_of
 from .context import LIVE, ContextFold, Recorder
 from .contracts import Event, Json, Object, Principal, Skill
 from .door import Door
@@ -164,7 +165,7 @@ class Session:
         if fired.refusal is None:
             return Ok(None)
         self.end(ok=False, reason=f"SessionStart: {fired.refusal}")
-        return Err(fault("SESSION_DENIED", fired.refusal))
+        return _refused("SESSION_DENIED", fired)
 
     def end(self, *, ok: bool, reason: str) -> None:
         """Close open tickets as unknown, tell the hooks, write ``session.end``; a second time does nothing."""
@@ -219,7 +220,7 @@ class Session:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         asked = self._write("approval.requested", "policy", request, self._resumed)
         args = request.get("given", request["args"])
-        return self.door.resume(caller_of(request), request["name"], args, asked, grant)
+        return self.door.resume(parked(caller_of(request), self.bindings), request["name"], args, asked, grant)
 
     async def acall(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Json]:
         """Do what `call` does, from a coroutine."""
@@ -279,7 +280,7 @@ class Session:
         try:
             canonical.admit(prompt)
             fired = self.hooks.user_prompt_submit(prompt, self.principal, self._root)
-            return Err(fault("PROMPT_DENIED", fired.refusal)) if fired.refusal is not None else go(fired)
+            return _refused("PROMPT_DENIED", fired) if fired.refusal is not None else go(fired)
         except DeedbookError as problem:
             return Err(problem.error)
 
@@ -349,7 +350,7 @@ class Session:
             "skill": skill.name,
             "digest": canonical.digest(canonical.encode(entry)),
             "source": skill.source,
-            "allowed": sorted(skill.allowed),
+            "allowed": allowed_of(entry),
             "candidates": [{"skill": c.skill.name, "score": c.score, "reason": c.reason} for c in choices],
         }
 
@@ -387,3 +388,8 @@ def _nobody(_: Session) -> None:
 
 def _text(value: Json) -> str:
     return value if isinstance(value, str) else canonical.encode(value).decode()
+
+
+def _refused(code: str, fired: Fired) -> Err:
+    assert fired.refusal is not None
+    return Err(fault(code, fired.refusal), {"by": fired.by})

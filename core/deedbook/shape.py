@@ -29,6 +29,7 @@ _CALLED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 _EVENTS: Final[Mapping[str, Any]] = MappingProxyType(
     {name: method for name, method in vars(Lifecycle).items() if hasattr(method, "deedbook_spec")}
 )
+_GIVES: Final = "write the JSON Schema of its results, or gives={} if only the YAML of an ability can say what they are"
 _ORDER_MARKS: Final = ("hookwrapper", "wrapper", "tryfirst", "trylast", "optionalhook")
 
 
@@ -42,7 +43,7 @@ def misfits(kind: str, made: Any) -> Iterator[str]:
     if _is_read_otherwise(made):
         yield "its metaclass changes how it is read or called; a plugin is a plain class"
     if type(spec) is wanted:
-        yield from _spec_problems(spec)
+        yield from _spec_problems(spec, silent=kind not in ("tool", "flow"))
     else:
         yield f"its `spec` is {type(spec).__name__}, not a {wanted.__name__}"
     yield from _argument_problems(made, made.__name__, ("settings", "host"))
@@ -65,12 +66,18 @@ def _is_read_otherwise(made: type[Any]) -> bool:
     return any(name in vars(base) for base in own for name in (*marks, "spec"))
 
 
-def _spec_problems(spec: Any) -> Iterator[str]:
-    """Check what the annotations of a `spec` promise: until here nobody has."""
+def _spec_problems(spec: Any, *, silent: bool) -> Iterator[str]:
+    """Check what the annotations of a `spec` promise: until here nobody has.
+
+    One that may be *silent* about what it gives is bound by another contract.
+    """
     for field in attrs.fields(type(spec)):
         value = getattr(spec, field.name)
         if field.type is bool and type(value) is not bool:
             yield f"`spec.{field.name}` is {type(value).__name__}, not True or False"
+        elif field.name == "gives" and value is None:
+            if not silent:
+                yield f"`spec.gives` is missing; {_GIVES}"
         elif field.name in ("settings", "takes", "gives") and not isinstance(value, Mapping):
             yield f"`spec.{field.name}` is {type(value).__name__}, not a JSON Schema"
         elif field.name == "reads" and not (isinstance(value, frozenset) and all(type(fact) is str for fact in value)):

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from .common import Asked, json_option, profile_option
+from .common import Asked, Suggesting, json_option, profile_option
 from .output import as_json, message, say, table
 
 
-@click.group("hooks", invoke_without_command=True)
+@click.group("hooks", cls=Suggesting, invoke_without_command=True)
 @profile_option
 @json_option
 @click.pass_context
@@ -62,15 +62,18 @@ def test(asked: Asked, files: tuple[str, ...], profile: str | None) -> int:
     from deedbook.programs import trials
     from deedbook.schema import Schemas, data_folder
     from deedbook.terminal import plain
+    from deedbook.workspaces.trees import trees
 
     source = read_workspace(asked.workspace, profile)
     root = source.root
     schemas = Schemas.load(data_folder("schemas"))
     with Folder.at(root) as folder:
-        paths = [_below(root, path) for path in files] or trials.find(folder)
-        cases = [case for path in paths for case in trials.read(folder, path, schemas)]
+        own, *packed = trees(folder, source)
+        named = [(own, _below(root, path)) for path in files]
+        beside = [(tree, path) for tree in (own, *packed) for path in tree.tests(trials.FOLDER)]
+        cases = [case for tree, path in named or beside for case in trials.read(tree, path, schemas)]
     if not cases:
-        message(f"there are no tests; write some in {trials.FOLDER}/NAME.test.yaml")
+        message(f"there are no tests; write some in .system/{trials.FOLDER}/NAME.test.yaml")
     with bound_for_asking(source) as bindings:
         found = [trials.run(bindings, case, source.state) for case in cases]
     failed = [each for each in found if each.problem]

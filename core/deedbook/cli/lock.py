@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .common import Asked, json_option, news, profile_option
+from .common import Asked, json_option, news, profile_option, tell_set_aside
 from .output import as_json, message, say
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def _tell(opened: "Opened", free: list[str], silent: list[str], *, first: bool) 
     from deedbook.terminal import plain
     from deedbook.verification.report import counted
 
+    tell_set_aside(opened.charter)
     changes = news(opened) if opened.previous else []  # to what was never in force nothing compares
     for way, text in changes:
         say(f"{way:8}{plain(text)}")

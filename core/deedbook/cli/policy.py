@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deedbook.errors import DomainError
     from deedbook.policies.cases import Finding, Part
     from deedbook.policies.rulebook import Idle
+    from deedbook.workspaces.declarations import Workspace
 
 
 @click.group("policy", cls=Suggesting)
@@ -83,6 +84,7 @@ def _counted(things: "Sequence[Any]", noun: str) -> str:
 def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: str | None, *, hooks: bool) -> int:
     """Judge the cases in FILE, or in all `*.test.yaml` beside the policies, and say which rules decided none.
 
+    Without FILE, the cases that packs bring beside their policies are judged, too.
     A rule is covered if it decided what its policy answered in at least one case. Exit status 1 if a case fails;
     without any tests 0, and a message says that there are none.
     """
@@ -90,7 +92,7 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
     from deedbook.policies import cases
 
     source = read_workspace(asked.workspace, profile)
-    found = _cases(source.root, files)
+    found = _cases(source, files)
     with bound_for_judging(source) as bindings:
         findings = [cases.run(bindings, case, hooks=hooks) for case in found]
         parts = cases.coverage(bindings, findings)
@@ -106,24 +108,28 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
     return 0 if not failed and enough else 1
 
 
-def _cases(root: Path, paths: tuple[str, ...]) -> "list[Any]":
+def _cases(source: "Workspace", paths: tuple[str, ...]) -> "list[Any]":
     from deedbook.errors import SourceError, raise_all
     from deedbook.files import Folder
     from deedbook.policies import cases
     from deedbook.schema import Schemas, data_folder
+    from deedbook.workspaces.trees import trees
 
     schemas = Schemas.load(data_folder("schemas"))
     faults: list[DomainError] = []
     found: list[Any] = []
-    with Folder.at(root) as folder:
-        for path in [_below(root, path) for path in paths] or cases.find(folder):
+    with Folder.at(source.root) as folder:
+        own, *packed = trees(folder, source)
+        named = [(own, _below(source.root, path)) for path in paths]
+        beside = ((each, path) for each in (own, *packed) for path in each.tests(cases.FOLDER))
+        for tree, path in named or beside:
             try:
-                found += cases.read(folder, path, schemas)
+                found += cases.read(tree, path, schemas)
             except SourceError as problem:
                 faults += problem.errors
     raise_all(SourceError, faults)
     if not found:
-        message(f"there are no tests; write some in {cases.FOLDER}/NAME.test.yaml")
+        message(f"there are no tests; write some in .system/{cases.FOLDER}/NAME.test.yaml")
     return found
 
 

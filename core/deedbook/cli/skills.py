@@ -2,12 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 
 from .common import Asked, Suggesting, json_option, profile_option
 from .output import answer, as_json, message, say, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from deedbook.workspaces.declarations import Workspace
 
 
@@ -36,15 +39,15 @@ def listing(asked: Asked, profile: str | None) -> int:
 @click.pass_obj
 def show(asked: Asked, name: str, profile: str | None) -> int:
     """Show one skill whole."""
-    rows, bodies, _ = _skills(asked, profile)
-    row = _named(name, rows)
+    found = _skills(asked, profile)
+    row = _named(name, found.rows)
     if asked.json:
-        as_json({"schema_version": "v1", "skills": [{**row, "body": bodies[name]}]})
+        as_json({"schema_version": "v1", "skills": [{**_told(row), "body": found.bodies[name]}]})
         return 0
     shown = {**row, "allowed": " ".join(row["allowed"]) or "nothing", "triggers": ", ".join(row["triggers"])}
-    table((key, str(value)) for key, value in shown.items() if key != "obstacles")
+    table((key, str(value)) for key, value in shown.items() if key not in ("obstacles", "without", "tools"))
     say()
-    answer(bodies[name].rstrip("\n"))
+    answer(found.bodies[name].rstrip("\n"))
     return 0
 
 
@@ -53,34 +56,60 @@ def show(asked: Asked, name: str, profile: str | None) -> int:
 @json_option
 @click.pass_obj
 def lint(asked: Asked, profile: str | None) -> int:
-    """Say which spelling each skill has, and what keeps it from being portable."""
-    rows, _, notes = _skills(asked, profile)
+    """Say which spelling each skill has, what keeps it from being portable, and which names of its tools grant nothing.
+
+    A skill that cannot be read is set aside, and is named with the reasons.
+    """
+    found = _skills(asked, profile)
     if asked.json:
-        as_json({"schema_version": "v1", "skills": rows})
+        as_json(found.as_json())
         return 0
-    _tell(notes)
-    for row in rows:
+    _tell(found.notes)
+    for row in found.rows:
         table([(row["name"], row["spelling"], "portable" if row["portable"] else "not portable")])
         for each in row["obstacles"]:
             say(f"  {_plain(each['place'])}: {_plain(each['why'])}")
+        for name, why in row["without"].items():
+            say(f"  {_plain(row['tools'])}: {_plain(name)} grants nothing: {_plain(why)}")
+    for each in found.set_aside:
+        table([(_plain(each["file"]), "set aside")])
+        for why in each["why"]:
+            say(f"  {_plain(why)}")
     return 0
 
 
 def _list(asked: Asked, profile: str | None) -> int:
-    rows, _, notes = _skills(asked, profile)
+    found = _skills(asked, profile)
     if asked.json:
-        as_json({"schema_version": "v1", "skills": rows})
+        as_json(found.as_json())
         return 0
-    _tell(notes)
-    if not rows:
+    _tell(found.notes)
+    for each in found.set_aside:
+        _tell(f"skill set aside: {why}" for why in each["why"])
+    if not found.rows:
         say("there are no skills; add one in .system/skills/<name>/SKILL.md")
     table((row["name"], row["spelling"], row["from"], " ".join(row["allowed"]) or "-", ", ".join(row["triggers"]))
-          for row in rows)  # fmt: skip
+          for row in found.rows)  # fmt: skip
     return 0
 
 
-def _skills(asked: Asked, profile: str | None) -> tuple[list[dict[str, Any]], dict[str, str], list[str]]:
-    """Return a row for each skill, the bodies by name, and notes; raises `BindingError` with every fault."""
+@attrs.frozen
+class Listing:
+    """The skills of a workspace: a row each, their *bodies* by name, those that are *set_aside*, and *notes*."""
+
+    rows: list[dict[str, Any]]
+    bodies: dict[str, str]
+    set_aside: list[dict[str, Any]]
+    notes: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        aside = {"set_aside": self.set_aside} if self.set_aside else {}
+        return {"schema_version": "v1", "skills": [_told(row) for row in self.rows], **aside}
+
+
+def _skills(asked: Asked, profile: str | None) -> Listing:
+    """Return the skills; raises `BindingError` with every fault."""
     from deedbook.compiling.linker import Linker
     from deedbook.compiling.skills import Skills
     from deedbook.errors import BindingError, raise_all
@@ -90,14 +119,19 @@ def _skills(asked: Asked, profile: str | None) -> tuple[list[dict[str, Any]], di
     catalogue = discover()
     workspace = read_workspace(asked.workspace, profile, catalogue)
     linker = Linker(catalogue)
-    found = Skills(workspace, linker).entries()
+    skills = Skills(workspace, linker)
+    found = skills.entries()
     raise_all(BindingError, dict.fromkeys(linker.faults))
-    rows = [_row(name, found[name], workspace) for name in sorted(found)]
-    notes = [note for pack in workspace.packs.values() for note in pack.notes]
-    return rows, {name: entry["body"] for name, entry in found.items()}, notes
+    return Listing(
+        rows=[_row(name, found[name], workspace) for name in sorted(found)],
+        bodies={name: entry["body"] for name, entry in found.items()},
+        set_aside=[{"file": file, "why": said["why"]} for file, said in sorted(skills.set_aside.items())],
+        notes=[note for pack in workspace.packs.values() for note in pack.notes],
+    )
 
 
 def _row(name: str, entry: dict[str, Any], workspace: "Workspace") -> dict[str, Any]:
+    from deedbook.commands import allowed_of
     from deedbook.compiling.skills import written
     from deedbook.compiling.spelling import obstacles, spelling
 
@@ -110,10 +144,17 @@ def _row(name: str, entry: dict[str, Any], workspace: "Workspace") -> dict[str, 
         "portable": document is not None and not found,
         "from": _origin(entry["source"], workspace),
         "file": entry["source"],
-        "allowed": entry["allowed"],
+        "allowed": allowed_of(entry),
         "triggers": entry["triggers"],
         "obstacles": [{"place": each.place, "why": each.why} for each in found],
+        "without": entry.get("without", {}),
+        "tools": document.place("/allowed-tools", key=True) if document else entry["source"],
     }
+
+
+def _told(row: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return a row as JSON: the names of tools that grant nothing only where there are some."""
+    return {key: value for key, value in row.items() if key != "tools" and (key != "without" or value)}
 
 
 def _origin(source: str, workspace: "Workspace") -> str:
@@ -137,7 +178,7 @@ def _named(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     raise BindingError(fault("USAGE", why))
 
 
-def _tell(notes: list[str]) -> None:
+def _tell(notes: "Iterable[str]") -> None:
     for note in notes:
         message(note)
 

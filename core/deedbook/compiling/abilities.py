@@ -18,6 +18,8 @@ from .narrowing import Widening, widenings
 KINDS: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool", "provider": "model", "flow": "flow"})
 """Kind of plugin behind an ability, and the kind of ability it makes."""
 
+_OBJECT: Final[Object] = MappingProxyType({"type": "object"})
+"""What a provider gives that says nothing of it: the completion contract binds it."""
 _MOMENTS: Final = (("pre_create", "PreAbilityCreate"), ("pre_call", "PreToolUse"), ("post_call", "PostToolUse"))
 
 
@@ -86,7 +88,7 @@ class Abilities:
             settings=deepcopy(dict(source.settings)),
             effects=source.effects,
             schema_in=deepcopy(source.schema_in),
-            schema_out=deepcopy(source.schema_out),
+            schema_out={} if source.schema_out is True else deepcopy(source.schema_out),
             uses=uses,
         )
         try:
@@ -127,7 +129,7 @@ class Abilities:
             "plugin": [offer.kind, offer.name],
             "settings": dict(settings),
             "takes": self._linker.schema(spec.takes, declared(linked, "takes")),
-            "gives": self._linker.schema(spec.gives, declared(linked, "gives")),
+            "gives": self._linker.schema(_OBJECT if spec.gives is None else spec.gives, declared(linked, "gives")),
             "effects": spec.effects,
             "interruptible": spec.interruptible,
         }
@@ -153,15 +155,15 @@ class Abilities:
     def _schema_out(self, source: AbilitySource, linked: Linked) -> str | None:
         """Refuse an ability whose results nothing is said about.
 
-        A handler that leaves `HandlerSpec.gives` at its default has said that a result is an object, which is checked;
-        only a schema without any assertion (such as ``{}``) says nothing, and then YAML has to. Models are bound by the
-        completion contract.
+        A schema without any assertion (such as ``{}``) says nothing, and then YAML has to; ``true`` there says that a
+        result may be anything. Models are bound by the completion contract.
         """
-        silent = says_nothing(linked.spec.gives) and says_nothing(source.schema_out or {})
+        said = {} if source.schema_out is True else source.schema_out
+        silent = says_nothing(linked.spec.gives or {}) and says_nothing(said or {}) and source.schema_out is not True
         if silent and linked.offer.kind != "provider":
             why = f"no output schema: {linked.offer} says nothing about its results; describe them with schema_out"
-            self._linker.refuse("BINDING_INVALID", why, source.place)
-        return self._narrowed(source.schema_out, linked, "gives", at(source, "/schema_out"))
+            self._linker.refuse("BINDING_INVALID", f"{why}, or write schema_out: true for anything", source.place)
+        return self._narrowed(said, linked, "gives", at(source, "/schema_out"))
 
     def _narrowed(self, schema: Object | None, linked: Linked, side: str, where: Where) -> str | None:
         """Return the digest of a schema in YAML; where it allows more than the plugin's, that is a fault."""

@@ -105,7 +105,7 @@ class _Compiler:
             **self._workdocs(),
             **({"checkpoints": dict(workspace.checkpoints)} if workspace.checkpoints else {}),
             **Remembering(workspace, self.linker).entries(),
-            "skills": Skills(workspace, self.linker).entries(self._providers()),
+            **self._skills(),
             "instructions": {name: role.body for name, role in workspace.roles.items()},
             "agents": self._agents(),
             "guides": guides.entries(workspace.guides, workspace.abilities),
@@ -113,6 +113,12 @@ class _Compiler:
             "schemas": self.linker.schemas,
             "sources": dict(workspace.digests),
         }
+
+    def _skills(self) -> dict[str, Any]:
+        """Return what is said of the skills, and of those that are set aside, if there are any."""
+        skills = Skills(self.workspace, self.linker)
+        made = {"skills": skills.entries(self._providers())}
+        return {**made, "set_aside": skills.set_aside} if skills.set_aside else made
 
     def _workdocs(self) -> dict[str, Any]:
         """Return where pages of sessions go, if anywhere; never where sources stand, which would then change."""

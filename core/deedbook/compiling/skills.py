@@ -1,4 +1,8 @@
-"""What a charter says of each skill: every loader asked, in the workspace and in its packs, and each answer checked."""
+"""What a charter says of each skill: every loader asked, in the workspace and in its packs, and each answer checked.
+
+A skill that cannot be read is set aside: it is not offered, and the charter says which file and why. One that somebody
+names is needed, and is a fault.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
@@ -7,20 +11,24 @@ import attrs
 
 from deedbook import canonical
 from deedbook.contracts import Failed, Skill
-from deedbook.errors import describe, fault
+from deedbook.errors import describe, fault, recordable
 from deedbook.files import Folder
 from deedbook.host import WorkspaceHost
 from deedbook.schema import suggest
 from deedbook.workspaces.declarations import LoaderSource, PackSource, Workspace
 from deedbook.workspaces.documents import Document, parse_front_matter
 from deedbook.workspaces.packs import recorded_files
-from deedbook.workspaces.sources import read
+from deedbook.workspaces.sources import MAX_SKILL, read
 
+from .grants import granted
 from .linker import Linked, Linker, declared
+from .wanted import Wanted
 
 SKILLS: Final = ".system/skills"
 MARKDOWN: Final = "markdown"
 """The loader that is given the workspace's folders of skills, and each pack's."""
+_REASONS: Final = 20
+"""How many reasons are kept of one skill that is set aside."""
 
 
 def written(source: str, workspace: Workspace) -> Document | None:
@@ -30,8 +38,8 @@ def written(source: str, workspace: Workspace) -> Document | None:
     if not path.endswith("/SKILL.md"):
         return None
     with Folder.at(workspace.root) as root:
-        raw = read(pack.folder if pack else root, path)
-    return parse_front_matter(raw, source)[0]
+        raw = read(pack.folder if pack else root, path, MAX_SKILL)
+    return parse_front_matter(raw, source, MAX_SKILL)[0]
 
 
 @attrs.frozen
@@ -50,22 +58,33 @@ class Found:
 
 
 class Skills:
-    """Compiles skills; what is wrong goes to the *linker*."""
+    """Compiles skills; what is wrong goes to the *linker*.
+
+    *set_aside* says of each skill that cannot be read, by its file, *why* (every reason with its place), and whether
+    the file itself was *read*.
+    """
 
     def __init__(self, workspace: Workspace, linker: Linker) -> None:
+        self.set_aside: dict[str, dict[str, Any]] = {}
         self._workspace = workspace
         self._linker = linker
+        self._wanted = Wanted(workspace)
 
     def entries(self, providers: Iterable[Linked] = ()) -> dict[str, Any]:
         """Return what the charter says of each skill, by name; *providers* say what they cannot work with."""
         readers = [provider for provider in providers if provider.spec.check_skill]
         made: dict[str, Any] = {}
+        self._check_aliases()
+        self._take_unread()
         for found in self._found():
             skill = found.skill
             if isinstance(skill, Failed):
-                self._linker.faults.append(fault(skill.code, found.shown(str(skill))))
+                self._failed(skill, found)
             elif not isinstance(skill, Skill):
                 why = f"the skill loader yields no Skill but {skill!r:.80}"
+                self._linker.refuse("PLUGIN_BROKEN", why, found.place)
+            elif not all(isinstance(name, str) for name in skill.allowed):
+                why = f"skill {skill.name!r} allows what is no text; names of tools are texts"
                 self._linker.refuse("PLUGIN_BROKEN", why, found.place)
             elif skill.name in made:
                 why = f"skill {skill.name!r} stands in {made[skill.name]['source']}, too; rename one"
@@ -74,7 +93,42 @@ class Skills:
                 made[skill.name] = self._entry(skill, found)
                 for provider in readers:
                     self._read(skill, found, provider)
+        self._linker.faults.extend(self._wanted.missing(made))
         return made
+
+    # --- setting aside ------------------------------------------------------------------------------------------------
+
+    def _take_unread(self) -> None:
+        for path, problem in self._workspace.unread.items():
+            if self._wanted.claim(path):
+                self._linker.faults.append(problem)
+            else:
+                self._set_aside(path, str(problem), read=False)
+
+    def _failed(self, skill: Failed, found: Found) -> None:
+        """Set a skill aside that a loader could not read; it is a fault where it is wanted, or is no single skill."""
+        source, unread = skill.source, self._workspace.unread
+        if not found.label and not unread.keys().isdisjoint((source, source.rpartition("/")[0])):
+            return  # said already
+        if not source or not found.among(source) or self._wanted.claim(source, found.label):
+            self._linker.faults.append(fault(skill.code, found.shown(str(skill))))
+        else:
+            self._set_aside(found.shown(source), found.shown(str(skill)), read=True)
+
+    def _set_aside(self, source: str, why: str, *, read: bool) -> None:
+        entry = self.set_aside.setdefault(source, {"read": read, "why": []})
+        if len(entry["why"]) < _REASONS:
+            entry["why"].append(recordable(why))
+
+    def _check_aliases(self) -> None:
+        """Refuse what an alias must not say: an ability that is not there, or the name of one as its own."""
+        abilities = self._workspace.abilities
+        for alias in self._workspace.aliases.values():
+            if alias.name in abilities:
+                why = f"tool_aliases: {alias.name!r} is an ability itself; take the alias out"
+                self._linker.refuse("BINDING_INVALID", why, alias.place)
+            for name in alias.abilities:
+                self._linker.known("ability", name, abilities, alias.place)
 
     # --- asking the loaders -------------------------------------------------------------------------------------------
 
@@ -149,12 +203,7 @@ class Skills:
 
     def _entry(self, skill: Skill, found: Found) -> dict[str, Any]:
         source = found.shown(skill.source)
-        for name in sorted(skill.allowed):
-            if name.startswith("model/"):
-                why = f"skill {skill.name!r} allows {name!r}; models are for roles, leave it out"
-                self._linker.refuse("BINDING_INVALID", why, source)
-            else:
-                self._linker.known("ability", name, self._workspace.abilities, source)
+        grants = granted(skill.allowed, self._workspace.aliases, self._workspace.abilities)
         if not found.among(skill.source):
             near = suggest(skill.source, self._workspace.digests)
             why = f"skill {skill.name!r} was read from a file that is not among the sources of the workspace{near}"
@@ -162,7 +211,9 @@ class Skills:
         made = {
             "description": skill.description,
             "body": skill.body,
-            "allowed": sorted(skill.allowed),
+            "allowed": sorted(grants.abilities),
+            **({"commands": grants.as_json()} if grants.commands else {}),
+            **({"without": dict(grants.without)} if grants.without else {}),
             "triggers": list(skill.triggers),
             "metadata": dict(skill.metadata),
             "source": source,

@@ -14,16 +14,16 @@ from deedbook.bindings import Bindings
 from deedbook.bound import EVERYTHING, Bound, Caller
 from deedbook.contracts import Decision, Object, Principal
 from deedbook.errors import DomainError, IntakeError, SourceError, fault, raise_all
-from deedbook.files import Folder
 from deedbook.gates import BoundGate, by, merge
 from deedbook.judge import Circumstances, Verdict, judge
 from deedbook.schema import Schemas, foreign, suggest
 from deedbook.workspaces.documents import Document, pointer
-from deedbook.workspaces.sources import TESTS, files, load_yaml
+from deedbook.workspaces.trees import Tree
 
 from .rulebook import reached
 
-FOLDER: Final = ".system/policies"
+FOLDER: Final = "policies"
+"""Where cases stand, in ``.system`` and in a pack."""
 NOW: Final = "2026-01-01T00:00:00.000Z"
 """The time of a call that says none."""
 SESSION: Final = "policy-test"
@@ -82,14 +82,9 @@ class Part:
     covered: bool
 
 
-def find(root: Folder) -> list[str]:
-    """Return the paths of the test files beside the policies of a workspace."""
-    return [path for path in files(root, FOLDER, ".yaml")[0] if path.endswith(TESTS)]
-
-
-def read(root: Folder, path: str, schemas: Schemas) -> list[Case]:
+def read(tree: Tree, path: str, schemas: Schemas) -> list[Case]:
     """Read one file of cases. Raises `SourceError` with every fault of it."""
-    document = load_yaml(root, path)
+    document = tree.yaml(path)
     found = foreign(schemas.document("policy_test_v1"), place="policy_test_v1").violations(document.value)
     raise_all(SourceError, (_fault(document, each.path, each.message, each.pointer) for each in found))
     said: Any = document.value

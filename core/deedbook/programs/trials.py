@@ -14,17 +14,16 @@ from deedbook import canonical
 from deedbook.bindings import EVERYTHING, Bindings, Caller
 from deedbook.contracts import Decision, Event, Object, Principal
 from deedbook.errors import SourceError, fault, raise_all
-from deedbook.files import Folder
 from deedbook.gates import BoundGate, answer
 from deedbook.judge import Circumstances, make_call
 from deedbook.reader import read as read_ledger
 from deedbook.schema import Schemas, foreign, suggest
 from deedbook.workspaces.documents import pointer
-from deedbook.workspaces.sources import TESTS, files, load_yaml
+from deedbook.workspaces.trees import Tree
 
 from .exchange import ARGUMENTS
 
-FOLDER: Final = ".system/hooks"
+FOLDER: Final = "hooks"
 NOW: Final = "2026-01-01T00:00:00.000Z"
 """The time of an event that says none."""
 SESSION: Final = "hook-test"
@@ -59,14 +58,9 @@ class Outcome:
         }  # fmt: skip
 
 
-def find(root: Folder) -> list[str]:
-    """Return the paths of the test files beside the hooks of a workspace."""
-    return [path for path in files(root, FOLDER, ".yaml")[0] if path.endswith(TESTS)]
-
-
-def read(root: Folder, path: str, schemas: Schemas) -> list[Trial]:
+def read(tree: Tree, path: str, schemas: Schemas) -> list[Trial]:
     """Read one file of cases. Raises `SourceError` with every fault of it."""
-    document = load_yaml(root, path)
+    document = tree.yaml(path)
     found = foreign(schemas.document("hook_test_v1"), place="hook_test_v1").violations(document.value)
     raise_all(
         SourceError,

@@ -13,7 +13,7 @@ from deedbook import canonical
 from deedbook.bound import Bound
 from deedbook.contracts import Call, Decision, Object
 from deedbook.fitting import facts_of
-from deedbook.gates import Asked, BoundGate, rule_of
+from deedbook.gates import APPROVAL_GATE, ASKING, Asked, BoundGate, rule_of, speaker
 from deedbook.judge import Verdict, make_call
 from deedbook.match import DEFAULT_KINDS, AbilityFacts, Match
 from deedbook.policies.rulebook import dead_rules
@@ -169,8 +169,16 @@ class _Steps:
                     yield self._policy(bound, gate, decision)
                 else:
                     yield self._step("hook", gate, decision)
-        if "approval-gate" in bound.tags:
-            yield Step("tag", "approval-gate", "ask", "a person has to decide", self._place(bound, "/tags"))
+        yield from (self._tag(bound, tag) for tag in (APPROVAL_GATE, *ASKING) if tag in bound.tags)
+
+    def _tag(self, bound: Bound, tag: str) -> Step:
+        """Say whether a person has to decide because of a tag, or which policy names it and allows the call."""
+        said = speaker(tag, self.verdict.policies) if tag in ASKING else None
+        if said is None:
+            return Step("tag", tag, "ask", "a person has to decide", self._place(bound, "/tags"))
+        rule = rule_of(*said)
+        place = rule if isinstance(rule, str) else said[0].place
+        return Step("tag", tag, "allow", f"policy {said[0].id} names it and allows the call", place)
 
     def _step(self, what: str, gate: BoundGate, decision: Decision | None) -> Step:
         if decision is None:
@@ -242,8 +250,12 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places) -> str:
     by = verdict.by or {}
     if by.get("rule") == "memory":
         return "to allow it, add a policy with match: {kind: memory}, and a rule that does"
-    if by.get("rule") == "approval-gate":
+    if by.get("rule") == APPROVAL_GATE:
         return f"to allow it without a person, edit {places('abilities', bound.id, '/tags') or bound.id}"
+    if by.get("rule") in ASKING:
+        tags = places("abilities", bound.id, "/tags") or bound.id
+        rule = f"{{match: {{tags: [{by['rule']}]}}, then: allow}}"
+        return f"to allow it without a person, add a rule that names the tag, such as {rule}, or edit {tags}"
     where: str = by["rule"] if isinstance(by.get("rule"), str) else ""
     if not where and "policy" in by:
         if never := dead_rules(asking.bindings.charter.document, by["policy"]):
@@ -264,9 +276,12 @@ def _edit(where: str) -> str:
 def _wider_scope(asking: Asking, bound: Bound, places: Places) -> str:
     if asking.caller.scope.allows(bound) and bound.kind == "memory":
         return "to allow it, let them into that zone: memory.zones in .system/deedbook.yaml"
+    skill = asking.bindings.skills.get(asking.caller.skill or "")
+    if skill is not None and bound.id in asking.caller.scope.commands:
+        where = places("skills", skill.source, "/allowed-tools")
+        return f"to allow it, add a pattern that fits to allowed-tools at {where}"
     if asking.caller.scope.allows(bound):
         return "to allow it, nest calls less deeply"
-    skill = asking.bindings.skills.get(asking.caller.skill or "")
     if bound.kind == "model":
         return "a role uses the model of its own tier; see roles: in the profile in .system/deedbook.yaml"
     if skill is None:

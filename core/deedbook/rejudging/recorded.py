@@ -8,6 +8,7 @@ import attrs
 from deedbook.approvals.history import JUDGED
 from deedbook.canonical import decode
 from deedbook.contracts import Object, Principal
+from deedbook.gates import APPROVAL_GATE, ASKING
 
 from .standings import Standing
 
@@ -18,7 +19,7 @@ SCRUBBED: Final = "it held a secret's value, which is kept nowhere"
 NOBODY: Final = "who asked cannot be told"
 
 _GONE: Final = b'{"$excised":"'
-_TAGGED: Final = {"rule": "approval-gate"}
+_TAGGED: Final = tuple({"rule": tag} for tag in (APPROVAL_GATE, *ASKING))
 
 
 @attrs.frozen(eq=False)
@@ -88,7 +89,7 @@ class Recorded:
         fired, checked = self.minutes()
         binding = checked.get("asked", ()) if self.told.enforcement == "enforce" else ()
         lines = [*fired.get("asked", ()), *binding]
-        return request.get("by") == _TAGGED or any(line["decision"] == "ask" for line in lines)
+        return request.get("by") in _TAGGED or any(line["decision"] == "ask" for line in lines)
 
     def lost(self) -> tuple[bool, bool]:
         """Say whether ``hook.fired``, and whether ``policy.check``, was taken out of its line."""

@@ -16,7 +16,7 @@ from deedbook.callers import OVER, as_role, beginning, skill_scope, under_call, 
 from deedbook.contracts import ALLOW, Call, Decision, Object, Principal
 from deedbook.errors import DeedbookError
 from deedbook.files import Folder
-from deedbook.gates import BoundGate
+from deedbook.gates import BoundGate, may_speak
 from deedbook.judge import Circumstances, Verdict, judge
 
 from .calls import read_calls
@@ -65,9 +65,14 @@ class Settled:
 
     @property
     def undetermined(self) -> BoundGate | None:
-        """The gate on whose answer the outcome depends, if there is one: a rewriter always, others if none denies."""
+        """The gate on whose answer the outcome depends, if there is one: a rewriter always, others if none denies.
+
+        A policy that does not bind counts where it may decide for a tag that no person is asked.
+        """
+        bound = self.verdict.bound
         for gate in self.unknown:
-            if gate.rewrites or (self.verdict.outcome != "deny" and (self.binding or gate.kind != "policy")):
+            binds = self.binding or gate.kind != "policy" or (bound is not None and may_speak(gate, bound.tags))
+            if gate.rewrites or (self.verdict.outcome != "deny" and binds):
                 return gate
         return None
 

@@ -1,4 +1,4 @@
-"""What a workspace's settings put into force of what is installed: its packs, and the loaders of its skills."""
+"""What a workspace's settings put into force: packs, loaders of skills, skills that must be there, names of tools."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,13 +9,15 @@ from deedbook.errors import DeedbookError, SourceError
 from deedbook.plugins import Catalogue, discover, normalised
 from deedbook.schema import suggest
 
-from .declarations import LoaderSource, Origin, PackSource
+from .declarations import AliasSource, LoaderSource, Origin, PackSource
 from .documents import Document, pointer
 from .packs import AGENT_PLUGIN, PackFolder
 from .trees import Reading, Tree
 
 PARTS: Final = ("agents", "hooks", "policies", "registry", "skills")
 """What a pack may hold."""
+LEVELS: Final = ("low-level", "high-level")
+"""The folders of abilities below ``registry``."""
 _OWN: Final = ("deedbook.yaml", "deedbook.lock")
 
 
@@ -58,6 +60,22 @@ class Activation:
             made[name] = LoaderSource(loader=name, settings=settings, place=place)
         return tuple(made.values())
 
+    def required(self, said: Any) -> dict[str, str]:
+        """Return the place of each skill that ``skills: {required: …}`` names."""
+        places = {name: self._origin(pointer("skills", "required", at)).place() for at, name in enumerate(said)}
+        return {name: places[name] for name in said}
+
+    def aliases(self, said: Mapping[str, Any]) -> dict[str, AliasSource]:
+        """Return what ``tool_aliases:`` says that names in a skill's ``allowed-tools`` mean."""
+        made = {}
+        for name, means in said.items():
+            place = self._origin(pointer("tool_aliases", name)).place()
+            body: Mapping[str, Any] = means if isinstance(means, dict) else {"ability": means}
+            named = body["ability"]
+            abilities = (named,) if isinstance(named, str) else tuple(named)
+            made[name] = AliasSource(name=name, abilities=abilities, command=body.get("command", ""), place=place)
+        return made
+
     # --- one pack -----------------------------------------------------------------------------------------------------
 
     def _pack(self, name: str, chosen: list[str] | None, origin: Origin) -> PackSource:
@@ -82,6 +100,7 @@ class Activation:
             label=label,
             folder=self._chosen(folder, chosen, label, origin) if plugin else self._whole(folder, label),
             notes=notes if folder.exists("mcp.json") else (),
+            chosen=tuple(chosen or ()),
         )
 
     def _chosen(self, folder: PackFolder, chosen: list[str] | None, label: str, origin: Origin) -> PackFolder:
@@ -95,12 +114,15 @@ class Activation:
         return folder.without([*(part for part in PARTS if part != "skills"), *hidden])
 
     def _whole(self, folder: PackFolder, label: str) -> PackFolder:
-        for name in folder.names():
-            hint = "" if name in PARTS else suggest(name, PARTS)
+        for name, kind in folder.kinds():
             if name in _OWN:
                 self._refuse("a pack has no settings; they are the workspace's", f"{label}: {name}")
-            elif hint:
-                self._refuse(f"is not read{hint}", f"{label}: {name}")
+            elif name not in PARTS and (kind == "/" or suggest(name, PARTS)):
+                why = f"is not read{suggest(name, PARTS)}; a pack has the folders {', '.join(PARTS)}; take this one out"
+                self._refuse(why, f"{label}: {name}")
+        for name, _ in folder.kinds("registry") if folder.exists("registry") else ():
+            if name not in LEVELS:
+                self._refuse(f"is not read; put abilities into {' or '.join(LEVELS)}", f"{label}: registry/{name}")
         return folder
 
     def _origin(self, at: str) -> Origin:

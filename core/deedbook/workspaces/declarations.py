@@ -7,6 +7,7 @@ from typing import Any, Literal
 import attrs
 
 from deedbook.contracts import Effects, Object
+from deedbook.errors import DomainError
 
 from .documents import Document, pointer
 from .packs import PackFolder
@@ -68,8 +69,8 @@ class RoutingHints:
 class AbilitySource(Source):
     """An ability as declared. *handler* has one entry: ``tool``, ``provider`` or ``flow``, and the plugin's name.
 
-    ``None`` means that the plugin's own declaration stands. *paths* are JSON pointers to the arguments that are paths,
-    *timeout_ms* is in milliseconds.
+    ``None`` means that the plugin's own declaration stands, ``True`` as *schema_out* that a result may be anything.
+    *paths* are JSON pointers to the arguments that are paths, *timeout_ms* is in milliseconds.
     """
 
     summary: str
@@ -83,7 +84,7 @@ class AbilitySource(Source):
     routing_hints: RoutingHints = RoutingHints()
     timeout_ms: int | None = None
     schema_in: Object | None = None
-    schema_out: Object | None = None
+    schema_out: Object | Literal[True] | None = None
     uses: frozenset[str] = frozenset()
     big_integers: Literal["refuse", "string"] = "refuse"
     paths: tuple[str, ...] = ()
@@ -193,12 +194,29 @@ class LoaderSource:
 
 
 @attrs.frozen(kw_only=True)
+class AliasSource:
+    """What a name in a skill's ``allowed-tools`` means: *abilities*, and the JSON pointer to their *command*, if any.
+
+    Without *command*, a pattern behind the name grants nothing.
+    """
+
+    name: str
+    abilities: tuple[str, ...] = ()
+    command: str = ""
+    place: str = ""
+
+
+@attrs.frozen(kw_only=True)
 class PackSource(Source):
-    """A pack: *label* says in messages whose files these are, *folder* has them, *notes* say what is not used of it."""
+    """A pack: *label* says in messages whose files these are, *folder* has them, *notes* say what is not used of it.
+
+    *chosen* are the skills that the workspace names of it.
+    """
 
     label: str
     folder: PackFolder = attrs.field(repr=False, eq=False)
     notes: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -312,7 +330,9 @@ class Workspace:
     in seconds. *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold
     sources, with what is below them. *digests* has the SHA-256 of every file that was read, by its path relative to
     *root*. *workdocs* says whether sessions leave pages, or in which folder below *root*. *checkpoints* is what is said
-    of the log, with the keys that its files hold in their place.
+    of the log, with the keys that its files hold in their place. *required* has the place where each skill is named
+    without which the workspace does not start, *unread* what is wrong with the files of skills that cannot be read, by
+    path, *aliases* what names in ``allowed-tools`` mean.
     """
 
     root: Path
@@ -336,6 +356,9 @@ class Workspace:
     guides: Mapping[str, GuideSource] = attrs.field(factory=_object)
     packs: Mapping[str, PackSource] = attrs.field(factory=_object)
     loaders: tuple[LoaderSource, ...] = (LoaderSource(loader="markdown"),)
+    required: Mapping[str, str] = attrs.field(factory=_object)
+    unread: Mapping[str, DomainError] = attrs.field(factory=_object)
+    aliases: Mapping[str, AliasSource] = attrs.field(factory=_object)
     expires_s: int = 3600
     skill_roots: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()

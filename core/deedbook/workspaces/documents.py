@@ -154,12 +154,13 @@ def parse_yaml(raw: bytes, path: str) -> Document:
     return Document(path, values[0], hashlib.sha256(raw).hexdigest(), builder.start, text)
 
 
-def parse_front_matter(raw: bytes, path: str) -> tuple[Document, str]:
+def parse_front_matter(raw: bytes, path: str, limit: int = MAX_BYTES) -> tuple[Document, str]:
     """Read Markdown from *raw*: its front matter (a mapping, empty if there is none) and the text after it.
 
-    The front matter is YAML between a first line ``---`` and the next line ``---``. Raises `SourceError`.
+    The front matter is YAML between a first line ``---`` and the next line ``---``. The whole has at most *limit*
+    bytes. Raises `SourceError`.
     """
-    text = _text(raw, path)
+    text = _text(raw, path, limit)
     digest = hashlib.sha256(raw).hexdigest()
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].rstrip() != _FENCE:
@@ -342,14 +343,14 @@ def _locate_node(
 # --- text and faults --------------------------------------------------------------------------------------------------
 
 
-def _text(raw: bytes, path: str) -> str:
+def _text(raw: bytes, path: str, limit: int = MAX_BYTES) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as problem:
         before = raw[: problem.start].decode("utf-8")
         raise SourceError(_invalid("not UTF-8 text", path, _end(before))) from None
-    if len(raw) > MAX_BYTES:
-        raise SourceError(_invalid(f"{len(raw)} bytes; at most {MAX_BYTES} are read", path, Position(1, 1)))
+    if len(raw) > limit:
+        raise SourceError(_invalid(f"{len(raw)} bytes; at most {limit} are read", path, Position(1, 1)))
     odd = _UNPRINTABLE.search(text)
     if odd:
         raise SourceError(_invalid(_odd(odd[0]), path, _end(text[: odd.start()])))

@@ -17,9 +17,9 @@ from deedbook.plugins import Catalogue
 
 from .declarations import CardSource, Origin, RoleSource, Source
 from .documents import MAX_BYTES
+from .sources import CARD
 from .trees import Reading, Tree
 
-CARD: Final = ".agent"
 PERSONA: Final = "persona.md"
 MAX_CARD: Final = 2048
 """The longest card, in bytes: the form asks for about 125 tokens."""

@@ -17,6 +17,10 @@ from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
 
 SYSTEM: Final = ".system"
 """The folder that makes a folder a workspace."""
+CARD: Final = ".agent"
+"""The file that says in a few words who an agent is."""
+MAX_SKILL: Final = MAX_BYTES + 512 * 1024
+"""The largest SKILL.md: front matter, which is YAML, and a text of 512 KiB."""
 TESTS: Final = ".test.yaml"
 """How the names of files end that hold tests of the hooks or policies beside them; they are no sources."""
 

@@ -6,13 +6,14 @@ from typing import Any, Final, ParamSpec, TypeVar
 import attrs
 
 from deedbook import canonical
-from deedbook.errors import DeedbookError, DomainError, fault
+from deedbook.errors import DeedbookError, DomainError, SourceError, fault
 from deedbook.files import Folder, Found
 from deedbook.schema import Schemas, Validator, Violation, foreign
 
+from .declarations import Workspace
 from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
 from .migrations import guard_message, old_guards
-from .sources import entries, files, read
+from .sources import SYSTEM, TESTS, entries, files, read
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -36,11 +37,27 @@ class Tree:
         """Return *path* as messages show it."""
         return f"{self.label}: {path}" if self.label else path
 
+    def tests(self, name: str) -> list[str]:
+        """Return the paths of the files in a folder of the tree that hold tests of what stands beside them."""
+        return [path for path in files(self.folder, self.path(name), ".yaml")[0] if path.endswith(TESTS)]
+
+    def yaml(self, path: str) -> Document:
+        """Return a YAML file of the tree; raises `SourceError`, with the tree's label before each place."""
+        try:
+            return parse_yaml(read(self.folder, path), self.shown(path))
+        except SourceError as problem:
+            raise SourceError(*map(self.explained, problem.errors)) from None
+
     def explained(self, error: DomainError) -> DomainError:
         """Return *error* with the tree's label before its place."""
         place = error.place or ""
         labelled = not self.label or place.startswith(self.label)
         return error if labelled else attrs.evolve(error, place=self.shown(place))
+
+
+def trees(root: Folder, workspace: Workspace) -> list[Tree]:
+    """Return the trees of *workspace*, whose folder is *root*: its own ``.system`` first, then each pack."""
+    return [Tree(root, SYSTEM), *(Tree(pack.folder, "", pack.label) for pack in workspace.packs.values())]
 
 
 class Reading:
@@ -106,6 +123,14 @@ class Reading:
     def digest(self, tree: Tree, path: str) -> str:
         """Return the SHA-256 of a file, which is remembered like those of all that were read."""
         return canonical.digest(self.raw(tree, path) or b"")
+
+    def attempt(self, tree: Tree, path: str, limit: int) -> DomainError | None:
+        """Remember the digest of a file that may be unreadable; return what is wrong with it then, and no fault."""
+        try:
+            self.digests[path] = canonical.digest(read(tree.folder, path, limit))
+        except DeedbookError as problem:
+            return problem.error
+        return None
 
     def collected(self, tree: Tree, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """Return what *make* returns, or take the faults that it raises."""

@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
 from deedbook.bridging import tools
+from deedbook.contracts import Object
 from deedbook.errors import DomainError, SourceError, fault, raise_all
 from deedbook.files import Folder
 from deedbook.lifecycle import ALIASES
@@ -23,7 +24,7 @@ from deedbook.programs import scripts
 from deedbook.schema import Schemas, data_folder, suggest
 
 from . import remembering
-from .activation import Activation
+from .activation import LEVELS, Activation
 from .declarations import (
     AbilitySource,
     ClientSource,
@@ -40,12 +41,13 @@ from .declarations import (
     Source,
     Workspace,
 )
-from .documents import MAX_BYTES, Document, pointer
+from .documents import Document, pointer
 from .guides import ABILITY, ROUTING, Guides
 from .logs import trusted
-from .personas import CARD, Personas
+from .personas import Personas
 from .servers import Servers
 from .site import SETTINGS, STATE, state_at
+from .skillfiles import SkillFiles
 from .sources import SYSTEM, TESTS, entries, public_key, refuse_unreadable
 from .trees import Reading, Tree
 
@@ -71,7 +73,7 @@ AGENTS: Final = "agents"
 
 _FOLDERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "abilities": ("registry/low-level", "registry/high-level"),
+        "abilities": tuple(f"registry/{level}" for level in LEVELS),
         "hooks": ("hooks",),
         "policies": ("policies",),
     }
@@ -81,7 +83,6 @@ _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "servers",
                  "workflows", "schemas", ROUTING, ABILITY, remembering.PERSONA)  # fmt: skip
-_SKILL_LEVELS: Final = 4
 
 
 def load_workspace(root: Path, schemas: Schemas | None = None, catalogue: Catalogue | None = None) -> Workspace:
@@ -142,7 +143,9 @@ class _Loader:
         packs = activated.packs(said.get("packs", ()))
         self.trees += [Tree(pack.folder, "", pack.label) for pack in packs.values()]
         loaders = activated.loaders(said.get("skills", {}).get("loaders"))
-        self._skills((SKILLS, *skill_roots), whole=any(each.loader != "markdown" for each in loaders))
+        skills = SkillFiles(self.reading, self.own, whole=any(each.loader != "markdown" for each in loaders))
+        for folder in (SKILLS, *skill_roots):
+            skills.read(folder)
         principals = self._principals(said.get("principals", {}))
         clients = self._clients()
         abilities = self._declared("abilities", self._ability)
@@ -169,6 +172,9 @@ class _Loader:
             guides=self._guides(routing_roots),
             packs=packs,
             loaders=loaders,
+            required=activated.required(said.get("skills", {}).get("required", ())),
+            unread=skills.unread,
+            aliases=activated.aliases(said.get("tool_aliases", {})),
             skill_roots=skill_roots,
             folders=(SYSTEM, *skill_roots, *agent_roots, *routing_roots),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
@@ -309,24 +315,6 @@ class _Loader:
                 self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", "routing", index)))
         return guides.found
 
-    def _skills(self, folders: tuple[str, ...], *, whole: bool) -> None:
-        for folder in folders:
-            self._skills_in(folder, _SKILL_LEVELS, whole=whole)
-
-    def _skills_in(self, folder: str, levels: int, *, whole: bool) -> None:
-        """Take the digests of what a skill loader may read: every SKILL.md and `.agent` card, or the *whole* folder."""
-        found, faults = entries(self.own.folder, folder)
-        named = [each for each in faults if levels == _SKILL_LEVELS or str(each.place).endswith("/SKILL.md")]
-        self.reading.faults += faults if whole else named
-        for entry in found:
-            path = f"{folder}/{entry.name}"
-            if entry.folder and levels > 1:
-                self._skills_in(path, levels - 1, whole=whole)
-            elif entry.name == "SKILL.md" or (whole and not entry.folder and entry.size <= MAX_BYTES):
-                self.reading.digest(self.own, path)
-        if levels < _SKILL_LEVELS and self.own.folder.exists(f"{folder}/{CARD}"):
-            self.reading.digest(self.own, f"{folder}/{CARD}")
-
     # --- settings -----------------------------------------------------------------------------------------------------
 
     def _check_profiles(self, chosen: str, profiles: Mapping[str, Profile]) -> None:
@@ -369,10 +357,9 @@ class _Loader:
             hint = "" if entry.name in (*_KNOWN, known) else suggest(entry.name, _KNOWN)
             if hint:
                 self._refuse("SOURCE_INVALID", f"is not read{hint}", f"{SYSTEM}/{entry.name}")
-        levels = [Path(folder).name for folder in _FOLDERS["abilities"]]
         for entry in entries(self.own.folder, f"{SYSTEM}/registry")[0]:
-            if entry.name not in levels:
-                why = f"is not read; put abilities into {' or '.join(levels)}"
+            if entry.name not in LEVELS:
+                why = f"is not read; put abilities into {' or '.join(LEVELS)}"
                 self._refuse("SOURCE_INVALID", why, f"{SYSTEM}/registry/{entry.name}")
 
     def _refuse(self, code: str, message: str, place: str) -> None:
@@ -386,6 +373,7 @@ def _placed(name: str, body: Mapping[str, Any], origin: Origin) -> dict[str, Any
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=False)
     converter.register_structure_hook(Origin, lambda origin, _: origin)
+    converter.register_structure_hook(Object | Literal[True] | None, lambda schema, _: schema)
     for made in (AbilitySource, HookSource, ModelSource):
         renamed = make_dict_structure_fn(
             made,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import Failed
-from deedbook_skill_markdown.frontmatter import MAX_BYTES, read
+from deedbook_skill_markdown.frontmatter import MAX_BODY, MAX_BYTES, MAX_FILE, read
 
 # --- wrong front matter -----------------------------------------------------------------------------------------------
 
@@ -41,15 +41,22 @@ WRONG = {
     "triggers many": (f"name: a\ndescription: d\ntriggers: {['x'] * 101}", "at most 100"),
     "metadata trigger star": ("name: a\ndescription: d\nmetadata: {triggers: 'x,*'}", "4: metadata: trigger '*'"),
     "metadata trigger empty": ("name: a\ndescription: d\nmetadata: {triggers: ','}", "not a text"),
-    "tool star": ("name: a\ndescription: d\nallowed-tools: ['*']", "4: allowed-tools: '*' is not the name"),
-    "tool star in a text": ("name: a\ndescription: d\nallowed-tools: echo *", "'*' is not the name"),
-    "tool pattern": ("name: a\ndescription: d\nallowed-tools: Bash(git:*)", "patterns are not taken"),
-    "tool glob": ("name: a\ndescription: d\nallowed-tools: [git/*]", "patterns are not taken"),
+    "tool star": ("name: a\ndescription: d\nallowed-tools: ['*']", "4: allowed-tools: '*' is no name"),
+    "tool star in a text": ("name: a\ndescription: d\nallowed-tools: echo *", "'*' is no name"),
+    "tool pattern alone": ("name: a\ndescription: d\nallowed-tools: (git:*)", "is no name"),
+    "tool pattern open": ("name: a\ndescription: d\nallowed-tools: Bash(git:*", "is no name"),
+    "tool pattern empty": ("name: a\ndescription: d\nallowed-tools: Bash()", "is no name"),
+    "tool pattern twice": ("name: a\ndescription: d\nallowed-tools: Bash(a)(b)", "is no name"),
+    "tool pattern nested": ("name: a\ndescription: d\nallowed-tools: Bash(a(b))", "is no name"),
+    "tool glob": ("name: a\ndescription: d\nallowed-tools: [git/*]", "is no name"),
     "tool empty": ("name: a\ndescription: d\nallowed-tools: ['']", "'' is not a text"),
     "tools empty text": ("name: a\ndescription: d\nallowed-tools: ''", "'' is not a text"),
     "tools null": ("name: a\ndescription: d\nallowed-tools:", "a list"),
     "tools mapping": ("name: a\ndescription: d\nallowed-tools: {echo: true}", "a list"),
-    "tool outside": ("name: a\ndescription: d\nallowed-tools: [../echo]", "is not the name"),
+    "tool outside": ("name: a\ndescription: d\nallowed-tools: [../echo]", "is no name"),
+    "manual is a text": ("name: a\ndescription: d\ndisable-model-invocation: x", "true or false"),
+    "hooks of a skill": ("name: a\ndescription: d\nhooks: {}", "4: hooks: not a key"),
+    "tools taken away": ("name: a\ndescription: d\ndisallowed-tools: Bash", "4: disallowed-tools: not a key"),
     "schema version": ("name: a\ndescription: d\nschema_version: v2", "4: schema_version: only v1"),
     "version": ("name: a\ndescription: d\nversion: [1]", "4: version: a whole number"),
     "licence": ("name: a\ndescription: d\nlicense: 1", "4: license: a text"),
@@ -118,7 +125,12 @@ UNREADABLE = {
     "byte order mark": (b"\xef\xbb\xbf---\nname: a\ndescription: d\n---\n", "1: a byte order mark"),
     "UTF-16": ("---\nname: a\n---\n".encode("utf-16"), "1: not UTF-8"),
     "broken UTF-8": (b"---\nname: a\ndescription: \xff\n---\n", "3: not UTF-8"),
-    "huge": (b"---\nname: a\ndescription: d\n---\n" + b"x" * MAX_BYTES, "1: more than 65536 bytes"),
+    "huge": (b"---\nname: a\ndescription: d\n---\n" + b"x" * MAX_FILE, "1: more than 589824 bytes"),
+    "long text": (b"---\nname: a\ndescription: d\n---\n" + b"x" * (MAX_BODY + 1), "5: the text has more than 524288"),
+    "long front matter": (
+        b"---\nname: a\n#" + b"x" * MAX_BYTES + b"\n---\n",
+        "1: the front matter has more than",
+    ),
 }
 
 

@@ -38,6 +38,31 @@ def test_loader_reads_the_form_with_top_level_keys(workspace):
     assert found.metadata == {"plugin": "skeleton", "version": 1, "schema_version": "v1"}
 
 
+def test_loader_reads_the_keys_of_claude_code_that_take_nothing_away(workspace):
+    front = (
+        "name: a\ndescription: d\nallowed-tools: Bash(git add:*), Read,Bash(git status) mcp__x__y\n"
+        "argument-hint: '[file]'\nwhen_to_use: Often.\nmodel: opus\neffort: high\nuser-invocable: true"
+    )
+    found = workspace.skill(front)
+    assert found.allowed == {"Bash(git add:*)", "Read", "Bash(git status)", "mcp__x__y"}
+    assert found.metadata["argument-hint"] == "[file]"
+
+
+def test_skill_that_no_model_may_choose_has_no_triggers(workspace):
+    front = "name: a\ndescription: d\ntriggers: [do a]\ndisable-model-invocation: true"
+    assert workspace.skill(front).triggers == ()
+    assert workspace.skill(front.replace("true", "false")).triggers == ("do a",)
+
+
+def test_text_of_half_a_mebibyte_is_read(workspace):
+    assert len(workspace.skill("name: a\ndescription: d", body="x" * 512 * 1024).body) == 512 * 1024
+
+
+def test_what_is_wrong_with_a_skill_names_its_file(workspace):
+    found = workspace.load_one("name: b\ndescription: d")
+    assert found.source == "skills/a/SKILL.md"
+
+
 def test_triggers_under_metadata_may_be_a_text_with_commas(workspace):
     found = workspace.skill("name: a\ndescription: d\nmetadata: {triggers: 'say hello, hi'}")
     assert found.triggers == ("say hello", "hi")
@@ -124,7 +149,8 @@ def test_folder_without_a_skill_is_no_skill(workspace):
 
 def test_missing_root_is_reported(workspace):
     (found,) = workspace.load("skils")
-    assert str(found) == "skils:1:1: no such folder; correct the root, or make it"
+    assert str(found) == "skils: no such folder; correct the root, or make it"
+    assert found.source == ""
 
 
 def test_workspace_without_the_default_roots_has_no_skills(workspace):

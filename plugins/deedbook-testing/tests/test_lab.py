@@ -14,7 +14,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 class Shout:
-    spec = HandlerSpec(effects="none")
+    spec = HandlerSpec(gives={"type": "object"}, effects="none")
 
     def __init__(self, settings, host):
         pass

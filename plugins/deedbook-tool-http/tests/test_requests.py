@@ -20,7 +20,7 @@ def test_answer_has_status_chosen_headers_and_body(operation, ask, server):
 
 
 def test_text_is_given_as_it_is(operation, ask, server):
-    operation(output="text", more={"schema_out": None})
+    operation(output="text", more={"schema_out": True})
     server.answer = lambda request: said("grüß".encode(), kind="text/plain")
     assert ask()["body"] == "grüß"
 
@@ -230,7 +230,7 @@ def test_what_is_wrong_is_a_binding_error_with_its_place(operation, lab, setting
     [
         ({"effects": None}, "effects: read, write or irreversible"),
         ({"schema_in": None}, "schema_in is missing"),
-        ({"schema_out": None}, "schema_out is missing"),
+        ({"schema_out": None}, "schema_out is missing: write what the body is"),
         ({"effects": "none"}, "effects none are lower than the read"),
     ],
 )

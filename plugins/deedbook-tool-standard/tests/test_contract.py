@@ -52,5 +52,6 @@ class TestProcess(ToolContract):
     ability = {
         "effects": "read",
         "schema_in": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}},
+        "schema_out": True,
     }
     examples = (Example({"text": "hi"}, holds=lambda result: "hi" in str(result)),)

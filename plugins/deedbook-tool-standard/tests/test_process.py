@@ -36,7 +36,7 @@ def program(lab):
     def declare(argv, more=None, **settings):
         entry = {
             "summary": "Run it.", "handler": {"tool": "process"}, "effects": "read",
-            "with": {"argv": argv, **settings}, "schema_in": IN, **(more or {}),
+            "with": {"argv": argv, **settings}, "schema_in": IN, "schema_out": True, **(more or {}),
         }  # fmt: skip
         lab.settings(abilities={"it": {key: value for key, value in entry.items() if value is not None}})
 
@@ -271,7 +271,7 @@ def test_lines_are_lines_and_json_is_one_document(program, run):
 @pytest.mark.parametrize("said", ["", "{", '{"a":1,"a":2}', "NaN", "1 2", "[" * 50_000, "\ufeff{}"])
 def test_output_that_is_no_json_is_refused(program, fails, said):
     program(["cat"], stdin="{text}", output="json", more={"schema_out": ANY})
-    assert fails(text=said).code == "OUTPUT_REFUSED"
+    assert fails(text=said).code == "INTAKE_REFUSED"
 
 
 def test_json_of_another_shape_is_a_violation(program, fails):
@@ -311,7 +311,6 @@ FAULTS = {
     "stdin without quotes": (["cat"], {"stdin": {"text": None}}, "stdin", "stdin is one placeholder in quotes"),
     "stdin of nothing": (["cat"], {"stdin": "{txt}"}, "stdin", "declares no property"),
     "an unknown folder": (["ls"], {"cwd": "{txt}"}, "cwd", "declares no property"),
-    "json without a schema": (["ls"], {"output": "json"}, "output", "output: json needs schema_out"),
 }
 
 
@@ -338,6 +337,8 @@ def test_what_is_wrong_is_a_binding_error_where_it_stands(program, lab, argv, se
     [
         ({"effects": None}, "say what the program does to the world"),
         ({"schema_in": None}, "schema_in is missing"),
+        ({"schema_out": None}, "describe them with schema_out, or write schema_out: true for anything"),
+        ({"schema_out": {}}, "describe them with schema_out, or write schema_out: true for anything"),
         ({"effects": "none"}, "lower than the read"),
     ],
 )

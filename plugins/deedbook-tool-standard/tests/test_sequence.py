@@ -129,7 +129,7 @@ FAULTS = {
     "lower effects": ({"steps": [step()], "effects": "read"}, "write effects: write (because of join)"),
     "no effects": ({"steps": [step()], "effects": None}, "write effects: write (because of join)"),
     "no schema_in": ({"steps": [step()], "schema_in": None}, "schema_in is missing"),
-    "no schema_out": ({"steps": [step()], "schema_out": None}, "schema_out is missing"),
+    "no schema_out": ({"steps": [step()], "schema_out": None}, "or write schema_out: true for anything"),
 }
 
 

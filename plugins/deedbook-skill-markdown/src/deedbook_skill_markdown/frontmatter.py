@@ -1,7 +1,8 @@
 """Front matter, read strictly: YAML that is JSON with comments, between two lines ``---``.
 
 Skills may come from anybody, so the parser's events are checked before anything is built: no anchor, alias, tag, merge
-key, directive or second document, at most 64 KiB, 16 levels and 5,000 nodes; an alias bomb costs nothing.
+key, directive or second document, at most 64 KiB, 16 levels and 5,000 nodes; an alias bomb costs nothing. The text
+after the front matter has at most 512 KiB.
 """
 
 import math
@@ -25,6 +26,10 @@ from ruamel.yaml.events import (
 from deedbook import Failed, Json
 
 MAX_BYTES: Final = 64 * 1024
+"""How long the front matter may be, in bytes."""
+MAX_BODY: Final = 512 * 1024
+"""How long the text after the front matter may be, in bytes."""
+MAX_FILE: Final = MAX_BYTES + MAX_BODY
 MAX_DEPTH: Final = 16
 MAX_NODES: Final = 5_000
 
@@ -54,7 +59,7 @@ class Front:
 def failure(path: str, place: Place | int, why: str) -> Failed:
     """Return a `Failed` with ``SOURCE_INVALID`` that names file, line and column; a line alone begins at its first."""
     line, column = (place, 1) if isinstance(place, int) else place
-    return Failed("SOURCE_INVALID", f"{path}:{line}:{column}: {why}")
+    return Failed("SOURCE_INVALID", f"{path}:{line}:{column}: {why}", source=path)
 
 
 def read(raw: bytes, path: str, *, fenced: bool = True) -> tuple[Front, str]:
@@ -69,15 +74,22 @@ def read(raw: bytes, path: str, *, fenced: bool = True) -> tuple[Front, str]:
         if end is None:
             raise failure(path, 1, "the front matter has no end; close it with a line ---")
         # An empty line stands for the fence, so that lines count from the top of the file.
-        return _front("\n".join(["", *lines[1:end]]), path), "\n".join(lines[end + 1 :])
+        return _front("\n".join(["", *lines[1:end]]), path), _body("\n".join(lines[end + 1 :]), path, end + 2)
     if fenced:
         raise failure(path, 1, "no front matter; begin the file with a line ---, then name: and description:")
     return _front(text, path), ""
 
 
+def _body(text: str, path: str, line: int) -> str:
+    if len(text.encode()) > MAX_BODY:
+        why = f"the text has more than {MAX_BODY} bytes; move reference material into files beside it"
+        raise failure(path, line, why)
+    return text
+
+
 def _text(raw: bytes, path: str) -> str:
-    if len(raw) > MAX_BYTES:
-        raise failure(path, 1, f"more than {MAX_BYTES} bytes; move reference material into files beside it")
+    if len(raw) > MAX_FILE:
+        raise failure(path, 1, f"more than {MAX_FILE} bytes; move reference material into files beside it")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -94,6 +106,8 @@ def _named(character: str) -> str:
 
 
 def _front(text: str, path: str) -> Front:
+    if len(text.encode()) > MAX_BYTES:
+        raise failure(path, 1, f"the front matter has more than {MAX_BYTES} bytes; move what is long into the text")
     try:
         places = _check(text, path)
         values = YAML(typ="safe").load(text)

@@ -6,7 +6,7 @@ from typing import Final
 
 from deedbook import Failed, GateSpec, Host, Object, Skill
 
-from .frontmatter import MAX_BYTES, Front, failure, read
+from .frontmatter import MAX_FILE, Front, failure, read
 from .skill import Faults, card, skill
 
 DEFAULT_ROOTS: Final = (".system/skills", ".system/agents")
@@ -18,7 +18,8 @@ class Markdown:
     """Yields the skill of each ``<root>/<name>/SKILL.md`` and ``<root>/<name>/.agent``, sorted by name within a root.
 
     What is wrong with one is yielded as `Failed`, with file, line and reason, and so is a name that two files claim:
-    neither gets it. Folders without either file are no skills. Links are not followed.
+    neither gets it. Its ``source`` is the file; what is wrong with a root has none, since it is about no single skill.
+    Folders without either file are no skills. Links are not followed.
     """
 
     spec = GateSpec(
@@ -53,10 +54,10 @@ class Markdown:
             entries = self._host.scan(root)
         except FileNotFoundError:
             if root not in DEFAULT_ROOTS:
-                yield failure(root, 1, "no such folder; correct the root, or make it")
+                yield Failed("SOURCE_INVALID", f"{root}: no such folder; correct the root, or make it")
             return
         except (Failed, OSError) as problem:
-            yield _unreadable(root, problem)
+            yield Failed(_code(problem), f"{root}: cannot be read: {problem}")
             return
         for entry in entries:
             if entry.folder:
@@ -67,7 +68,7 @@ class Markdown:
             path = f"{folder}/{name}"
             try:
                 with self._host.open(path) as file:
-                    raw = file.read(MAX_BYTES + 1)
+                    raw = file.read(MAX_FILE + 1)
                 front, body = read(raw, path, fenced=make is skill)
                 yield make(front, body, folder.rpartition("/")[2])
             except FileNotFoundError:
@@ -81,8 +82,11 @@ class Markdown:
 
 
 def _unreadable(path: str, problem: Failed | OSError) -> Failed:
-    code = problem.code if isinstance(problem, Failed) else "SOURCE_INVALID"
-    return Failed(code, f"{path}: cannot be read: {problem}")
+    return Failed(_code(problem), f"{path}: cannot be read: {problem}", source=path)
+
+
+def _code(problem: Failed | OSError) -> str:
+    return problem.code if isinstance(problem, Failed) else "SOURCE_INVALID"
 
 
 def _unique(item: Skill, sources: Mapping[str, list[str]]) -> Skill | Failed:

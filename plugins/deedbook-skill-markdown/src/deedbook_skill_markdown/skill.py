@@ -2,7 +2,8 @@
 
 ``name``, ``description``, ``license``, ``compatibility``, ``allowed-tools`` and ``metadata`` are the open form's keys
 (https://agentskills.io/specification). ``triggers``, ``plugin``, ``version`` and ``schema_version`` may stand at top
-level or under ``metadata``, where portable skills have them.
+level or under ``metadata``, where portable skills have them. Of Claude Code's further keys those are known that
+restrict nothing: they are kept with the metadata. A key that nobody here knows is refused, since it may restrict.
 """
 
 import re
@@ -21,8 +22,12 @@ MAX_TRIGGER: Final = 100
 MAX_CAPABILITIES: Final = 10
 
 _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_ABILITY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
-_KEPT: Final = ("license", "compatibility", "plugin", "version", "schema_version")
+_TOOL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}(?:\([^()\x00-\x1f\x7f]{1,200}\))?")
+_TOOLS: Final = re.compile(r"(?:[^\s,(]|\([^()]*\)?)+").findall
+_MANUAL: Final = "disable-model-invocation"
+_HINTS: Final = ("argument-hint", "arguments", "when_to_use", "model", "effort", "user-invocable", _MANUAL)
+"""Keys of Claude Code's skills (https://code.claude.com/docs/en/skills) that take no tool away and add no guard."""
+_KEPT: Final = ("license", "compatibility", "plugin", "version", "schema_version", *_HINTS)
 _KNOWN: Final = frozenset({"name", "description", "allowed-tools", "metadata", "triggers", *_KEPT})
 _CARD: Final[Mapping[str, str]] = MappingProxyType(
     {"identity": "name", "domain": "description", "capabilities": "allowed-tools"}
@@ -126,19 +131,33 @@ def _check_version(front: Front) -> None:
 
 
 def _allowed(front: Front) -> frozenset[str]:
-    """Return ``allowed-tools``, a list or a text with spaces; without the key it is empty: nothing is allowed."""
+    """Return ``allowed-tools``: a list, or a text with spaces or commas between the names.
+
+    A name may have a pattern behind it, as in ``Bash(git add:*)``; what both mean, the kernel says. Without the key it
+    is empty: nothing is allowed.
+    """
     if "allowed-tools" not in front.values:
         return frozenset()
-    listed = _items(front, "allowed-tools", front.values["allowed-tools"], None)
+    said = front.values["allowed-tools"]
+    listed = _items(front, "allowed-tools", _TOOLS(said) or [""] if isinstance(said, str) else said, "list")
     for name in listed:
-        if not _ABILITY.fullmatch(name):
-            raise front.wrong("allowed-tools", f"{name[:80]!r} is not the name of an ability; patterns are not taken")
+        if not _TOOL.fullmatch(name):
+            why = "is no name of a tool; write a name such as file-read, or a name and a pattern such as Bash(git:*)"
+            raise front.wrong("allowed-tools", f"{name[:80]!r} {why}")
     return frozenset(listed)
 
 
 def _triggers(front: Front) -> tuple[str, ...]:
-    """Return ``triggers``, a list, or under ``metadata`` a list or a text with commas."""
+    """Return ``triggers``, a list, or under ``metadata`` a list or a text with commas.
+
+    A skill that is only for whoever names it (``disable-model-invocation``) has none.
+    """
     metadata = _mapping(front)
+    manual = front.values.get(_MANUAL, metadata.get(_MANUAL, False))
+    if not isinstance(manual, bool):
+        raise front.wrong(_MANUAL if _MANUAL in front.values else "metadata", f"{_MANUAL}: true or false is needed")
+    if manual:
+        return ()
     if "triggers" in front.values and "triggers" in metadata:
         raise front.wrong("triggers", "stands here and under metadata; keep one")
     if "triggers" in front.values:

@@ -70,8 +70,11 @@ def check(declared: Declared) -> Iterator[tuple[str, str]]:
     settings = declared.settings
     if declared.effects is None:
         yield "", "say what the request does to the world: effects: read, write or irreversible"
-    if settings.get("output", "json") == "json" and declared.schema_out is None:
-        yield "", "schema_out is missing: it says what the body is, or write output: text"
+    if declared.schema_out is None:
+        yield (
+            "",
+            "schema_out is missing: write what the body is, {properties: {body: …}}, or schema_out: true for anything",
+        )
     if declared.schema_in is None:
         yield "", "schema_in is missing: it declares the arguments that the placeholders stand for"
     else:

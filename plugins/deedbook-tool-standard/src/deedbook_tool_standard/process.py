@@ -9,7 +9,7 @@ from deedbook.contracts import Ctx, Declared, Failed, HandlerSpec, Host, Json, O
 
 from .command import command, command_faults, stdin_faults, stdin_of
 from .outputs import FORMS, Mask, beginning, diagnostic
-from .shapes import ANYTHING, SECRET, strict
+from .shapes import SECRET, strict
 from .templates import misfits, parse
 
 SECONDS = 60.0
@@ -54,8 +54,6 @@ def check(declared: Declared) -> Iterator[tuple[str, str]]:
     settings, schema = declared.settings, declared.schema_in
     if declared.effects is None:
         yield "", "say what the program does to the world: effects: read, write or irreversible"
-    if settings.get("output") == "json" and declared.schema_out is None:
-        yield "/with/output", "output: json needs schema_out, which says what the document is"
     if schema is None:
         yield "", "schema_in is missing: it declares the arguments that the placeholders stand for"
         return
@@ -73,7 +71,7 @@ class Process:
     ``text`` gives ``{status, stdout, stderr}``, ``lines`` ``{status, lines, stderr}``, ``json`` the parsed document.
     """
 
-    spec = HandlerSpec(settings=_SETTINGS, gives=ANYTHING, effects="read", interruptible=True, check=check)
+    spec = HandlerSpec(settings=_SETTINGS, gives={}, effects="read", interruptible=True, check=check)
 
     def __init__(self, settings: Object, host: Host) -> None:
         self._run = host.run

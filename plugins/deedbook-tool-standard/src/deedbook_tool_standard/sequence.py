@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from deedbook.contracts import Ctx, Declared, Effects, Failed, HandlerSpec, Host, Json, Object
 
-from .shapes import ANYTHING, strict
+from .shapes import strict
 from .wiring import filled, reference_faults, references
 
 _EFFECTS = get_args(Effects)
@@ -35,8 +35,6 @@ _SETTINGS = strict(
 def check(declared: Declared) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with an ability of this tool."""
     steps = declared.settings["steps"]
-    if declared.schema_out is None:
-        yield "", "schema_out is missing: it says what the sequence gives"
     if declared.schema_in is None:
         yield "", "schema_in is missing: it declares the arguments that /args leads into"
     schema = declared.schema_in or {}
@@ -85,7 +83,7 @@ def _effects_faults(declared: Declared) -> Iterator[tuple[str, str]]:
 class Sequence:
     """Do the steps in order and stop at the first that fails; what was done until then is in the ledger."""
 
-    spec = HandlerSpec(settings=_SETTINGS, gives=ANYTHING, effects="none", interruptible=True, check=check)
+    spec = HandlerSpec(settings=_SETTINGS, gives={}, effects="none", interruptible=True, check=check)
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the shape of every plugin
         self._steps = settings["steps"]
