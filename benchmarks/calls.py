@@ -122,10 +122,10 @@ def _shares(plan: Plan, what: str, made: Session) -> Iterator[Line]:
 def _awaited(plan: Plan) -> Iterator[Line]:
     """Measure `acall` beside `call`, both in batches, so that the start of the event loop hardly counts."""
     for name, variant, measured in (("os", {}, "CPU"), ("boundary, writing", _WRITING, "elapsed")):
-        count = plan.size(50 if measured == "CPU" else 5, 2)
+        count = plan.size(200 if measured == "CPU" else 5, 2)
         with asyncio.Runner() as runner, session(**variant) as made:
             works = {"acall": awaited(runner, made, count), "call": called(made, count)}
-            times = plan.once_each(works, clock=CPU if measured == "CPU" else WALL, rounds=plan.size(61, 2))
+            times = plan.once_each(works, clock=CPU if measured == "CPU" else WALL, rounds=plan.size(41, 2))
         yield Value(f"acall ({name}): {measured}", times.micros("acall", count), "µs")
         yield Value(f"acall ({name}): to call, {measured}", times.ratio("acall", "call"))
 
