@@ -218,12 +218,11 @@ def _work(_args: Any, run: Any) -> dict[str, str]:
 def live(kernel: Kernel) -> list[str]:
     """Begin a session, call everything, run, and end it and the *kernel*; return the calls that gave a result."""
     given: list[str] = []
-    with kernel:
-        with kernel.session("open") as session:
-            for name in ("read", "nested", "parallel", "gated", "act"):
-                given += [] if isinstance(session.call(name, {}), Err) else [name]
-            asyncio.run(_together(session, given))
-            given += [] if isinstance(session.run("go"), Err) else ["work"]
+    with kernel, kernel.session("open") as session:
+        for name in ("read", "nested", "parallel", "gated", "act"):
+            given += [] if isinstance(session.call(name, {}), Err) else [name]
+        asyncio.run(_together(session, given))
+        given += [] if isinstance(session.run("go"), Err) else ["work"]
     return given
 
 
