@@ -63,11 +63,13 @@ def calls(work: Path, share: float) -> Iterator[str]:
 
 def disks(work: Path, share: float) -> Iterator[str]:
     """Let every write and every sync of a whole session fail, once and for good, and its process die there."""
-    for durability in ("boundary", "always"):
-        counts = sessions.sweep(work / durability, durability, every=max(1, round(1 / share)))
-        yield f"failing disks, sessions, {durability}: {counts['cases']} cases, {counts['told']} told"
-        died = sessions.deaths(work / f"{durability}-deaths", durability, every=max(1, round(1 / share)))
-        yield f"deaths at writes and syncs, sessions, {durability}: {died}"
+    every = max(1, round(1 / share))
+    for durability, log in ((mode, log) for mode in ("boundary", "always") for log in (False, True)):
+        what, place = f"{durability}, {'a log' if log else 'no log'}", work / f"{durability}-{log}"
+        counts = sessions.sweep(place / "disk", durability, every=every, log=log)
+        yield f"failing disks, sessions, {what}: {counts['cases']} cases, {counts['told']} told"
+        died = sessions.deaths(place / "deaths", durability, every=every, log=log)
+        yield f"deaths at writes and syncs, sessions, {what}: {died}"
 
 
 def race(work: Path, share: float) -> Iterator[str]:

@@ -1,14 +1,15 @@
 """A served workspace for tests: real processes of ``deedbook serve``, abilities to be used, and raw connections."""
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from commandline import SCHEMAS, Place, until
+from commandline import SCHEMAS, SECONDS, Place, until
 
 from deedbook.client import Runtime
 from deedbook.serving.addresses import connect
@@ -130,23 +131,55 @@ def workspace(path: Path) -> Place:
     return place
 
 
+STACKS = {"PYTHONFAULTHANDLER": "1"}
+"""Lets a process say where its threads stand when it is aborted."""
+
+
 def start(place: Place, *args: str) -> "subprocess.Popen[bytes]":
     """Begin ``deedbook serve``, and return it when it answers."""
-    process = place.start("serve", *args)
+    place.env.update(STACKS)
+    process = place.start("serve", *args, start_new_session=True)
     assert process.stderr is not None
     while b"serving" not in (line := process.stderr.readline()):
         if not line:
-            with process:
-                raise AssertionError(f"it ended with {process.wait()}")
+            process.communicate(timeout=SECONDS)
+            raise AssertionError(f"it ended with {process.returncode}")
     return process
 
 
-def stop(process: "subprocess.Popen[bytes]", number: int = signal.SIGTERM) -> int:
-    """End a server; return its exit status."""
+def stop(process: "subprocess.Popen[bytes]", number: int = signal.SIGTERM, seconds: float = SECONDS) -> int:
+    """End a server; return its exit status. One that does not end says where it stands, and is killed."""
     process.send_signal(number)
-    with process:
-        process.communicate(timeout=60)
+    try:
+        process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"it did not end within {seconds:g} s:\n{abort(process)}") from None
     return process.returncode
+
+
+def abort(process: "subprocess.Popen[bytes]") -> str:
+    """Kill a process, and its group where it leads one; return where its threads stood, if it says so (`STACKS`)."""
+    process.send_signal(signal.SIGABRT)
+    try:
+        _, err = process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        err = b"it does not hear SIGABRT"
+    with suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.communicate(timeout=10)
+    return (err or b"").decode(errors="replace")
+
+
+@contextmanager
+def ending(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Kill *process* unless it has ended by itself."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            abort(process)
 
 
 @contextmanager
@@ -156,8 +189,7 @@ def served(place: Place, *args: str) -> Iterator["subprocess.Popen[bytes]"]:
     try:
         yield process
     except BaseException:
-        process.kill()
-        process.communicate()
+        abort(process)
         raise
     if process.poll() is None:
         assert stop(process) == 0

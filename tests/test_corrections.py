@@ -249,7 +249,9 @@ def test_erasure_that_was_killed_is_finished_and_until_then_verify_says_so(place
     def work() -> None:
         erase(site, session, seq=None, digest=None, reason="x", by="local")
 
-    died = deaths(work, again=lambda: found.extend(said_unfinished(place, session, "erasure not finished")))
+    died = deaths(
+        work, again=lambda: found.extend(said_unfinished(place, session, "erasure not finished")), left="half"
+    )
     assert died > 10
     assert True in found
     assert not list((place.ledger(session).parent / "sealed").iterdir())
@@ -303,7 +305,9 @@ def test_excision_that_was_killed_is_finished_and_until_then_the_ledger_is_sound
     def work() -> None:
         excise(site, session, 3, reason="x", by="local")
 
-    died = deaths(work, again=lambda: found.extend(said_unfinished(place, session, "excision not finished")))
+    died = deaths(
+        work, again=lambda: found.extend(said_unfinished(place, session, "excision not finished")), left="zeros"
+    )
     assert died > 10
     assert True in found
     assert "payloads taken out of their lines: 1, of events 3" in sound(place, session)

@@ -49,16 +49,16 @@ def test_system_calls_fail_in_turn_and_nothing_acknowledged_is_lost(quick):
     assert counts["died"] > 10
 
 
-@pytest.mark.parametrize(("durability", "every"), [("boundary", 7), ("always", 17)])
-def test_sessions_outlive_every_write_and_sync_that_fails(quick, durability, every):
-    counts = sessions.sweep(quick, durability, every=every)
+@pytest.mark.parametrize(("durability", "every", "log"), [("boundary", 9, False), ("always", 17, True)])
+def test_sessions_outlive_every_write_and_sync_that_fails(quick, durability, every, log):
+    counts = sessions.sweep(quick, durability, every=every, log=log)
     assert counts["cases"] >= 40
     assert counts["told"] > 20
 
 
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
 def test_sessions_whose_process_dies_at_a_write_or_a_sync_are_recovered(quick):
-    assert sessions.deaths(quick, "boundary", every=4) >= 60
+    assert sessions.deaths(quick, "boundary", every=5, log=True) >= 60
 
 
 def test_eight_processes_write_one_chain_while_another_signs_it(tmp_path):

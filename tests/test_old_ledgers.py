@@ -20,8 +20,9 @@ from deedbook.files import Folder
 from deedbook.keeping.imports import imports, take_in
 from deedbook.keeping.old_file import OldFile
 from deedbook.keeping.opening import own
-from deedbook.kernel import read_workspace
+from deedbook.kernel import open_kernel, read_workspace
 from deedbook.reader import read
+from deedbook.verification.taken_in import changed
 from deedbook.workspaces.site import Site
 
 
@@ -116,7 +117,8 @@ def test_only_a_declared_person_takes_in(place):
     assert "principal 'nobody' is not declared" in ran.err
 
 
-def test_whoever_is_killed_half_way_is_followed_by_the_next(place):
+@pytest.mark.parametrize("left", ["nothing", "half", "zeros"])
+def test_whoever_is_killed_half_way_is_followed_by_the_next(place, left):
     source = read_workspace(place.path)
     raw = b"".join(run_000())
 
@@ -130,7 +132,7 @@ def test_whoever_is_killed_half_way_is_followed_by_the_next(place):
         ):
             take_in(state, ledger, old, old.verify(), by="local", as_is=None)
 
-    died = deaths(take, again=lambda: clear(source.state, raw))
+    died = deaths(take, again=lambda: clear(source.state, raw), left=left)
     assert died > 5
     found = [each for each in imports(source.state) if each.size == len(raw)]
     assert len(found) == 1
@@ -188,6 +190,33 @@ def clear(state: Path, raw: bytes) -> None:
     """See that nothing half-done is shown: the file is whole or is not there."""
     place = state / "imported" / sha256(raw).hexdigest() / "events.jsonl"
     assert not place.exists() or place.read_bytes() == raw
+    assert not list(changed(state)), "an import that was killed is no fault"
+
+
+def test_import_that_was_killed_after_it_was_recorded_is_read_and_finished_by_recovery(place):
+    (place.path / "x").write_bytes(b"".join(run_000()))
+    place.here("ledger", "import", "x", status=0)
+    digest = sha256(b"".join(run_000())).hexdigest()
+    kept = place.path / ".deedbook/imported" / digest / "events.jsonl"
+    pending = kept.rename(kept.with_name("events.jsonl.pending"))
+    place.here("replay", f"{digest[:12]}#sess_01", status=0)
+    place.here("verify", status=0)
+    with open_kernel(place.path) as kernel:
+        kernel.recover()
+    assert kept.exists()
+    assert not pending.exists()
+
+
+def test_import_that_was_killed_before_it_was_recorded_is_made_again(place):
+    raw = b"".join(run_000())
+    folder = place.path / ".deedbook/imported" / sha256(raw).hexdigest()
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl.pending").write_bytes(raw[:-5])
+    (place.path / "x").write_bytes(raw)
+    place.here("verify", status=0)
+    place.here("ledger", "import", "x", status=0)
+    assert [each.name for each in folder.iterdir()] == ["events.jsonl"]
+    assert (folder / "events.jsonl").read_bytes() == raw
 
 
 # --- being read -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from .errors import DeedbookError, DomainError, LedgerError, fault
 from .events import SESSION_ID, Entry, label
 from .files import Folder
 from .journal import Torn
+from .keeping import imports
 from .keeping.finishing import finish_all
 from .ledger import LOCK_SECONDS, Ledger, WorkspaceLedger
 from .lifelines import removing, sweep
@@ -168,6 +169,7 @@ def recover(state: Folder, ledger: WorkspaceLedger, sealer: Sealer) -> Recovered
         run.mend(told_, listed.get(told_.id), before.processes.get(told_.process))
     sweep(state)
     finish_all(state)
+    imports.settle(state)
     known = {name for process in before.processes.values() for name in process.recovered.get("died", ())}
     died = [each.id for each in before.processes.values() if each.state == "died" and each.id not in known]
     return Recovered(run.closed, run.removed, run.refused, died)

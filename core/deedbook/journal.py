@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from .canonical import digest
@@ -291,12 +291,12 @@ class _Flusher:
 # --- locks ------------------------------------------------------------------------------------------------------------
 
 
-def acquire(fd: int, *, place: str, seconds: float) -> None:
+def acquire(fd: int, *, place: str, seconds: float, shared: bool = False) -> None:
     """Take the file's lock, which ends with its holder; after *seconds* raise ``LEDGER_LOCKED``."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return flock(fd, LOCK_EX | LOCK_NB)
+            return flock(fd, (LOCK_SH if shared else LOCK_EX) | LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 why = "another writer has it open; wait until it is done"

@@ -18,6 +18,8 @@ from .journal import acquire
 
 FOLDER: Final = "processes"
 SESSIONS: Final = "sessions"
+LOOK_SECONDS: Final = 20.0
+"""How long whoever begins waits for those who look or remove, which takes them a moment."""
 TURN_SECONDS: Final = 1.0
 """How long a removal waits for those who begin sessions."""
 _ATTEMPTS: Final = 16
@@ -31,12 +33,12 @@ class Lifeline:
 
     @classmethod
     def hold(cls, state: Folder, process_id: str) -> "Lifeline":
-        """Take the lock of a process that begins; raises `OSError` where no file can be made."""
+        """Take the lock of a process that begins; raises `OSError` where no file can be made, and `LedgerError`."""
         state.make(FOLDER)
         name = f"{FOLDER}/{process_id}"
         for _ in range(_ATTEMPTS):
             fd = state.append(name, create=True, sync=False)
-            flock(fd, LOCK_EX)  # whoever looks holds it for a moment only
+            acquire(fd, place=f"{state.path}/{name}", seconds=LOOK_SECONDS)  # whoever looks holds it for a moment only
             if os.fstat(fd).st_nlink:
                 return cls(state, process_id, fd)
             os.close(fd)  # taken for left behind before it was locked
@@ -70,10 +72,14 @@ def sweep(state: Folder) -> None:
 
 @contextmanager
 def beginning(state: Folder) -> Iterator[None]:
-    """Hold off everybody who removes what never began, while a session's folder and ledger are made."""
+    """Hold off everybody who removes what never began, while a session's folder and ledger are made.
+
+    Raises `LedgerError` (``LEDGER_LOCKED``) where somebody removes for longer than `LOOK_SECONDS`.
+    """
     state.make(SESSIONS)
     with state.held(SESSIONS) as fd:
-        flock(fd, LOCK_SH)  # whoever removes holds it for a moment only
+        # whoever removes holds it for a moment only
+        acquire(fd, place=f"{state.path}/{SESSIONS}", seconds=LOOK_SECONDS, shared=True)
         yield
 
 

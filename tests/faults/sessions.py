@@ -19,6 +19,7 @@ from unittest import mock
 import attrs
 
 from deedbook.chain import Chain
+from deedbook.checkpoints.asked import Office
 from deedbook.checkpoints.service import Checkpoints
 from deedbook.errors import DeedbookError, Err
 from deedbook.files import Folder
@@ -27,6 +28,8 @@ from deedbook.kernel import Kernel
 from deedbook.ledger import Ledger, WorkspaceLedger
 from deedbook.reader import read
 from deedbook.release import VERSION
+from deedbook.verification.leaves import misfits
+from deedbook.verification.log import read_log
 from deedbook.verify import verify_file
 from deedbook_testing.lab import Lab
 
@@ -180,6 +183,7 @@ def workspace(path: Path, durability: str) -> Lab:
     lab.tool("nested", lambda args, ctx: [ctx.call("act", {}), ctx.call("read", {})], uses=["act", "read"])
     lab.tool("parallel", _parallel, uses=["act"], effects="write")
     lab.tool("awaited", _awaited, uses=["act"], effects="write")
+    lab.tool("final", lambda args, ctx: None, effects="irreversible")
     lab.tool("gated", lambda args, ctx: None, tags=["approval-gate"])
     lab.hook("look", "PostToolUse", lambda call, result: result, match={"abilities": ["read"]})
     lab.model(lambda request, ctx: "hello")
@@ -219,7 +223,7 @@ def live(kernel: Kernel) -> list[str]:
     """Begin a session, call everything, run, and end it and the *kernel*; return the calls that gave a result."""
     given: list[str] = []
     with kernel, kernel.session("open") as session:
-        for name in ("read", "nested", "parallel", "gated", "act"):
+        for name in ("read", "nested", "parallel", "gated", "final"):
             given += [] if isinstance(session.call(name, {}), Err) else [name]
         asyncio.run(_together(session, given))
         given += [] if isinstance(session.run("go"), Err) else ["work"]
@@ -239,18 +243,23 @@ async def _together(session: Any, given: list[str]) -> None:
 class Cases:
     """The cases of one *durability*, in a workspace under *path*; each begins with the workspace as it was made.
 
+    With a *log* checkpoints cover the sessions when they end, and irreversible calls before they begin.
+
     What is bound is shared by all of them: to read and bind a workspace takes longer than to use it.
     """
 
-    def __init__(self, path: Path, durability: str) -> None:
+    def __init__(self, path: Path, durability: str, *, log: bool = False) -> None:
         self._lab = workspace(path / "workspace", durability)
         self._first = self._lab.kernel()
+        if log:
+            first = self._first
+            Office(first.state, first.ledger, first.checkpoints.settings).rotate(lost=False)
         self._made = path / "made"
         shutil.copytree(self._lab.state, self._made)
         disk = Disk()
         with on(disk, list):
             given = live(self._open())
-        assert sorted(given) == ["act", "act", "awaited", "nested", "parallel", "read", "work"], given
+        assert sorted(given) == ["act", "awaited", "final", "nested", "parallel", "read", "work"], given
         self.calls = disk.calls
 
     def _open(self) -> Kernel:
@@ -317,6 +326,9 @@ class Cases:
             report = verify_file(place, schemas=lab.schemas)
             assert report.sound, f"{case}: {list(report.lines())}"
             assert report.state != "open", f"{case}: {place} has no end after recovery"
+        if log := read_log(lab.state):
+            assert not log.findings.part().failures, f"{case}: {log.findings.part().failures}"
+            assert not (wrong := list(misfits(log, lab.state))), f"{case}: {wrong}"
         there = {event.span for place in _ledgers(lab) for event in read(place)}
         missing = [span for span in acknowledged if span not in there]
         assert not missing, f"{case}: {len(missing)} acknowledged events are missing"
@@ -335,9 +347,9 @@ def _failures(report: Any) -> list[str]:
     return [str(each) for part in (report.bytes, report.structure) for each in part.failures]
 
 
-def deaths(path: Path, durability: str, *, every: int = 1) -> int:
+def deaths(path: Path, durability: str, *, every: int = 1, log: bool = False) -> int:
     """Let a process die at every call, or at every so manieth, in each way; return how many died."""
-    cases = Cases(path, durability)
+    cases = Cases(path, durability, log=log)
     count = 0
     try:
         for number, left in enumerate(LEFT):
@@ -349,9 +361,9 @@ def deaths(path: Path, durability: str, *, every: int = 1) -> int:
     return count
 
 
-def sweep(path: Path, durability: str, *, every: int = 1) -> dict[str, int]:
+def sweep(path: Path, durability: str, *, every: int = 1, log: bool = False) -> dict[str, int]:
     """Try each fault at every call, or at every so manieth; return how many cases were tried, and how many told."""
-    cases = Cases(path, durability)
+    cases = Cases(path, durability, log=log)
     counts = {"cases": 0, "told": 0}
     try:
         for number, fault in enumerate(FAULTS):

@@ -26,6 +26,8 @@ from .ways import Ways
 
 MOST: Final = 256
 """Sessions of agents at once; then one that has been silent longest, and has nothing open, makes room."""
+OPENING: Final = 10.0
+"""Seconds that `Desk.close` waits for a session that is just being opened."""
 
 _Key = tuple[str, str, str]
 
@@ -73,16 +75,28 @@ class Desk:
             held = [place.conversation for place in self._places.values()]
         return sum(1 for each in held if each is not None and not each.session.ended)
 
-    def close(self, reason: str = "the runtime ends") -> None:
-        """End every session, and open none any more."""
+    def close(self, reason: str = "the runtime ends") -> int:
+        """End every session, and open none any more; return how many are left to the next start.
+
+        That is so where the end cannot be recorded, and where a session is still being opened after `OPENING` seconds.
+        """
         with self._turn:
             self._closed = True
             places = list(self._places.values())
             self._places.clear()
-        for place in places:
-            with place.turn:
-                if place.conversation is not None:
-                    place.conversation.end(reason)
+        return sum(not self._ends(place, reason) for place in places)
+
+    def _ends(self, place: _Place, reason: str) -> bool:
+        if not place.turn.acquire(timeout=OPENING):
+            return False
+        try:
+            if place.conversation is not None:
+                place.conversation.end(reason)
+        except (DeedbookError, OSError):
+            return False
+        finally:
+            place.turn.release()
+        return True
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 

@@ -3,13 +3,18 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
+from typing import Final
 
 import attrs
 
 from deedbook.contracts import Object
+from deedbook.errors import DeedbookError, fault
 from deedbook.handlers import Ticket
 
 from .dialects import Answer
+
+JUDGING: Final = 600.0
+"""Seconds that a call waits for another judgement of the same one, for which a person may be asked."""
 
 
 @attrs.frozen(eq=False)
@@ -36,9 +41,14 @@ class Tickets:
 
     @contextmanager
     def judging(self, name: str) -> Iterator[Held | None]:
-        """Let nobody else judge the call *name* meanwhile; give what is open under it already."""
+        """Let nobody else judge the call *name* meanwhile; give what is open under it already.
+
+        Raises `DeedbookError` (``SESSION_BUSY``) where somebody else still judges it after `JUDGING` seconds.
+        """
         with self._turn:
-            self._turn.wait_for(lambda: name not in self._judged)
+            if not self._turn.wait_for(lambda: name not in self._judged, JUDGING):
+                why = f"the same call has been judged for {JUDGING:g} s; ask again"
+                raise DeedbookError(fault("SESSION_BUSY", why, retryable=True))
             self._judged.add(name)
         try:
             yield self.find(name)

@@ -22,6 +22,8 @@ from .writer import Made, Why, Writer
 
 LOOK_SECONDS: Final = 0.2
 """How often the sizes of open sessions are looked at."""
+CLOSE_SECONDS: Final = 30.0
+"""How long the end of a process waits for a checkpoint that is being written."""
 END_SECONDS: Final = 2.0
 """How long the end of a session waits for those who are told of its checkpoint."""
 
@@ -102,7 +104,10 @@ class Keeper:
         """Look no more; what is open is covered when it ends, or by whoever ends it."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(CLOSE_SECONDS)
+            if self._thread.is_alive():
+                why = f"a checkpoint is still being written after {CLOSE_SECONDS:g} s; see to the disk"
+                self._failed(fault("CHECKPOINT_FAILED", why))
         self._announcer.close()
         try:
             self._writer.settle()

@@ -26,7 +26,7 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
     from deedbook.errors import LedgerError, fault
     from deedbook.files import Folder
     from deedbook.keeping.authors import author
-    from deedbook.keeping.imports import imports, take_in
+    from deedbook.keeping.imports import imports, settle, take_in
     from deedbook.keeping.old_file import OldFile
     from deedbook.keeping.opening import own
     from deedbook.kernel import read_workspace
@@ -42,6 +42,8 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
         report = old.verify()
         found = {each.sha256: each for each in imports(source.state)}.get(old.sha256)
         if found is not None:
+            with Folder.at(source.state) as state:
+                settle(state)
             message(f"it was taken in already, by {found.by} at {found.ts}; nothing was written")
         else:
             if not report.faultless and as_is is None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import NoReturn, Self, TextIO
 
 _PATIENCE = 5.0
 """Seconds that threads and exit functions of plugins have, once all is done and written."""
@@ -103,6 +103,37 @@ def _cut_off(exit_now: Callable[[int], NoReturn], write: Callable[[int, bytes], 
     with suppress(OSError):
         write(2, b"a plugin keeps the process from ending (a thread, or an atexit function); it is ended now\n")
     exit_now(status or 1)
+
+
+class Deadline:
+    """Ends the process when *seconds* have passed since `begin`, and says where each thread stands then.
+
+    Hold it as a context: with that the deadline ends. *what* is what did not end.
+    """
+
+    def __init__(self, seconds: float, what: str) -> None:
+        self._watch = threading.Timer(seconds, self._cut_off)
+        self._watch.daemon = True
+        self._exit = os._exit  # a plugin may replace it
+        self._said = f"{what} did not end within {seconds:g} s of being told to; it is ended now, and stood here:\n"
+
+    def begin(self) -> None:
+        """Begin to count."""
+        self._watch.start()
+
+    def _cut_off(self) -> None:
+        import faulthandler
+
+        with suppress(OSError):
+            os.write(2, self._said.encode())
+            faulthandler.dump_traceback(2)
+        self._exit(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watch.cancel()
 
 
 def _flushed(stream: TextIO, *, quiet: bool) -> bool:

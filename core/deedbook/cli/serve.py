@@ -1,9 +1,15 @@
 """``deedbook serve``: the long-lived process, which clients talk to over a socket."""
 
+from typing import Final
+
 import click
 
 from .common import Asked, announce, json_option, profile_option, shown
 from .output import as_json, message, say
+from .process import Deadline
+
+LAST: Final = 60.0
+"""Seconds, beyond what runs may take, in which the process has to end when it is told to."""
 
 
 @click.command("serve")
@@ -35,13 +41,14 @@ def command(
     from deedbook.kernel import open_kernel
     from deedbook.serving.process import Limits, serve
 
-    with open_kernel(asked.workspace, profile=profile) as kernel:
+    last = Deadline(drain + LAST, "the runtime")
+    with last, open_kernel(asked.workspace, profile=profile) as kernel:
         announce(kernel.opened)
         if check:
             say(f"charter {kernel.opened.charter.digest[:12]}: {len(kernel.bindings.abilities)} abilities")
             return 0
         limits = Limits(connections=connections, grace=grace, drain=drain)
-        serve(kernel, limits=limits, ready=message, clock=time)
+        serve(kernel, limits=limits, ready=message, clock=time, stopping=last.begin)
         kernel.close("stopped")
     return 0
 

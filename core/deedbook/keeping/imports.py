@@ -4,7 +4,8 @@ The workspace ledger tells of each (``ledger.imported``); the bytes lie in ``imp
 read-only. They are never rewritten: whoever reads them gets present events.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -25,6 +26,8 @@ from .old_file import OldFile
 
 FOLDER: Final = "imported"
 FILE: Final = "events.jsonl"
+PENDING: Final = "events.jsonl.pending"
+"""What the bytes are called until the workspace ledger tells of them."""
 TOLD: Final = "ledger.imported"
 Verdict: TypeAlias = Literal["sound", "unsound", "unhashed"]
 
@@ -45,7 +48,9 @@ class Imported:
 
     def place(self, state: Path) -> Path:
         """Return where its bytes are in a *state* folder."""
-        return state / FOLDER / self.sha256 / FILE
+        folder = state / FOLDER / self.sha256
+        pending = folder / PENDING
+        return pending if pending.exists() and not (folder / FILE).exists() else folder / FILE
 
     def session(self, state: Path, name: str) -> Path:
         """Return where one of its sessions is read from."""
@@ -88,7 +93,7 @@ def find(known: Sequence[Imported], name: str) -> list[tuple[Imported, Listed]]:
 
 
 def keep(state: Folder, old: OldFile) -> None:
-    """Keep the bytes of an old ledger in the *state* folder, durably and read-only, under their hash.
+    """Keep the bytes of an old ledger in the *state* folder, durably and read-only, under their hash, as `PENDING`.
 
     What is there already with these bytes stays; other bytes under this hash raise `LedgerError` (``LEDGER_UNSOUND``).
     """
@@ -99,7 +104,29 @@ def keep(state: Folder, old: OldFile) -> None:
             why = "other bytes are kept there than their name says; put the right ones there, or remove it by hand"
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{folder}/{FILE}"))
     except FileNotFoundError:
-        state.replace(f"{folder}/{FILE}", old.blocks(), expected="", mode=0o444)
+        state.replace(f"{folder}/{PENDING}", old.blocks(), mode=0o444)
+
+
+def settle(state: Folder) -> None:
+    """Give the bytes of recorded imports that were killed their own name; raises `LedgerError` as `imports` does."""
+    pending = [name for name in _folders(state) if state.exists(f"{FOLDER}/{name}/{PENDING}")]
+    if pending:
+        told = {each.sha256 for each in imports(Path(state.path))}
+        for name in told.intersection(pending):
+            _finish(state, name)
+
+
+def _folders(state: Folder) -> list[str]:
+    try:
+        return [found.name for found in state.scan(FOLDER) if found.folder]
+    except FileNotFoundError:
+        return []
+
+
+def _finish(state: Folder, sha256: str) -> None:
+    with suppress(FileNotFoundError), state.held(f"{FOLDER}/{sha256}") as folder:
+        os.rename(PENDING, FILE, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
 
 
 def take_in(
@@ -108,7 +135,7 @@ def take_in(
     """Keep an *old* ledger in the *state* folder and record that in the workspace's *ledger*; raises `LedgerError`.
 
     *report* is what its verification found. The import may be killed at any moment and begun again: the bytes are
-    there before the ledger tells of them.
+    there before the ledger tells of them, and get their name after that, here or by `settle`.
     """
     sessions, stamp = old.sessions(lenient=not report.faultless), ledger.now()
     verdict: Verdict = "sound" if report.sound else "unhashed" if report.faultless else "unsound"
@@ -118,6 +145,7 @@ def take_in(
     entry = Entry(label(TOLD, "user", by), ledger.span(), ledger.root, _payload(found, old.name))
     keep(state, old)
     ledger.append([entry], ts=stamp, durable=True)
+    _finish(state, old.sha256)
     return found
 
 
@@ -145,10 +173,3 @@ def told(found: Imported) -> Object:
     own = {name: getattr(found, name) for name in ("sha256", "size", "format", "by", "verdict")}
     more = {} if found.as_is is None else {"as_is": found.as_is}
     return {**own, "sessions": sessions, "from": found.name, **more}
-
-
-def strays(state: Path, known: Sequence[Imported]) -> Iterator[str]:
-    """Yield the hashes of files that lie there and that no event tells of: an import that was not finished."""
-    told = {each.sha256 for each in known}
-    with suppress(FileNotFoundError), Folder.at(state / FOLDER) as folder:
-        yield from (found.name for found in folder.scan() if found.folder and found.name not in told)

@@ -305,7 +305,8 @@ class Forker:
         """End it at once; supervisors that it forked go on by themselves."""
         if self._owner == os.getpid():
             self._process.kill()
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):  # the system does not let go of it: nobody else can do more
+                self._process.wait(GRACE)
 
     def close(self) -> None:
         """End it, and with it whatever still runs."""

@@ -22,6 +22,8 @@ MOST: Final = 1024
 """Sessions that are open at once."""
 TURN: Final = 60.0
 """Seconds that a request waits for another one of the same session."""
+SWEEPING: Final = 10.0
+"""Seconds that `close` waits for a session that is just being ended because nobody came back for it."""
 MOST_REFUSALS: Final = 100
 LEFT: Final = "its client went away and did not come back"
 STOPPED: Final = "the runtime was stopped"
@@ -147,14 +149,21 @@ class Desk:
             with self._lock:
                 self._seats.pop(seat.id, None)
 
-    def close(self) -> None:
-        """Begin no session any more, and end those that are open."""
+    def close(self) -> int:
+        """Begin no session any more, and end those that are open; return how many are left to the next start.
+
+        That is so where the end cannot be recorded.
+        """
         self._ending.set()
-        self._sweeper.join()
+        self._sweeper.join(SWEEPING)  # it may be ending a session, which the next loop then finds ended
+        left = 0
         for seat in list(self._seats.values()):
-            with suppress(DeedbookError, OSError):  # what cannot be recorded is for the next start
+            try:
                 self.end(seat, ok=False, reason=STOPPED)
+            except (DeedbookError, OSError):
+                left += 1
         self._book.close()
+        return left
 
     # --- parts --------------------------------------------------------------------------------------------------------
 

@@ -46,10 +46,12 @@ def serve(
     ready: Callable[[str], None],
     clock: Callable[[], float],
     environment: Mapping[str, str] = os.environ,
+    stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """End what dead processes left, and serve *kernel*'s workspace until a signal ends it.
 
-    *ready* is told what happens, a line each. Raises `DeedbookError` (``RUNTIME_RUNNING``) where another process does.
+    *ready* is told what happens, a line each, and *stopping* is called when it is to end. Raises `DeedbookError`
+    (``RUNTIME_RUNNING``) where another process does.
     """
     limits = limits or Limits()
     _raise_files()
@@ -70,6 +72,7 @@ def serve(
                 ready(f"serving {kernel.site.root}: {kernel.site.state}/{SOCKET}")
                 notify(environment, b"READY=1")
                 reception.run()
+                stopping()
                 notify(environment, b"STOPPING=1")
                 ready("stopping: what runs may finish")
                 _drain(reception, (desk, agents), limits.drain, ready)
@@ -80,8 +83,8 @@ def _drain(reception: Reception, desks: tuple[Desk, Agents], seconds: float, rea
     left = reception.dismiss(seconds)
     if left:
         ready(f"{left} connections did not finish in {seconds:g} s; what they began is recorded as unknown")
-    for desk in desks:
-        desk.close()
+    if unended := sum(desk.close() for desk in desks):
+        ready(f"{unended} sessions could not be ended; the next start ends them")
     reception.close(_LEAVING)
 
 
@@ -117,6 +120,9 @@ def _stopped_by_signals(reception: Reception) -> Iterator[None]:
         reception.stop()
 
     before: dict[int, Any] = {}
+    # Python runs `stop` on the main thread only. One that comes just before that waits, or to another thread, would be
+    # heard at the next connection; a byte in the waker ends the wait.
+    woken = signal.set_wakeup_fd(reception.waker, warn_on_full_buffer=False)
     for number in STOPPING:
         before[number] = signal.getsignal(number)
         if before[number] is not signal.SIG_IGN:
@@ -126,6 +132,7 @@ def _stopped_by_signals(reception: Reception) -> Iterator[None]:
     finally:
         for number in STOPPING:
             signal.signal(number, before[number])
+        signal.set_wakeup_fd(woken)
 
 
 def _raise_files() -> None:

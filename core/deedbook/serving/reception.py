@@ -54,8 +54,14 @@ class Reception:
         self._present: dict[Stream, threading.Thread] = {}
         self._turn = threading.Condition()
         self._awake, self._waker = socket.socketpair()
+        self._awake.setblocking(False)
         self._waker.setblocking(False)
         self._closing = False
+
+    @property
+    def waker(self) -> int:
+        """A descriptor; whatever is written to it lets `run` look whether it is to stop (`signal.set_wakeup_fd`)."""
+        return self._waker.fileno()
 
     def run(self) -> None:
         """Accept until `stop`; the calling thread does nothing else, and nobody listens afterwards."""
@@ -75,6 +81,8 @@ class Reception:
                 for key, _ in selector.select():
                     if key.fileobj in self._services:
                         self._accept(key.fileobj)  # type: ignore[arg-type]
+                    else:
+                        self._hear()
 
     def stop(self) -> None:
         """Accept nobody any more; a signal handler may call this."""
@@ -106,6 +114,10 @@ class Reception:
             return list(self._present)
 
     # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        with suppress(BlockingIOError):
+            self._awake.recv(4096)
 
     def _accept(self, listening: socket.socket) -> None:
         try:

@@ -15,6 +15,8 @@ import attrs
 Work: TypeAlias = Callable[..., Callable[[Any], Any]]
 """Called once in a process, with arguments that can be pickled; what it returns is called for each task."""
 
+_LEAVING: Final = 5.0
+"""Seconds that a process has to end when it is told to; then it is killed."""
 _AHEAD: Final = 2
 """So many tasks for each process are out at once: what came of them is held until its turn."""
 
@@ -83,12 +85,16 @@ def _crew(jobs: int, work: Work, args: tuple[Any, ...]) -> Iterator[list[_Member
             member.connection.close()
             member.process.terminate()
         for member in crew:
-            member.process.join()
+            member.process.join(_LEAVING)
+        for member in (each for each in crew if each.process.is_alive()):
+            member.process.kill()
+            member.process.join(_LEAVING)
 
 
 def _serve(connection: Connection, work: Work, args: tuple[Any, ...]) -> None:
     """Do tasks until whoever gives them is gone; Ctrl-C is theirs to hear."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whoever gave the tasks may ignore it, and ends this one by it
     take = work(*args)
     while True:
         try:

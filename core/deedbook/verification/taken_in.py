@@ -13,6 +13,8 @@ from .heads import Gap
 
 FOLDER: Final = "imported"
 FILE: Final = "events.jsonl"
+PENDING: Final = "events.jsonl.pending"
+"""What the file is called until it is recorded; whoever was killed then is followed by the next."""
 _NONE: Final = "none"
 
 
@@ -24,6 +26,7 @@ def changed(state: Path) -> Iterator[Gap]:
     told = dict.fromkeys(_told(state))
     for sha in told:
         found = _found(state / FOLDER / sha)
+        found = _found(state / FOLDER / sha, PENDING) if found == _NONE else found
         if found != sha:
             yield Gap(f"imported {sha[:12]}", "sha256", sha, found)
     with suppress(FileNotFoundError), Folder.at(state / FOLDER) as folder:
@@ -41,11 +44,11 @@ def _told(state: Path) -> Iterator[str]:
                 yield sha
 
 
-def _found(place: Path) -> str:
+def _found(place: Path, name: str = FILE) -> str:
     """Return the hash of the file that is kept there, or why there is none."""
     try:
         with Folder.at(place) as folder:
-            return folder.digests("", [FILE])[0]
+            return folder.digests("", [name])[0]
     except FileNotFoundError:
         return _NONE
     except (OSError, DeedbookError) as problem:

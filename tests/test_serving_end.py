@@ -1,0 +1,108 @@
+"""How the runtime ends: whatever moment a signal comes at, and whatever still hangs then, within a limit."""
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import serving
+from commandline import SECONDS, environment
+
+from deedbook.bridging import desk as bridging
+from deedbook.bridging.desk import Desk as Agents
+from deedbook.bridging.desk import _Place
+from deedbook.bridging.tickets import Tickets
+from deedbook.errors import DeedbookError
+
+# Serves a workspace; once it does, a signal can only be taken by another thread than the one that accepts.
+ELSEWHERE = """
+import signal, sys, threading, time
+from deedbook.kernel import open_kernel
+from deedbook.serving.process import serve
+
+def ready(line):
+    if line.startswith("serving "):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        print("ready", flush=True)
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+with open_kernel(sys.argv[1]) as kernel:
+    serve(kernel, ready=ready, clock=time.time)
+print("ended", flush=True)
+"""
+# Is told to end, and never does.
+HANGS = """
+import threading
+from deedbook.cli.process import Deadline
+
+with Deadline(0.05, "the test") as deadline:
+    deadline.begin()
+    threading.Event().wait()
+"""
+
+
+def test_signal_that_another_thread_takes_ends_the_runtime(tmp_path: Path):
+    """Python runs a handler on the main thread, which waits for connections: what arrives must wake it."""
+    place = serving.workspace(tmp_path / "workspace")
+    command = [sys.executable, "-c", ELSEWHERE, str(place.path)]
+    env = environment(**place.env)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
+    with serving.ending(process):
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=SECONDS)
+        assert (out, process.returncode) == (b"ended\n", 0)
+
+
+def test_process_that_does_not_end_in_time_says_where_it_hangs_and_is_ended():
+    ran = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("the test did not end within 0.05 s of being told to; it is ended now")
+    assert 'File "<string>", line 7 in <module>' in ran.stderr
+
+
+def test_server_that_hangs_in_a_test_says_where_and_is_killed(tmp_path: Path):
+    """The harness has a limit of its own."""
+    deaf = "import signal, time; signal.signal(15, lambda *_: None); print(1, flush=True); time.sleep(1000)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", deaf], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        env=environment(**serving.STACKS),
+    )  # fmt: skip
+    assert process.stdout
+    assert process.stdout.readline() == b"1\n"
+    with pytest.raises(AssertionError, match='File "<string>", line 1 in <module>'):
+        serving.stop(process, seconds=0.2)
+    assert process.returncode is not None
+
+
+def test_session_of_an_agent_that_is_still_being_opened_is_left_to_the_next_start(lab, monkeypatch):
+    monkeypatch.setattr(bridging, "OPENING", 0.05)
+    agents = Agents(lab.kernel())
+    stuck = agents._places["agent", "local", "s"] = _Place()
+    with stuck.turn:
+        assert agents.close() == 1
+
+
+def test_call_that_is_judged_for_too_long_is_not_judged_twice(monkeypatch):
+    monkeypatch.setattr("deedbook.bridging.tickets.JUDGING", 0.05)
+    tickets, begun, go_on = Tickets(), threading.Event(), threading.Event()
+
+    def judge() -> None:
+        with tickets.judging("call"):
+            begun.set()
+            go_on.wait(SECONDS)
+
+    other = threading.Thread(target=judge)
+    other.start()
+    try:
+        assert begun.wait(SECONDS)
+        with pytest.raises(DeedbookError, match="ask again"), tickets.judging("call"):
+            pass
+    finally:
+        go_on.set()
+        other.join(SECONDS)
+    with tickets.judging("call") as held:
+        assert held is None
