@@ -78,7 +78,8 @@ def test_reading_a_workspace_in_which_nothing_happened_creates_nothing(place: Pl
     assert place.here("verify", "--json", status=0).fits("output_verify_v1") == {
         "schema_version": "v1", "sound": True, "reports": [], "missing": [], "empty": [], "log": None, "notes": [],
         "verdict": {
-            "kind": "unwitnessed", "said": "no ledgers yet", "checkpoint": None, "after": None, "ledgers": {}
+            "kind": "unwitnessed", "said": "no ledgers yet", "checkpoint": None, "after": None, "ledgers": {},
+            "unchecked": [],
         },
     }  # fmt: skip
     place.here("abilities", status=0)

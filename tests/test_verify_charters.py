@@ -201,7 +201,7 @@ def test_without_a_charter_decisions_are_not_checked_and_nothing_is_complete(
 
 
 def test_missing_charter_of_a_session_without_calls_is_said_too(bare: State):
-    with open_kernel(bare.root) as kernel, kernel.session().value as begun:
+    with open_kernel(bare.root) as kernel, kernel.session() as begun:
         begun.end(ok=True, reason="done")
     kept(bare).unlink()
     said = verify(bare, begun.id, status=0)["verdict"]["said"]
@@ -372,6 +372,7 @@ NONSENSE: dict[str, Callable[[bytes], bytes]] = {
 }  # fmt: skip
 
 
+@pytest.mark.campaign(keep=12)
 @pytest.mark.parametrize("name", NONSENSE)
 def test_whatever_a_charter_holds_every_ledger_is_reported(bare: State, name: str):
     before = kept(bare).read_bytes()
@@ -413,6 +414,7 @@ READERS = [
 ]
 
 
+@pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize(
     "name", ["an empty object", "a list", "policies null", "deep settings", "infinity", "a limit that is text"]
 )
