@@ -122,9 +122,9 @@ def freeze(
 ) -> Bindings:
     """Load, check and construct all that *charter* names; raises `BindingError` with every fault.
 
-    *persona* reads the persona of a chosen agent, given what the charter says of it. *root* is where the paths of servers
-    begin. *lazily*: all but the hooks and policies is constructed when an ability is first used. That is for a charter
-    that was constructed whole before, from the same code.
+    *persona* reads the persona of a chosen agent, given what the charter says of it. *root* is where the
+    workspace is. *lazily*: all but the hooks and policies is constructed when an ability is first used. That is for a
+    charter that was constructed whole before, from the same code.
     """
     made = Freezer(charter, Linker(catalogue), host, schemas, root).bindings(lazily=lazily)
     return attrs.evolve(made, persona=persona)
