@@ -1,18 +1,117 @@
-"""How the whole suite runs: no timed assertions, and the same cases on every machine that counts."""
+"""How the whole suite runs: no timed assertions, samples by default, everything with ``--campaign``."""
 
 import os
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-examples = int(os.environ.get("DEEDBOOK_EXAMPLES", "50"))  # a thousand is an afternoon's work, not every change's
-settings.register_profile(
-    "deedbook", deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=True, max_examples=examples
-)
-settings.load_profile("deedbook")
+settings.register_profile("sample", deadline=None, derandomize=True, print_blob=True, max_examples=25)
+settings.register_profile("campaign", deadline=None, print_blob=True, max_examples=500)
+settings.load_profile("sample")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of this repository's test suite."""
+    parser.addoption("--campaign", action="store_true", help="run every case of every law, fault and hostile set")
+    parser.addoption("--cpu-report", metavar="FILE", help="write the CPU seconds of each test file to FILE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the profile for property tests, and start measuring where a report was asked for."""
+    config.addinivalue_line("markers", "campaign(keep=0): without --campaign, run only *keep* cases, always the same")
+    if config.getoption("campaign"):
+        settings.load_profile("campaign")
+    if config.getoption("cpu_report"):
+        config.pluginmanager.register(CpuReport(Path(config.getoption("cpu_report"))))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only a campaign runs; of a set with `keep`, run so many cases, spread over the whole set."""
+    if config.getoption("campaign"):
+        return
+    sets: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("campaign"):
+            sets.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for cases in sets.values():
+        marker = cases[0].get_closest_marker("campaign")
+        keep = marker.kwargs.get("keep", 0) if marker else 0
+        left_out |= {*cases} - {cases[number * len(cases) // keep] for number in range(keep)}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_keys_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the private keys of whoever runs the tests out of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def sample_size(pytestconfig: pytest.Config) -> Callable[[int, int], int]:
+    """Give a function that returns the first of two sizes by default, and the second in a campaign."""
+    return lambda few, all_: all_ if pytestconfig.getoption("campaign") else few
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Use one worker more than there are cores: many tests wait for processes, clocks and disks."""
     return (os.cpu_count() or 1) + 1
+
+
+class CpuReport:
+    """Measures the CPU seconds of every test, with those of its processes that were waited for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.before = cpu_seconds()
+        self.seconds: Counter[str] = Counter()
+        self.tests: Counter[str] = Counter()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Attach what was used since the last report; the workers of xdist send it to the process that sums up."""
+        report = yield
+        now = cpu_seconds()
+        report.user_properties = [*report.user_properties, ("cpu", now - self.before)]
+        self.before = now
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add one phase of one test."""
+        used = next(value for name, value in reversed(report.user_properties) if name == "cpu")
+        self.seconds[report.nodeid] += used
+        self.tests[report.nodeid] = 1
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write one line for each test file, the most expensive first, and one for each expensive test."""
+        if hasattr(session.config, "workerinput"):
+            return
+        files, tests = Counter[str](), Counter[str]()
+        for test, used in self.seconds.items():
+            files[test.split("::")[0]] += used
+            tests[test.split("::")[0]] += 1
+        lines = [f"{used:9.2f} {tests[file]:6} {file}" for file, used in files.most_common()]
+        lines += [f"{used:9.2f}      1 {test}" for test, used in self.seconds.most_common() if used >= 0.2]
+        total = f"{sum(files.values()):9.2f} {sum(tests.values()):6} all, without collection"
+        self.path.write_text("\n".join([total, *lines, ""]), encoding="utf-8")
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process, of its children that have ended, and of those that go on."""
+    ticks = 0
+    for path in Path("/proc/self/task").glob("*/children"):  # nothing where the system has no such file
+        for child in path.read_text().split():
+            with suppress(OSError):  # it has just ended
+                ticks += sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""What each choice in YAML costs, beside a plain governed call or an empty Python: the figures of docs/costs.md.
+"""What each choice in YAML costs, beside a plain governed call: the figures of docs/costs.md.
 
 Nothing here has a target: the table is for users who choose.
 """
@@ -16,13 +16,13 @@ import orjson
 
 from benchmarks.abilities import _Installed
 from benchmarks.measures import Line, Value, missing
-from benchmarks.processes import in_turns, python
 from benchmarks.rounds import CPU, WALL, Clock, Plan, Work
 from benchmarks.workspaces import _OFFERED, ARGS
 from deedbook import open_kernel
 from deedbook.errors import Err
 from deedbook.plugins import Catalogue, discover
 from deedbook.session import Session
+from deedbook_testing.lab import OfferedDistribution
 
 _CLOCKS: Final[Mapping[Clock, str]] = {CPU: "CPU", WALL: "elapsed"}
 _CONDITION: Final = "a rule with when"
@@ -66,6 +66,13 @@ _SEQUENCE: Final = {
     "schema_in": {**_TEXT, "additionalProperties": False},
     "schema_out": {"type": "object", "required": ["text"]},
 }
+
+_POINTS: Final = [
+    ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
+    ("deedbook.hooks", "allow", "deedbook_hook_standard.guards:Allow"),
+    ("deedbook.policy_kinds", "rules", "deedbook.policies.rules:Rules"),
+]
+"""What a start needs. A distribution whose code has a digest counts as a wheel, one without as installed in place."""
 
 
 def run(plan: Plan) -> Iterator[Line]:
@@ -154,12 +161,9 @@ def _call(settings: dict[str, Any], ability: str = "echo", args: Any = ARGS) -> 
     """Begin a session in a new workspace with these *settings*, and return one call in it."""
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
         root = _workspace(Path(folder), settings)
-        with open_kernel(root, catalogue=_catalogue()) as kernel:
-            begun = kernel.session("call")
-            assert not isinstance(begun, Err), begun
-            with begun.value as made:
-                _check(made, ability, args)
-                yield lambda: made.call(ability, args)
+        with open_kernel(root, catalogue=_catalogue()) as kernel, kernel.session("call") as made:
+            _check(made, ability, args)
+            yield lambda: made.call(ability, args)
 
 
 def _check(made: Session, ability: str, args: Any) -> None:
@@ -175,7 +179,7 @@ def _workspace(root: Path, settings: dict[str, Any]) -> Path:
         place = system / "policies" / f"{name}.yaml"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(orjson.dumps({"schema_version": "v1", "id": name, "match": {"kind": "tool"}, **policy}))
-    system.mkdir(exist_ok=True)
+    system.mkdir(parents=True, exist_ok=True)
     (system / "deedbook.yaml").write_bytes(orjson.dumps(settings))
     (root / "scripts").mkdir()
     (root / "scripts" / "lines.py").write_text(_LINES)
@@ -191,41 +195,16 @@ def _catalogue() -> Catalogue:
 
 
 def _starts(plan: Plan) -> Iterator[Line]:
-    """Tell what processes cost beside an empty Python, and a start that finds nothing changed beside one that reads."""
+    """Measure a start that finds nothing changed beside one that has to read and compile the workspace."""
+    places = {"wheels": discover([_Installed("benchmarks", _POINTS)])}
+    places["in place"] = discover([OfferedDistribution("benchmarks", _POINTS)])
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
-        root = _workspace(Path(folder), _with())
-        commands = {
-            "deedbook --help": _command("--help"),
-            "deedbook abilities": _command("-C", str(root), "abilities"),
-            "deedbook call, plugins in place": _command("-C", str(root), "call", "echo", "--args", '{"text":"hello"}'),
-        }
-        programs = {"python": python("-c", "pass")}
-        programs |= {name: python(*arguments) for name, arguments in commands.items()}
-        _, cpu = in_turns(programs, plan.size(9, 1))
-    yield Value("an empty Python: CPU", cpu.micros("python").times(1e-3), "ms")
-    for name in commands:
-        yield Value(f"{name}: to an empty Python, CPU", cpu.ratio(name, "python"))
-    with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as one, tempfile.TemporaryDirectory() as other:
-        places = {"wheels": _installed(), "in place": _catalogue()}
-        roots = {name: _workspace(Path(at), _with()) for name, at in zip(places, (one, other), strict=True)}
-        times = plan.take_turns({name: _start(roots[name], places[name]) for name in places}, clock=WALL)
-    yield Value("a start with plugins from wheels: elapsed", times.micros("wheels"), "µs")
+        roots = {name: _workspace(Path(folder) / name, _with()) for name in places}
+        works = {name: _start(roots[name], places[name]) for name in places}
+        times = plan.take_turns(works, clock=WALL)
+    yield Value("a start with plugins from wheels: elapsed", times.micros("wheels").times(1e-3), "ms")
     yield Value("a start with plugins in place: to one with wheels, elapsed", times.ratio("in place", "wheels"))
-
-
-def _command(*arguments: str) -> tuple[str, ...]:
-    return ("-c", "from deedbook.command import main; main()", *arguments)
 
 
 def _start(root: Path, catalogue: Catalogue) -> Work:
     return lambda: open_kernel(root, catalogue=catalogue).close()
-
-
-def _installed() -> Catalogue:
-    """Return a catalogue whose code has a digest, as that of wheels has."""
-    points = [
-        ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
-        ("deedbook.hooks", "allow", "deedbook_hook_standard.guards:Allow"),
-        ("deedbook.policy_kinds", "rules", "deedbook.policies.rules:Rules"),
-    ]
-    return discover([_Installed("benchmarks", points)])

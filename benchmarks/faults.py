@@ -1,8 +1,9 @@
 """What ledgers have to stand, in full: ``python -m benchmarks.faults [name …]``; the tests run a little of each.
 
-`kill` and `power` stop writers, `syscalls` lets each of their calls fail, `race` has eight of them at once, `flips`
-changes bits, `tamper` does what whoever may write the files can do, `honest` looks for false alarms, `soak` loads for
-ten minutes. Ends with 1 if anything acknowledged was lost, or anything wrong was taken for sound.
+`kill` and `power` stop writers, `syscalls` lets each of their calls fail, `disks` each write of whole sessions, `race`
+has eight of them at once, `flips` changes bits, `tamper` does what whoever may write the files can do, `honest` looks
+for false alarms, `soak` loads for ten minutes. Ends with 1 if anything acknowledged was lost, or anything wrong was
+taken for sound.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from faults import flips, histories, killing, racing, soak, syscalls
+from faults import flips, histories, killing, racing, sessions, soak, syscalls
 from faults.attacks import ATTACKS
 from faults.judging import Judge
 from faults.logged import CONTROLS, LOGGED
@@ -58,6 +59,15 @@ def calls(work: Path, share: float) -> Iterator[str]:
     yield f"system calls: {counts['cases']} cases, 0 harmful; " + ", ".join(
         f"{counts[name]} {name}" for name in ("told", "unnoticed", "died")
     )
+
+
+def disks(work: Path, share: float) -> Iterator[str]:
+    """Let every write and every sync of a whole session fail, once and for good, and its process die there."""
+    for durability in ("boundary", "always"):
+        counts = sessions.sweep(work / durability, durability, every=max(1, round(1 / share)))
+        yield f"failing disks, sessions, {durability}: {counts['cases']} cases, {counts['told']} told"
+        died = sessions.deaths(work / f"{durability}-deaths", durability, every=max(1, round(1 / share)))
+        yield f"deaths at writes and syncs, sessions, {durability}: {died}"
 
 
 def race(work: Path, share: float) -> Iterator[str]:
@@ -136,6 +146,7 @@ FIGURES: Final[dict[str, Callable[[Path, float], Iterator[str]]]] = {
     "kill": kill,
     "power": power,
     "syscalls": calls,
+    "disks": disks,
     "race": race,
     "flips": flip,
     "tamper": tamper,

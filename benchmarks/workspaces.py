@@ -11,7 +11,6 @@ import orjson
 
 from deedbook import Call, GateSpec, Host, Json, Object, hookimpl, open_kernel
 from deedbook.checkpoints.asked import Office
-from deedbook.errors import Err
 from deedbook.plugins import discover
 from deedbook.session import Session
 from deedbook_testing.lab import OfferedDistribution
@@ -62,9 +61,7 @@ def session(
         with open_kernel(folder, catalogue=discover([_OFFERED, *importlib_metadata.distributions()])) as kernel:
             if log:
                 Office(kernel.state, kernel.ledger, kernel.checkpoints.settings).rotate(lost=False)
-            begun = kernel.session("call")
-            assert not isinstance(begun, Err), begun
-            with begun.value as made:
+            with kernel.session("call") as made:
                 yield made
 
 

@@ -1,8 +1,9 @@
-"""The installed command ``deedbook`` as its users meet it: real processes in a real workspace."""
+"""The command ``deedbook`` as its users meet it: in processes of its own, in a real workspace."""
 
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from textwrap import dedent
 from typing import Any
 
 import attrs
+import forked
 
 from deedbook import cli
 from deedbook.contracts import Event
@@ -28,7 +30,8 @@ COMMAND = str(Path(sys.executable).with_name("deedbook"))
 ROOT = Path(__file__).parents[1]
 SCHEMAS = Schemas.load(data_folder("schemas"))
 SECONDS = 60
-FORGOTTEN = ("NO_COLOR", "TERM", "DEEDBOOK_TRACEBACK", "LC_ALL", "PYTHONIOENCODING")
+FORGOTTEN = re.compile(r"NO_COLOR|TERM|DEEDBOOK_TRACEBACK|LC_.*|PYTHON(?!PATH$).*")
+"""What whoever runs the tests may have set, and what is tested here by itself."""
 
 
 @attrs.frozen
@@ -58,7 +61,7 @@ class Ran:
 
 def environment(**more: str | None) -> dict[str, str]:
     """Return what the command sees of this process's environment, changed by *more* (``None`` takes away)."""
-    kept = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
+    kept = {name: value for name, value in os.environ.items() if not FORGOTTEN.fullmatch(name)}
     changed = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **more}
     return {name: value for name, value in {**kept, **changed}.items() if value is not None}
 
@@ -71,7 +74,18 @@ class Place:
         self.env: dict[str, str | None] = {}
 
     def run(self, *args: str | bytes, stdin: bytes = b"", status: int | None = None, **env: str | None) -> Ran:
-        """Call ``deedbook *args``; *status*, where it is given, is the exit status that it must have."""
+        """Call ``deedbook *args``; *status*, where it is given, is the exit status that it must have.
+
+        In a process of its own, which begins where the imports are done.
+        """
+        given = environment(**{**self.env, **env})
+        if not forked.can_fork(given):
+            return self.process(*args, stdin=stdin, status=status, **env)
+        argv = [COMMAND, *map(os.fsdecode, args)]
+        return _checked(status, *forked.run(argv, cwd=self.path, env=given, stdin=stdin, seconds=SECONDS))
+
+    def process(self, *args: str | bytes, stdin: bytes = b"", status: int | None = None, **env: str | None) -> Ran:
+        """Do the same with the installed command from the start, where that is what is tried."""
         ended = subprocess.run(
             [COMMAND, *args],
             cwd=self.path,
@@ -81,10 +95,7 @@ class Place:
             timeout=SECONDS,
             check=False,
         )
-        ran = Ran(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
-        assert "Traceback" not in ran.err + ran.out, ran.err
-        assert status is None or ran.status == status, ran
-        return ran
+        return _checked(status, ended.returncode, ended.stdout, ended.stderr)
 
     def here(self, *args: str, status: int | None = None) -> Ran:
         """Call ``deedbook *args`` in this process, which is quicker, where the process itself is not what is tried.
@@ -180,6 +191,13 @@ class Place:
     def payloads(self, event_type: str, session: str | None = None) -> list[Mapping[str, Any]]:
         """Return the payloads of a session's events of one type."""
         return [event.payload for event in self.events(session) if event.type == event_type]
+
+
+def _checked(wanted: int | None, status: int, out: bytes, err: bytes) -> Ran:
+    ran = Ran(status, out.decode(), err.decode())
+    assert "Traceback" not in ran.err + ran.out, ran.err
+    assert wanted is None or ran.status == wanted, ran
+    return ran
 
 
 def _written(stream: io.TextIOWrapper) -> str:

@@ -1,7 +1,6 @@
 """What several tests share: modules importable by their names, and workspaces in which the command can be called."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,14 +8,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from commandline import Place, starter
-
-
-@pytest.fixture(autouse=True, scope="session")
-def no_keys_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the private keys of whoever runs the tests out of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-        yield
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""A process that dies at each of its steps in turn: before every write, sync, rename and removal that it makes."""
+"""A process that dies at each of its steps in turn: before every write, sync, rename and removal that it makes.
+
+It may die in the midst of a write, too: with half of it done, or with zeros in its place, as a loss of power leaves it.
+"""
 
 import os
 from collections.abc import Callable
@@ -7,15 +10,18 @@ from typing import Any
 STEPS = ("write", "fsync", "fdatasync", "rename", "unlink", "ftruncate", "fchmod", "mkdir", "dup2")
 
 
-def deaths(work: Callable[[], Any], *, again: Callable[[], Any] = lambda: None, most: int = 200) -> int:
+def deaths(
+    work: Callable[[], Any], *, again: Callable[[], Any] = lambda: None, most: int = 200, left: str = "nothing"
+) -> int:
     """Do *work* in processes that die at their first step, their second, and so on, until one ends well.
 
-    After each death *again* looks at what is left. Returns how many died.
+    *left* is what a death at a write leaves of it: ``nothing``, ``half`` or ``zeros``. After each death *again* looks
+    at what is left. Returns how many died.
     """
     for step in range(most):
         child = os.fork()
         if not child:
-            _die_at(step)
+            _die_at(step, left)
             status = 1
             try:
                 work()
@@ -31,17 +37,24 @@ def deaths(work: Callable[[], Any], *, again: Callable[[], Any] = lambda: None, 
     raise AssertionError(f"it did not end within {most} steps")
 
 
-def _die_at(step: int) -> None:
-    left = [step]
+def _die_at(step: int, left: str) -> None:
+    todo, write = [step], os.write
     for name in STEPS:
-        setattr(os, name, _counted(getattr(os, name), left))
+        setattr(
+            os, name, _counted(getattr(os, name), todo, write if name == "write" and left != "nothing" else None, left)
+        )
 
 
-def _counted(real: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
+def _counted(
+    real: Callable[..., Any], todo: list[int], write: Callable[[int, bytes], int] | None, left: str
+) -> Callable[..., Any]:
     def counted(*args: Any, **kwargs: Any) -> Any:
-        if not left[0]:
+        if not todo[0]:
+            if write:
+                data = bytes(args[1])
+                write(args[0], data[: len(data) // 2] if left == "half" else bytes(len(data)))
             os._exit(9)
-        left[0] -= 1
+        todo[0] -= 1
         return real(*args, **kwargs)
 
     return counted

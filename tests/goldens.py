@@ -17,7 +17,7 @@ from commandline import SCHEMAS
 from deedbook.events import FORMAT
 from deedbook.folds import SnapshotFold, TreeFold, fold, transcript
 from deedbook.reader import old_sessions, read
-from deedbook.upcasting.table import form_of
+from deedbook.upcasting.recognition import form_of
 from deedbook.verify import verify_file
 
 GOLDEN = Path(__file__).parent / "data" / "golden"

@@ -449,6 +449,18 @@ def queue() -> Book:
         "bytes": 2,
     }
     book.add("bridge.refused", refused, parent=root)
+    book.add(
+        "bridge.undelivered",
+        {
+            "agent": "copilot-cli",
+            "event": "PreToolUse",
+            "what": ["context"],
+            "why": "it takes no text for the model",
+            "tool_name": "copilot-cli/Bash",
+            "call_id": "t1",
+        },
+        parent=root,
+    )
     return book
 
 

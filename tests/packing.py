@@ -1,13 +1,13 @@
 """Real packs: a project on disk, built by flit into a wheel, and installed for one workspace only."""
 
 import os
-import subprocess
-import sys
 import zipfile
+from contextlib import chdir
 from pathlib import Path
 from textwrap import dedent
 
 from commandline import Place
+from flit_core.buildapi import build_wheel
 
 BOOBY_TRAP = 'raise SystemExit("a pack was imported")\n'
 
@@ -29,18 +29,22 @@ def project(folder: Path, name: str, files: dict[str, str], *, version: str = "1
 
 
 def wheel(folder: Path) -> Path:
-    """Build the wheel of a project."""
-    build = "from flit_core.buildapi import build_wheel; print(build_wheel('.'))"
-    made = subprocess.run([sys.executable, "-c", build], cwd=folder, check=True, capture_output=True, text=True)
-    return folder / made.stdout.strip()
+    """Build the wheel of a project, in its own folder."""
+    with chdir(folder):
+        return folder / build_wheel(".")
 
 
-def install(place: Place, built: Path) -> Path:
-    """Install a wheel for *place* only, as pip would: unpacked, with its record; return where."""
-    site = place.path.parent / "site-packages"
+def unpack(built: Path, site: Path) -> None:
+    """Install a wheel in *site*, as pip would: unpacked, with its record."""
     site.mkdir(exist_ok=True)
     with zipfile.ZipFile(built) as packed:
         packed.extractall(site)
+
+
+def install(place: Place, built: Path) -> Path:
+    """Install a wheel for *place* only; return where."""
+    site = place.path.parent / "site-packages"
+    unpack(built, site)
     before = place.env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
     if str(site) not in (before or "").split(os.pathsep):
         place.env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), before]))

@@ -404,8 +404,7 @@ def test_session_that_died_while_it_waited_is_closed_as_one_that_needs_a_person(
     from deedbook.upkeep import close_session
 
     with office.kernel() as kernel:
-        begun = kernel.session(wait=0)
-        session = begun.value
+        session = kernel.session(wait=0)
         session.call("pay", {"to": "bob"})
         session.ledger.close()  # as the death of the process does
         close_session(read_workspace(office.path), session.id)

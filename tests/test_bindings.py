@@ -5,7 +5,7 @@ from hashlib import sha256
 import attrs
 import pytest
 import workshop
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from deedbook import bindings, canonical
@@ -420,7 +420,6 @@ SCHEMAS = st.fixed_dictionaries(
 VALUES = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5) | st.text(max_size=2), max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
 @given(wide=SCHEMAS, narrow=SCHEMAS, results=SCHEMAS, values=st.lists(VALUES, max_size=6))
 def test_narrowing_is_a_conjunction(tmp_path_factory, wide, narrow, results, values):
     shop = workshop.Workshop(tmp_path_factory.mktemp("narrow"))

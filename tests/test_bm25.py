@@ -3,7 +3,7 @@
 from collections import Counter
 from math import isclose, log
 
-import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,7 +69,7 @@ def test_nothing_is_found_among_nothing():
     assert Index([[], []]).known(["x"]) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "found"),
     [
         ("file-write", ["file", "write"]),

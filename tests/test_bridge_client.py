@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from deedbook.bridging import agents, client
+from deedbook.bridging import client
 
 HOOK = [sys.executable, "-I", "-S", client.__file__]
 ANSWER = b"0 2 0\n{}"
@@ -66,11 +66,11 @@ def refused(told, event="PreToolUse"):
     assert err.startswith("Deedbook: ")
     assert err.count("\n") == 1
     assert "Traceback" not in err
+    assert status == 2
     if event == "PermissionRequest":
-        assert status == 0
         assert json.loads(out)["hookSpecificOutput"]["decision"]["behavior"] == "deny"
     else:
-        assert (status, out) == (2, "")
+        assert out == ""
     return err
 
 
@@ -93,23 +93,16 @@ def test_a_state_folder_far_from_the_root_of_the_disk_is_reached(tmp_path):
         assert hook("--state", str(far), "claude-code", "PreToolUse")[0] == 0
 
 
-@pytest.mark.parametrize("event", ["PreToolUse", "UserPromptSubmit", "PreCompact", "PermissionRequest", "Unheard"])
+@pytest.mark.parametrize("event", ["PreToolUse", "UserPromptSubmit", "PreCompact", "PermissionRequest", "ConfigChange"])
 def test_without_a_runtime_nothing_goes_on(tmp_path, event):
     assert "deedbook serve" in refused(hook("--state", str(tmp_path), "claude-code", event), event)
 
 
-@pytest.mark.parametrize("event", ["Stop", "SubagentStop", "PostToolUse", "SessionStart", "SessionEnd", "Notification"])
+@pytest.mark.parametrize("event", ["Stop", "TeammateIdle", "PostToolUse", "SessionStart", "Notification", "Unheard"])
 def test_without_a_runtime_an_agent_is_not_made_to_go_on(tmp_path, event):
     status, out, err = hook("--state", str(tmp_path), "claude-code", event)
     assert (status, out) == (1, "")
     assert "deedbook serve" in err
-
-
-def test_every_event_that_can_be_refused_is(tmp_path):
-    for name in agents.names():
-        for event, moment in agents.known(name).events.items():
-            stops = moment in ("before", "prompt") or (moment == "compact" and event != "PreCompress")
-            assert (event in client.TOLD) != (stops or moment == "dialogue"), event
 
 
 def test_without_a_state_folder_nothing_goes_on(tmp_path):

@@ -105,7 +105,7 @@ def test_what_a_person_decides_is_left_to_the_agents_own_dialogue(talk):
 def test_a_dialogue_about_what_was_never_judged_is_denied(talk):
     agent = talk()
     heard = agent.say("PermissionRequest", tool_name="Bash", tool_input={"command": "rm -rf /"})
-    assert (heard.status, heard.own["decision"]["behavior"]) == (0, "deny")
+    assert (heard.status, heard.own["decision"]["behavior"]) == (2, "deny")
     assert agent.one("bridge.told").payload["denied"] == heard.own["decision"]["message"]
 
 
@@ -320,11 +320,38 @@ def test_an_unknown_tool_follows_what_the_workspace_says(talk, unknown, decision
     else:
         agent.after(*NEW, {"nodes": []})
         call = agent.one("tool.call").payload
-        assert (call["tool_name"], call["args"]) == ("claude-code/other", {"tool": NEW[0], "input": NEW[1]})
+        asked = {"tool": NEW[0], "server": "memory", "input": NEW[1]}
+        assert (call["tool_name"], call["args"]) == ("claude-code/mcp", asked)
 
 
-def test_an_unknown_tool_is_asked_about_unless_a_policy_denies(talk):
-    assert talk().before(*NEW).decision == "deny"
+@pytest.mark.parametrize("tool", [NEW[0], "Teleport"])
+def test_an_unknown_tool_is_asked_about_where_the_default_is_to_deny(talk, tool):
+    agent = talk()
+    heard = agent.before(tool, {"a": 1})
+    assert heard.decision == "ask"
+    assert heard.own["permissionDecisionReason"].startswith("no rule matches; by the ability's tag ask-by-default")
+    assert agent.one("policy.check").payload["decision"] == "ask"
+
+
+@pytest.mark.parametrize("then", ["deny", "ask"])
+def test_a_rule_about_unknown_tools_decides_before_their_tag(talk, then):
+    rule = {"match": {"abilities": ["claude-code/mcp"], "args": {"/server": {"equals": "memory"}}}, "then": then}
+    policies = {"all": {"kind": "rules", "rules": [{**rule, "reason": "ours"}], "default": "deny"}}
+    heard = talk(policies=policies).before(*NEW)
+    assert heard.decision == then
+    assert "ours" in heard.own["permissionDecisionReason"]
+
+
+def test_with_unknown_tools_allowed_the_default_still_denies(talk):
+    agent = talk(agents={"claude-code": {"unknown_tools": "allow"}})
+    assert agent.before(*NEW).decision == "deny"
+
+
+def test_a_tool_that_nobody_knows_and_is_of_no_server_is_another_ability(talk):
+    agent = talk(agents={"claude-code": {"unknown_tools": "allow"}}, policies={})
+    agent.before("Teleport", {"to": "x"})
+    call = agent.one("tool.call").payload
+    assert (call["tool_name"], call["args"]) == ("claude-code/other", {"tool": "Teleport", "input": {"to": "x"}})
 
 
 def test_a_tool_that_the_workspace_declares_is_an_ability_of_its_own(talk):
@@ -338,7 +365,11 @@ def test_hooks_and_tags_of_one_tool_are_said_in_yaml(lab, talk):
     lab.hook("never", "PreToolUse", lambda call: deny("not here"), match=None)
     tools = {"Read": {"hooks": {"pre_call": ["never"]}}, "Grep": {"tags": ["approval-gate"]}}
     agent = talk(agents={"claude-code": {"tools": tools}})
-    assert agent.before("Read", {"file_path": "/x"}).own["permissionDecisionReason"] == "GATE_DENIED: not here"
+    assert (
+        agent.before("Read", {"file_path": "/x"})
+        .own["permissionDecisionReason"]
+        .startswith("GATE_DENIED: not here (by")
+    )
     assert agent.before("Grep", {"pattern": "x"}).decision == "ask"
 
 
@@ -450,7 +481,8 @@ def test_a_prompt_is_recorded_and_what_follows_hangs_under_it(talk):
 def test_a_refused_prompt_is_blocked(lab, talk):
     lab.hook("quiet", "UserPromptSubmit", lambda prompt, *_: deny("not today"))
     heard = talk().say("UserPromptSubmit", prompt="x")
-    assert (heard.status, heard.json) == (2, {"decision": "block", "reason": "PROMPT_DENIED: not today"})
+    why = "PROMPT_DENIED: not today (by hook quiet, .system/deedbook.yaml:4)"
+    assert (heard.status, heard.json) == (2, {"decision": "block", "reason": why})
 
 
 def test_a_prompt_that_a_hook_changed_is_blocked_since_the_agent_takes_no_other(lab, talk):
@@ -507,7 +539,8 @@ def test_a_refused_compaction_is_blocked(lab, talk):
     seen = []
     lab.hook("keep", "PreCompact", lambda subject, *_: seen.append(subject) or deny("not yet"))
     heard = talk().say("PreCompact", trigger="auto", custom_instructions="")
-    assert (heard.status, heard.json) == (2, {"decision": "block", "reason": "not yet"})
+    why = "not yet (by hook keep, .system/deedbook.yaml:4)"
+    assert (heard.status, heard.json) == (2, {"decision": "block", "reason": why})
     assert seen[0]["trigger"] == "auto"
 
 
@@ -621,10 +654,26 @@ def test_what_an_agent_does_not_send_is_denied_and_recorded(talk, body):
     assert agent.sessions() == []
 
 
-@pytest.mark.parametrize("event", ["PreToolUze", "Stop2", "../x"])
-def test_an_unknown_event_is_refused(talk, event):
-    heard = talk().raw(event, json.dumps({**GOOD, "hook_event_name": event}).encode())
-    assert heard.status == 2
+@pytest.mark.parametrize("event", ["PreToolUze", "Stop2"])
+def test_an_event_in_no_table_is_recorded_and_nothing_is_said_to_it(talk, event):
+    agent = talk(policies={})
+    said = {**GOOD, "hook_event_name": event, "count": 7, "list": [1, 2], "text": "y" * 5000, "none": None}
+    heard = agent.raw(event, json.dumps(said).encode())
+    assert (heard.status, heard.json, heard.err) == (0, None, "")
+    told = agent.one("bridge.told").payload
+    assert told["event"] == event
+    assert told["said"]["count"] == 7
+    assert told["said"]["list"] == {"count": 2}
+    assert len(told["said"]["text"]) <= 2000
+    assert "none" not in told["said"]
+
+
+def test_an_event_in_no_table_without_a_session_is_refused_nothing(talk):
+    """Nobody knows what exit status 2 would do there."""
+    agent = talk()
+    heard = agent.raw("Somethin", b"{}")
+    assert (heard.status, heard.json) == (1, None)
+    assert agent.workspace("bridge.refused")[0].payload["event"] == "Somethin"
 
 
 def test_at_an_agents_stop_nonsense_does_not_make_it_go_on(talk):
@@ -689,12 +738,24 @@ def test_an_agent_that_cannot_ask_is_told_no(talk):
     assert agent.types()[-2:] == ["approval.requested", "tool.denied"]
 
 
-def test_an_agent_that_takes_no_other_input_is_told_no_and_the_call_is_cancelled(lab, talk):
+def test_codex_takes_another_input_with_its_permission(lab, talk):
     lab.hook("tidy", "PreToolUse", lambda call: transform({"command": "ls"}), rewrites=True)
     agent = talk("codex", policies={})
     heard = agent.before("Bash", {"command": "ls -la"})
-    assert heard.decision == "deny"
-    assert agent.one("tool.error").payload["outcome"] == "cancelled"
+    assert heard.own == {
+        "hookEventName": "PreToolUse", "permissionDecision": "allow", "updatedInput": {"command": "ls"}
+    }  # fmt: skip
+    agent.after("Bash", {"command": "ls"}, "a")
+    assert agent.types()[-1] == "tool.result"
+
+
+def test_codex_asks_about_a_call_with_a_description_that_the_call_has_not(talk):
+    agent = talk("codex", policies={})
+    agent.before("Bash", {"command": "ls"})
+    asked = {"tool_name": "Bash", "tool_input": {"command": "ls", "description": "look around"}}
+    assert agent.say("PermissionRequest", **asked).json is None
+    heard = agent.say("PermissionRequest", tool_name="Bash", tool_input={"command": "rm", "description": "look"})
+    assert heard.own["decision"]["behavior"] == "deny"
 
 
 def test_copilot_hears_its_own_words(lab, talk):

@@ -15,6 +15,7 @@ import attrs
 import orjson
 import pytest
 import rfc8785
+from cases import for_each
 
 from deedbook import canonical
 from deedbook.errors import IntakeError
@@ -41,7 +42,7 @@ def refused(value: Any) -> tuple[str, str | None]:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("number", "spelled"),
     [
         (1.0, "1"),
@@ -119,8 +120,8 @@ def test_string_is_escaped_only_where_json_demands(text: str, spelled: str) -> N
     assert canonical.encode({text: 1}) == f"{{{spelled}:1}}".encode()
 
 
-@pytest.mark.parametrize("high", ["\ue000", "\uf8ff", "\ufb33", "\uffff"])
-@pytest.mark.parametrize("astral", ["\U00010000", "😂", "\U0010ffff", "\U00040000"])
+@for_each("high", ["\ue000", "\uf8ff", "\ufb33", "\uffff"])
+@for_each("astral", ["\U00010000", "😂", "\U0010ffff", "\U00040000"])
 def test_keys_are_ordered_by_utf16_code_unit(high: str, astral: str) -> None:
     raw = canonical.encode({high: 1, astral: 2, "z": [{high + "a": 3, astral: 0.000001}]})
     assert raw == f'{{"z":[{{"{astral}":0.000001,"{high}a":3}}],"{astral}":2,"{high}":1}}'.encode()
@@ -180,7 +181,7 @@ class Frozen:
     a: int = 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         dt.datetime(2025, 1, 1, tzinfo=dt.UTC), dt.date(2025, 1, 1), dt.time(1), uuid.UUID(int=1),
@@ -266,7 +267,7 @@ def test_admit_accepts_sealed_where_it_is_no_key() -> None:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "", " ", "{", "[1,]", "{'a':1}", '{"a":1}{}', "01", "+1", "1.", ".5", "0x1", "1_000", "nul", "True", "[1 2]",
@@ -286,7 +287,7 @@ def test_parse_refuses_what_is_no_acceptable_document(text: str | bytes) -> None
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value"),
     [
         (' {"a" :\t[1 ,\r\n2]} ', {"a": [1, 2]}),

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import rfc8785
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import canonical
@@ -75,7 +75,6 @@ def _shuffled(value: Any, random: Any) -> Any:
     return [_shuffled(item, random) for item in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=300)
 @given(HOSTILE)
 def test_law_parse_accepts_exactly_what_admit_accepts(value: Any) -> None:
     assert outcome(canonical.parse, json.dumps(value)) == outcome(canonical.admit, value)

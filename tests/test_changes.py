@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import workshop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.changes import Difference, difference
@@ -207,7 +207,6 @@ def backwards(texts):
     return sorted(f"{text.rpartition(' ')[0]} {swapped[text.rpartition(' ')[2]]}" for text in texts)
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_for_sets_what_is_looser_one_way_is_tighter_the_other(document, data):
     old, new = data.draw(documents(document)), data.draw(documents(document))
@@ -216,7 +215,6 @@ def test_for_sets_what_is_looser_one_way_is_tighter_the_other(document, data):
     assert sorted(there.tighter) == backwards(back.looser)
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_two_charters_differ_in_words_exactly_if_they_differ(document, data):
     old, new = data.draw(documents(document)), data.draw(documents(document))

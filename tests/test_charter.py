@@ -6,7 +6,7 @@ import random
 import attrs
 import pytest
 import workshop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import canonical
@@ -546,7 +546,6 @@ def furnished(tmp_path_factory):
     shop.withdraw()
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_byte_of_any_source_changes_the_digest_or_is_refused(furnished, data):
     shop, before = furnished

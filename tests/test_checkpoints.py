@@ -136,7 +136,7 @@ def test_so_many_events_are_covered_while_the_session_goes_on(signed):
 def test_what_was_recorded_is_covered_after_so_many_seconds_all_sessions_at_once(signed):
     signed.settings(checkpoints={"every_seconds": 1})
     kernel = signed.kernel()
-    sessions = [kernel.session().value for _ in range(2)]
+    sessions = [kernel.session() for _ in range(2)]
     try:
         until(lambda: logs.covered(signed.state).keys() >= {each.id for each in sessions}, 10)
         (last,) = [each for each in logs.audit(signed.state) if each["why"] == "seconds"]

@@ -43,7 +43,7 @@ def stands(log):
     return log.tree.size, log.tree.root, log.own.tree.root, log.own.head, log.own.end, log.newest
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(steps=STEPS)
 def test_log_read_from_its_newest_checkpoint_is_that_of_the_whole_ledger(tmp_path_factory, steps):
     place = tmp_path_factory.mktemp("log")

@@ -22,7 +22,7 @@ lab = Lab(Path(sys.argv[1]))
 lab.tool("drop", lambda args, ctx: args, effects="irreversible")
 kernel = lab.kernel()
 while True:
-    session = kernel.session().value
+    session = kernel.session()
     for n in range(2):
         assert session.call("drop", {"n": n}).value == {"n": n}
         print(session.id, session.ledger.size, flush=True)

@@ -83,11 +83,9 @@ def test_replay_of_a_broken_ledger_is_printed_and_exits_with_4(desk):
 
 
 def test_what_is_no_session_and_no_old_ledger_is_said_to_be_none(desk):
-    refused = desk.here("export", "workspace", "--as", "seed-002", status=2).err
-    assert "that is the workspace ledger, and no session" in refused
     assert "there is no file 'nope.jsonl'" in desk.here("ledger", "import", "nope.jsonl", status=2).err
     desk.write("README.md", "# Read me\n")
-    assert "nor of any form that is known" in desk.here("ledger", "import", "README.md", status=4).err
+    assert "README.md: not a Deedbook ledger" in desk.here("ledger", "import", "README.md", status=4).err
 
 
 def test_event_that_is_not_there_and_one_taken_out_before_are_told_apart(desk):

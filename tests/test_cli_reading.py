@@ -117,7 +117,11 @@ def test_ledger_is_verified_without_any_workspace(told: Place, run: str, tmp_pat
     shutil.copyfile(told.ledger(run), tmp_path / "sent.jsonl")
     elsewhere = Place(tmp_path)
     assert elsewhere.here("verify", "./sent.jsonl", status=0).out.endswith("sound\n")
-    assert elsewhere.here("replay", "./sent.jsonl", status=0).out == told.here("replay", run).out
+    alone, inside = (
+        where.here("replay", name, status=0).out for where, name in ((elsewhere, "./sent.jsonl"), (told, run))
+    )
+    assert alone.partition("\n")[2] == inside.partition("\n")[2]
+    assert alone.partition("\n")[0].endswith("decisions not checked: the charter that the session names is not at hand")
 
 
 def test_workspace_ledger_is_named_workspace(told: Place):

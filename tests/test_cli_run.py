@@ -253,9 +253,7 @@ def test_call_of_a_tool_that_fails_exits_1_with_its_own_code(place: Place):
     assert place.payloads("session.end", ran.session)[0]["ok"] is False
 
 
-@pytest.mark.parametrize(
-    "name", ["../../etc/passwd", "echo\x1b[31m\n", "", "e" * 5000], ids=["path", "escape", "empty", "long"]
-)
+@pytest.mark.parametrize("name", ["../../etc/passwd", "echo\x1b[31m\n", "e" * 5000], ids=["path", "escape", "long"])
 def test_call_of_a_name_that_is_none_is_denied_and_recorded(place: Place, name: str):
     ran = place.run("call", name, status=3)
     assert "[TOOL_NOT_FOUND]" in ran.err

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.completions import Completion, CompletionSchema, upcast
@@ -165,7 +165,6 @@ spoilt = st.dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(spoilt, st.booleans(), st.sets(st.sampled_from(["messages", "text", "model", "usage"])))
 def test_schema_says_what_is_wrong_exactly_where_it_says_that_something_is(changes: Any, asks: bool, gone: Any) -> None:
     schema, message = (REQUESTS, request()) if asks else (RESPONSES, response())
@@ -173,7 +172,6 @@ def test_schema_says_what_is_wrong_exactly_where_it_says_that_something_is(chang
     assert schema.valid(spoiled) == (schema.violations(spoiled) == ())
 
 
-@settings(deadline=None)
 @given(spoilt, st.booleans())
 def test_schema_accepts_no_version_1_that_its_own_frozen_schema_refuses(changes: Any, asks: bool) -> None:
     schema, message = (REQUESTS, request()) if asks else (RESPONSES, response())

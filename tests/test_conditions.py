@@ -4,6 +4,7 @@ import posixpath
 import re
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +40,7 @@ def holds(condition, value, *, allows=False):
 DOCUMENT = {"a": {"b": [10, {"c": 20}]}, "": 1, "a/b": 2, "m~n": 3, "~1": 4, "0": 5, "null": None}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pointer", "value"),
     [
         ("/a/b/0", 10),
@@ -57,9 +58,7 @@ def test_pointer_finds_what_rfc_6901_says(pointer, value):
     assert lookup(pointer)(DOCUMENT) == value
 
 
-@pytest.mark.parametrize(
-    "pointer", ["/x", "/a/x", "/a/b/2", "/a/b/-", "/a/b/00", "/a/b/-1", "/a/b/+0", "/a/b/0/x", "/a/b/\u0660"]
-)
+@for_each("pointer", ["/x", "/a/x", "/a/b/2", "/a/b/-", "/a/b/00", "/a/b/-1", "/a/b/+0", "/a/b/0/x", "/a/b/\u0660"])
 def test_pointer_to_nothing_is_absent(pointer):
     assert lookup(pointer)(DOCUMENT) is ABSENT
 
@@ -72,7 +71,7 @@ def test_pointer_pattern_refuses_what_is_no_pointer(pointer):
 # --- equality and ranges ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wanted", "value", "same"),
     [
         (True, True, True),
@@ -124,7 +123,7 @@ def test_conditions_on_one_value_must_all_hold(value):
     assert holds(together, value) is all(holds(part, value) for part in parts)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "condition",
     [
         "a",
@@ -148,7 +147,7 @@ def test_absent_argument_meets_no_condition(condition):
 # --- paths ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "normal"),
     [
         ("a", "a"),
@@ -173,7 +172,7 @@ def test_normal_path_is_plain_posix_text(path, normal):
     assert normal_path(path) == normal
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [
         "", "/", "/a", "//a", "..", "../a", "a/../..", "./..", "~", "~/a", "~root/a", "a\0", "a\x7f", "a\nb",
@@ -252,7 +251,7 @@ def test_glob_fits_exactly_what_its_definition_says(glob, text):
         assert glob_test([glob])(text) is reference_of_folders(glob, text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("glob", "text", "fits"),
     [
         ("a", "a", True),
@@ -294,7 +293,7 @@ def test_globs_fit_if_one_of_them_does_in_any_order(globs, text):
     assert glob_test(globs[::-1])(text) is one
 
 
-@pytest.mark.parametrize("value", [None, 1, True, ["a"], {"a": 1}, b"a", ABSENT, object()])
+@for_each("value", [None, 1, True, ["a"], {"a": 1}, b"a", ABSENT, object()])
 def test_globs_fit_nothing_but_text(value):
     assert not glob_test(["**"])(value)
     assert not glob_test(["a"])(value)

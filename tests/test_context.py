@@ -5,7 +5,7 @@ import time
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import events
@@ -120,7 +120,6 @@ def test_every_move_is_made_or_refused_as_the_machine_says(book, state, verb):
     assert (book.recorder.context, book.events) == (before, recorded)
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.lists(st.tuples(st.sampled_from(VERBS), objects), max_size=25))
 def test_fold_of_what_was_recorded_is_what_the_recorder_holds(steps):
     book, state = Book(), ABSENT

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import canonical, events
@@ -68,7 +68,6 @@ def book():
     return Book()
 
 
-@settings(deadline=None, max_examples=40)
 @given(things=st.lists(objects, min_size=6, max_size=6), count=st.integers(0, 6), note=objects)
 def test_bundle_comes_back_as_it_was_saved(tmp_path_factory, things, count, note):
     folder, book = tmp_path_factory.mktemp("bundle"), Book()

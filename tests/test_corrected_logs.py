@@ -67,12 +67,12 @@ def test_checkpoints_hold_over_what_was_amended_erased_and_excised(place):
 
 def test_log_that_is_kept_open_goes_on_in_the_file_that_took_the_place(place):
     with open_kernel(place.path) as kernel:
-        first = kernel.session().value
+        first = kernel.session()
         for seq in found(place, "task.created", "task.ended"):
             place.here("ledger", "excise", "workspace", str(seq), *WHY, "--yes", status=0)
         first.call("echo", {"text": "after"})
         first.end(ok=True, reason="done")
-        second = kernel.session().value
+        second = kernel.session()
         second.end(ok=True, reason="done")
     assert "sound and complete up to checkpoint" in place.here("verify", status=0).out
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cases import for_each
 from commandline import SCHEMAS, Place, starter
 from dying import deaths
 
@@ -139,7 +140,7 @@ def test_amendments_are_made_in_order_and_may_be_amended_themselves():
     assert withdrawn.said(first) == first.payload
 
 
-@pytest.mark.parametrize("change", [
+@for_each("change", [
     {"at": ""}, {"at": "x"}, {"at": "/no"}, {"at": "/list/2"}, {"at": "/list/01"}, {"at": "/list/-", "value": 1},
     {"at": "/list/x/y", "value": 1}, {"at": "/a~2", "value": 1}, {"at": "/text/x", "value": 1}, {"value": 1}, 7,
 ])  # fmt: skip
@@ -178,7 +179,7 @@ def test_what_takes_the_place_of_a_sealed_value_is_sealed(place):
 @pytest.mark.parametrize("command", [["amend", "0", "--remove", "/x"], ["erase"], ["excise", "0", "--yes"]])
 def test_open_session_is_left_to_its_writer(place, command):
     with open_kernel(place.path) as kernel:
-        session = kernel.session().value
+        session = kernel.session()
         name, *rest = command
         ran = place.here("ledger", name, session.id, *rest, "--reason", "x", status=1)
         assert "[LEDGER_LOCKED]" in ran.err
@@ -188,7 +189,7 @@ def test_open_session_is_left_to_its_writer(place, command):
 
 def test_interrupted_session_is_amended_and_can_still_be_ended(place):
     with open_kernel(place.path) as kernel:
-        session = kernel.session().value
+        session = kernel.session()
         session.call("echo", {"text": "x"})
         session.ledger.close()
     place.here("ledger", "amend", session.id, "0", "--set", '/purpose="call"', "--reason", "x", status=0)
@@ -332,11 +333,11 @@ def test_workspace_ledger_is_excised_under_writers_that_have_it_open(place):
     """Others have the old file open, hold offsets in it, and go on in the new one."""
     state = place.path / ".deedbook"
     with open_kernel(place.path) as kernel:
-        first = kernel.session().value
+        first = kernel.session()
         found = [event for event in read(state / "workspace") if event.type in ("task.created", "task.ended")]
         for event in found:
             place.run("ledger", "excise", "workspace", str(event.seq), "--reason", "x", "--yes", status=0)
-        second = kernel.session().value
+        second = kernel.session()
         assert second.call("echo", {"text": "after"})
         for session in (first, second):
             session.end(ok=True, reason="done")

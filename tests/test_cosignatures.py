@@ -4,6 +4,7 @@ import hashlib
 from base64 import b64decode, b64encode
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +57,7 @@ def test_newest_of_several_times_counts():
     assert WITNESS.public.seen(Note(first.text, (*first.signatures, second))) == 9
 
 
-@pytest.mark.parametrize(
+@for_each(
     "note",
     [
         sign(TEXT, [LOG]),

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ def luhn(digits: str) -> bool:
     return sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "4111111111111111",
@@ -38,7 +39,7 @@ def test_has_card_finds_numbers(text):
     assert has_card(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -74,7 +75,7 @@ def test_has_card_finds_every_run_of_exactly_sixteen(text):
         assert has_card(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "token",
     [
         "ghp_" + "a1B2" * 9,
@@ -144,7 +145,7 @@ def test_find_any_refuses_what_cannot_be_linear(pattern):
         find_any(pattern)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "1" * MEGABYTE,

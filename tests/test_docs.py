@@ -11,14 +11,16 @@ import re
 import signal
 import subprocess
 import sys
-import zipfile
 from contextlib import suppress
 from pathlib import Path
 from shutil import copy, copytree
 
 import attrs
+import forked
+import packing
 import pytest
 import yaml_reference
+from cases import for_each
 from commandline import SCHEMAS
 
 import deedbook
@@ -52,8 +54,9 @@ A block of Python or YAML that begins with the name of a file is that file."""
 NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 """Pages that show a program: where it does not stand beside this Python, the page is not run."""
 OWN = [
-    *NEEDS, DOCS / "bridge.md", DOCS / "hooks.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md",
-    DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md", DOCS / "witness.md",
+    *NEEDS, DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "hooks.md", DOCS / "routing.md",
+    DOCS / "secrets-and-principals.md", DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md",
+    DOCS / "witness.md",
 ]  # fmt: skip
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
 with the name of a file of Python."""
@@ -97,7 +100,7 @@ def anchors(path):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=named)
+@for_each("page", [*PAGES, *EXAMPLES], ids=named)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"[a-z]+:", target):
@@ -115,7 +118,7 @@ def test_index_lists_every_page():
     assert {*DOCS.rglob("*.md")} - {index} <= listed
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("decisions/*.md")), ids=named)
+@for_each("page", sorted(DOCS.glob("decisions/*.md")), ids=named)
 def test_decision_has_its_four_parts(page):
     text = page.read_text(encoding="utf-8")
     parts = re.findall(r"^\*\*([A-Z][a-z ]+)\.\*\*", text, re.MULTILINE)
@@ -145,7 +148,7 @@ def resolves(name):
 ABOUT_CODE = [DOCS / "life-of-a-call.md", DOCS / "tour.md", *sorted(DOCS.glob("decisions/*.md"))]
 
 
-@pytest.mark.parametrize("page", ABOUT_CODE, ids=named)
+@for_each("page", ABOUT_CODE, ids=named)
 def test_dotted_names_exist(page):
     """`module.name` in a page is the code's; `Class.method` and files are other things, `session.calls` is a fact."""
     text = prose(page)
@@ -167,7 +170,7 @@ def test_life_of_a_call_names_the_steps_of_the_door_in_order():
         assert f"| `{mode}` | " in prose(DOCS / "life-of-a-call.md")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@for_each("page", PAGES, ids=named)
 def test_error_codes_are_known(page):
     """An upper-case word with an underscore is a code of the kernel, or of a plugin that says so in its own page."""
     own = {
@@ -181,7 +184,15 @@ def test_error_codes_are_known(page):
         "TRANSCRIPT_ENDED",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
-    variables = {"FS_IOC_SHUTDOWN", "NO_COLOR", "GITHUB_TOKEN", "OPENAI_API_KEY", "HTTP_PROXY", "SSL_CERT_FILE"}
+    variables = {
+        "FS_IOC_SHUTDOWN",
+        "NO_COLOR",
+        "GITHUB_TOKEN",
+        "OPENAI_API_KEY",
+        "HTTP_PROXY",
+        "SSL_CERT_FILE",
+        "XDG_CONFIG_HOME",
+    }
     actions = SCHEMAS.document("runtime_request_v1")["$defs"]["action"]["properties"]["action"]["enum"]
     assert words <= set(CODES) | variables | set(actions) | (own if "plugins" in page.parts else set())
 
@@ -246,7 +257,7 @@ def test_contract_page_has_every_signature_of_the_contract():
     assert definitions(page) == source | flows | {"Lifecycle": events["Lifecycle"], "Fold": state["Fold"]}
 
 
-@pytest.mark.parametrize("event", EVENTS)
+@for_each("event", EVENTS)
 def test_contract_page_lists_the_event_with_its_arguments_and_answers(event):
     method = getattr(Lifecycle, EVENTS[event].method)
     names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
@@ -258,7 +269,7 @@ def test_contract_page_lists_the_event_with_its_arguments_and_answers(event):
         assert set(re.findall(r"allow|deny|ask|transform", cells[3].partition(";")[0])) == EVENTS[event].may
 
 
-@pytest.mark.parametrize("event", EVENTS)
+@for_each("event", EVENTS)
 def test_hooks_page_lists_the_event_with_its_other_name_its_arguments_and_signals(event):
     names = getattr(Lifecycle, EVENTS[event].method).__code__.co_varnames
     count = getattr(Lifecycle, EVENTS[event].method).__code__.co_argcount
@@ -347,8 +358,9 @@ class Shell:
         self.folder = folder
         self.meant = {}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DEEDBOOK_", "PYTHON"))}
-        self.env = {**kept, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
-        self.env["XDG_CONFIG_HOME"] = str(folder / ".config")
+        path = f"{forked.commands()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.env = {**kept, "PATH": path, "LC_ALL": "C.UTF-8"}
+        self.env["XDG_CONFIG_HOME"] = str(folder.with_name(f"{folder.name}-config"))
 
     def check(self, block):
         for command, shown in steps(block):
@@ -377,7 +389,7 @@ class Shell:
 
 @pytest.fixture
 def workspace(tmp_path):
-    """Copy what a clone has and the README's commands look at."""
+    """Make a workspace of the starter, with what pages look at beside it."""
     copytree(ROOT / "starter", tmp_path / ".system")
     copytree(ROOT / "examples", tmp_path / "examples")
     copy(ROOT / "LICENSE", tmp_path)
@@ -391,9 +403,11 @@ def section(name):
     return [Block(*found) for found in re.findall(r"^```([a-z]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 
 
-def test_readme_shows_what_a_run_prints(workspace):
-    shell = Shell(workspace)
-    for block in [section("Two commands")[0], *section("What you get")]:
+def test_readme_shows_what_a_run_prints(tmp_path):
+    for folder in (".system", "starter"):
+        copytree(ROOT / folder, tmp_path / folder)
+    shell = Shell(tmp_path)
+    for block in [section("Two commands")[0], *section("What a run leaves")]:
         shell.check(block)
     assert shell.meant
 
@@ -404,10 +418,7 @@ def test_readme_plugin_is_built_installed_and_called(workspace, tmp_path_factory
     source, target = tmp_path_factory.mktemp("plugin"), tmp_path_factory.mktemp("site")
     (source / "pyproject.toml").write_text(project.text, encoding="utf-8")
     (source / "deedbook_tool_words.py").write_text(code.text, encoding="utf-8")
-    build = f"from flit_core.buildapi import build_wheel; print(build_wheel({str(target)!r}))"
-    made = subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True, text=True)
-    with zipfile.ZipFile(target / made.stdout.strip()) as wheel:
-        wheel.extractall(target)
+    packing.unpack(packing.wheel(source), target)
     shell = Shell(workspace)
     shell.run('deedbook call echo --args \'{"text": "hello"}\'', ["…"])  # whoever comes here has run something before
     place = workspace / re.fullmatch(r"# (\.system/\S+)", ability.first)[1]
@@ -419,11 +430,15 @@ def test_readme_plugin_is_built_installed_and_called(workspace, tmp_path_factory
 def test_readme_first_hour_works_in_an_empty_folder(tmp_path):
     begin, settings, *more = section("The first hour")
     (program,) = (block for block in more if block.language == "python")
-    shell = Shell(tmp_path)
-    shell.check(begin)
+    ((command, shown),) = steps(begin)
+    make, _, rest = command.partition(" && cd ")
+    Shell(tmp_path).run(make, [])
+    folder = tmp_path / rest.partition(" && ")[0]
+    shell = Shell(folder)
+    shell.run(rest.partition(" && ")[2], shown)
     place = re.fullmatch(r"# (\.system/\S+)", settings.first)[1]
-    (tmp_path / place).write_text(settings.text, encoding="utf-8")
-    (tmp_path / "agent.py").write_text(program.text, encoding="utf-8")
+    (folder / place).write_text(settings.text, encoding="utf-8")
+    (folder / "agent.py").write_text(program.text, encoding="utf-8")
     for block in more:
         if block.language == "console":
             shell.check(block)
@@ -463,7 +478,7 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
                 os.kill(int(place.read_text(encoding="utf-8")), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@for_each("page", PAGES, ids=named)
 def test_blocks_are_shown_in_a_language_that_is_tested(page):
     """A console block on another page would be run by nobody."""
     run = {"console"} if page in (README, *PLAYED, *OWN) else set()

@@ -5,11 +5,16 @@ import os
 import resource
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
+from failing import BROKEN_DISK, failing, only
 
-from deedbook import Err, Ok, deny
+from deedbook import Err, Failed, Ok, deny
+from deedbook.errors import LedgerError
+from deedbook.events import said
+from deedbook.handlers import Outcome
+from deedbook.ledger import WorkspaceLedger
 
 
 class Disk:
@@ -105,6 +110,23 @@ def test_effects_raised_in_yaml_make_the_intent_durable(lab, disk):
     assert disk.mine == 1
 
 
+@pytest.mark.parametrize("durability", ["boundary", "always"])
+def test_beginning_of_a_session_is_durable_before_its_head_is_recorded(lab, disk, durability):
+    """Power that fails in between must not leave a head of lines that are gone: that would be a cut."""
+    lab.settings(profile="p", profiles={"p": {"durability": durability}})
+    synced = []
+    append = WorkspaceLedger.append
+
+    def noting(self, entries, **how):
+        synced.append((disk.mine > 0, [said(entry.label)[0] for entry in entries]))
+        return append(self, entries, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkspaceLedger, "append", noting)
+        lab.session(fdatasync=disk)
+    assert synced[-1] == (True, ["system.boot", "system.run", "ledger.session"])
+
+
 def test_end_of_a_session_is_durable(lab, disk):
     session = lab.session(fdatasync=disk)
     disk.mine = 0
@@ -173,6 +195,81 @@ def test_outcome_that_cannot_be_written_is_unknown_to_the_caller(lab):
     assert got.error.code == "OUTCOME_UNKNOWN"
     assert got.error.retryable is False
     assert lab.types()[-1] == "tool.call"
+
+
+def ends(lab):
+    """Return what became of each call, in the order in which that was recorded."""
+    return [(event.payload["tool_name"], event.payload.get("outcome")) for event in lab.events()
+            if event.type in ("tool.result", "tool.error")]  # fmt: skip
+
+
+@pytest.fixture
+def disk_fails(monkeypatch):
+    """Give what lets every write of a ledger fail until its ``undo`` is called; nothing is written meanwhile."""
+
+    @contextmanager
+    def begin():
+        with monkeypatch.context() as patch:
+            failing(patch, only("write", BROKEN_DISK))
+            yield patch
+
+    with ExitStack() as held:
+        yield lambda: held.enter_context(begin())
+
+
+def test_lost_outcome_is_recorded_as_unknown_at_the_end(lab, disk_fails):
+    broken = []
+    lab.tool("act", lambda args, ctx: broken.append(disk_fails()))
+    session = lab.session()
+    assert session.call("act", {}).error.code == "OUTCOME_UNKNOWN"
+    assert lab.types()[-1] == "tool.call"
+    broken[0].undo()
+    session.end(ok=True, reason="done")
+    assert lab.types()[-2:] == ["tool.error", "session.end"]
+    assert ends(lab) == [("act", "unknown")]
+    assert lab.verify().sound
+
+
+def test_lost_outcome_is_recorded_before_that_of_the_call_it_serves(lab, disk_fails):
+    broken = []
+    lab.tool("inner", lambda args, ctx: broken.append(disk_fails()))
+
+    def outer(args, ctx):
+        with suppress(Failed):
+            ctx.call("inner", {})
+        broken[0].undo()
+        return "done"
+
+    lab.tool("outer", outer, uses=["inner"])
+    session = lab.session()
+    assert session.call("outer", {}) == Ok("done")
+    assert ends(lab) == [("inner", "unknown"), ("outer", None)]
+
+
+def test_session_whose_outcomes_cannot_be_written_gets_no_end_until_recovery(lab, disk_fails):
+    broken = []
+    lab.tool("act", lambda args, ctx: broken.append(disk_fails()))
+    session = lab.session()
+    session.call("act", {})
+    with pytest.raises(LedgerError, match="so the session is left without its end"):
+        session.door.close()
+    broken[0].undo()
+    session.ledger.close()
+    assert lab.types()[-1] == "tool.call"
+    assert list(lab.kernel().recover().closed.values()) == [1]
+    assert lab.types()[-2:] == ["tool.error", "session.end"]
+
+
+def test_call_whose_outcome_is_lost_is_closed(lab, disk_fails):
+    broken = []
+    lab.tool("act", lambda args, ctx: broken.append(disk_fails()))
+    session = lab.session()
+    ticket = session.before("act", {}).value
+    session.door.perform(ticket)
+    broken[0].undo()
+    assert session.door.open == {}
+    assert session.after(ticket, Outcome("result", 1)).error.code == "OUTCOME_UNKNOWN"
+    assert ends(lab) == [("act", "unknown")]
 
 
 def test_denial_that_cannot_be_written_is_still_a_refusal(lab):

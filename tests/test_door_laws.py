@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from deedbook import Decision, Err, Failed, Ok
 from deedbook.canonical import decode, encode
 
-FEW = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+FEW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 scalars = (
     st.none()

@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
+from commandline import SECONDS, until
 
-from deedbook import Err, Ok, deny
+from deedbook import Err, Ok, deny, journal, open_calls
+from deedbook.errors import LedgerError
+from deedbook.files import Folder
 from deedbook.handlers import Outcome
+from deedbook.ledger import Ledger
 
 
 @pytest.fixture
@@ -116,26 +119,78 @@ def test_end_waits_for_an_intent_that_is_being_made_durable_and_closes_it(lab):
     reached, go_on = threading.Event(), threading.Event()
 
     def slow_disk(fd):
-        if threading.current_thread() is caller:
+        if threading.current_thread().name == "caller":
             reached.set()
-            go_on.wait(5)
+            go_on.wait(SECONDS)
 
     lab.tool("edit", lambda args, ctx: None, effects="write")
     session = lab.session(fdatasync=slow_disk)
-    caller = threading.Thread(target=lambda: session.call("edit", {}))
+    caller = threading.Thread(target=lambda: session.call("edit", {}), name="caller")
     caller.start()
-    reached.wait(5)
+    assert reached.wait(SECONDS)
     ending = threading.Thread(target=lambda: session.end(ok=True, reason="done"))
     ending.start()
-    time.sleep(0.02)
+    until(lambda: session.door.calls.closed)
     assert "session.end" not in lab.types()
     go_on.set()
-    caller.join(5)
-    ending.join(5)
+    caller.join(SECONDS)
+    ending.join(SECONDS)
     assert lab.types() in (
         ["session.start", "tool.call", "tool.error", "session.end"],
         ["session.start", "tool.call", "tool.result", "session.end"],
     )
+
+
+@pytest.fixture
+def stuck(lab):
+    """Begin a session and a call on a thread named ``caller`` whose outcome the disk does not take; see `Stuck`."""
+    made = Stuck(lab)
+    yield made
+    made.go_on.set()
+    made.caller.join(SECONDS)
+
+
+class Stuck:
+    """A call whose outcome is being written until *go_on* is set."""
+
+    def __init__(self, lab):
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        lab.settings(profile="p", profiles={"p": {"durability": "always"}})
+        lab.tool("edit", lambda args, ctx: self.armed.set())
+        self.armed = threading.Event()
+        self.session = lab.session(fdatasync=self.disk)
+        self.caller = threading.Thread(target=lambda: self.session.call("edit", {}), name="caller")
+        self.caller.start()
+        assert self.reached.wait(SECONDS)
+
+    def disk(self, fd):
+        if self.armed.is_set() and threading.current_thread().name == "caller":
+            self.reached.set()
+            self.go_on.wait(SECONDS)
+
+
+def test_end_waits_for_an_outcome_that_is_being_made_durable(lab, stuck):
+    ending = threading.Thread(target=lambda: stuck.session.end(ok=True, reason="done"))
+    ending.start()
+    until(lambda: stuck.session.door.calls.closed)
+    assert lab.types()[-1] == "tool.result"
+    stuck.go_on.set()
+    ending.join(SECONDS)
+    assert lab.types() == ["session.start", "tool.call", "tool.result", "session.end"]
+
+
+def test_end_gives_up_after_a_limit_and_leaves_the_session_without_its_end(lab, stuck, monkeypatch):
+    monkeypatch.setattr(open_calls, "RECORD_SECONDS", 0.05)
+    monkeypatch.setattr(journal, "SYNC_SECONDS", 0.05)
+    with pytest.raises(LedgerError, match="still being") as caught:
+        stuck.session.end(ok=True, reason="done")
+    assert caught.value.error.code == "LEDGER_BROKEN"
+    with pytest.raises(LedgerError) as locked:
+        Ledger.reopen(Folder.at(lab.ledger().parent))
+    assert locked.value.error.code == "LEDGER_LOCKED"
+    stuck.go_on.set()
+    stuck.caller.join(SECONDS)
+    assert lab.types() == ["session.start", "tool.call", "tool.result"]
 
 
 def test_interrupt_while_an_intent_is_made_durable_cancels_the_call_which_never_began(lab):

@@ -3,6 +3,7 @@
 import string
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def read(text):
     return parse_yaml(text.encode(), "x.yaml").value
 
 
-@pytest.mark.parametrize("text", STYLES)
+@for_each("text", STYLES)
 def test_entry_is_put_in_and_everything_else_says_what_it_said(text):
     made = added(text, "servers", "git", BODY, "x.yaml")
     meant = read(text)
@@ -38,7 +39,7 @@ def test_entry_is_put_in_and_everything_else_says_what_it_said(text):
     assert text.count("#") <= made.count("#")
 
 
-@pytest.mark.parametrize("text", STYLES)
+@for_each("text", STYLES)
 def test_entry_that_is_put_in_and_taken_out_leaves_what_was_there(text):
     back = removed(added(text, "servers", "git", BODY, "x.yaml"), "servers", "git", "x.yaml")
     meant = read(text)

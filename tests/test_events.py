@@ -5,12 +5,14 @@ import re
 from hashlib import sha256
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from ledgers import Book
 
 from deedbook import events, sealed
 from deedbook.canonical import encode
+from deedbook.detectors import has_card
 from deedbook.errors import LedgerError
 from deedbook.events import Entry, Spans, first_hash, first_workspace_hash, label, line_prefix, said, seal_line
 
@@ -47,7 +49,7 @@ def test_label_says_what_happened_and_said_reads_it_back():
     assert said(label("tool.call", "agent", None)) == ("tool.call", "agent", None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("event_type", "actor", "principal"),
     [
         ("tool", "agent", None),
@@ -115,7 +117,7 @@ def test_split_line_never_calls_a_changed_line_sound(data):
     assert not is_sound(bytes(raw))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda line: line.replace(b'"1.1"', b'"1.2"'),
@@ -184,6 +186,11 @@ def test_new_ids_fit_the_format_and_differ():
     made = {events.new_id() for _ in range(100)}
     assert len(made) == 100
     assert all(events.SESSION_ID.fullmatch(name) and len(name) == 32 for name in made)
+
+
+def test_new_ids_are_no_card_number_whatever_stands_before_them():
+    """A detector seals a card number, and a sealed id leads nowhere."""
+    assert not [name for _ in range(10_000) if has_card(f"m-{(name := events.new_id())}")]
 
 
 def test_catalogue_names_are_event_types_and_name_their_schemas():

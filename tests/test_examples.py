@@ -3,14 +3,13 @@
 import os
 import re
 import signal
-import subprocess
-import sys
-import zipfile
 from contextlib import suppress
 from pathlib import Path
 from shutil import copytree, ignore_patterns, which
 
+import packing
 import pytest
+from cases import for_each
 from commandline import ROOT, SCHEMAS
 from test_docs import Shell, blocks, steps
 
@@ -19,14 +18,6 @@ from deedbook.verify import verify_file
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
 NEEDS = {"mcp-git": "mcp-server-git"}
 """Examples that start a program: where it does not stand beside this Python, they are not run."""
-
-
-def installed(project: Path, target: Path) -> None:
-    """Build the wheel of *project* as pip would, and unpack it into *target*."""
-    build = f"from flit_core.buildapi import build_wheel; print(build_wheel({str(target)!r}))"
-    made = subprocess.run([sys.executable, "-c", build], cwd=project, check=True, capture_output=True, text=True)
-    with zipfile.ZipFile(target / made.stdout.strip()) as wheel:
-        wheel.extractall(target)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -45,7 +36,7 @@ def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
         for command, shown in commands:
             place = re.fullmatch(r"pip install -q \./(\S+)", command)
             if place:
-                installed(project / place[1], site)
+                packing.unpack(packing.wheel(project / place[1]), site)
             else:
                 shell.run(command, shown)
     finally:
@@ -57,7 +48,7 @@ def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
     assert all(verify_file(path, schemas=SCHEMAS).sound for path in ledgers)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@for_each("example", EXAMPLES, ids=lambda path: path.name)
 def test_example_shows_its_files_as_they_are(example: Path):
     shown = [block for block in blocks(example / "README.md") if block.language in ("python", "yaml", "toml")]
     for block in shown:

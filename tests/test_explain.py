@@ -212,7 +212,10 @@ rules = st.lists(
 calls = st.dictionaries(st.sampled_from(["n", "path"]), values, max_size=2)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=settings.default.max_examples // 2,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(rules=rules, default=st.sampled_from(["allow", "ask", "deny"]), args=st.lists(calls, min_size=1, max_size=4))
 def test_explain_agrees_with_what_the_door_then_does(lab: Any, rules: Any, default: str, args: Any) -> None:
     """Law: for any rules and any call, the outcome, the code, the reason and who decides are those of the door."""

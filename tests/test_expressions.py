@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import attrs
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ def flaws(text):
 # --- what holds -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "args", "held"),
     [
         ("args.n > 3", {"n": 4}, True),
@@ -65,7 +66,7 @@ def test_a_condition_sees_the_call(text, args, held):
     assert ask(text, args) is held
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "args", "said"),
     [
         ("args.n == 1", {}, "Key not found"),
@@ -106,7 +107,7 @@ def test_only_a_boolean_is_an_answer(value):
 # --- what does not compile --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "at", "said"),
     [
         ("arg.n > 1", 0, 'did you mean "args"?'),
@@ -131,7 +132,7 @@ def test_a_wrong_expression_is_refused_with_the_place_in_it(text, at, said):
     assert found[0].at == at
 
 
-@pytest.mark.parametrize("word", ["as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
+@for_each("word", ["as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
                                   "loop", "namespace", "package", "return", "var", "void", "while"])  # fmt: skip
 def test_a_reserved_word_names_no_variable_but_may_name_a_member(word):
     assert flaws(f"{word} == 1")
@@ -188,7 +189,7 @@ def test_one_sight_serves_all_expressions_of_a_language():
     assert [condition.holds(sight) for condition in conditions] == [True, True, True, False, False]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["args.n == 1", "args['n'] == 1", "'n' in args && args.n == 1", "args == {'n': 1, 'm': 2}", "size(args) == 2",
      "args.exists(k, k == 'm')", "args[role] == 1", "has(args.n) && !has(args.x)"],

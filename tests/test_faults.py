@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from failing import ROOT, in_memory
-from faults import flips, killing, racing, soak, syscalls
+from faults import flips, killing, racing, sessions, soak, syscalls
 from faults.writers import Style
 
 
@@ -47,6 +47,18 @@ def test_system_calls_fail_in_turn_and_nothing_acknowledged_is_lost(quick):
     assert counts["cases"] >= 60
     assert counts["told"] > 20
     assert counts["died"] > 10
+
+
+@pytest.mark.parametrize(("durability", "every"), [("boundary", 7), ("always", 17)])
+def test_sessions_outlive_every_write_and_sync_that_fails(quick, durability, every):
+    counts = sessions.sweep(quick, durability, every=every)
+    assert counts["cases"] >= 40
+    assert counts["told"] > 20
+
+
+@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
+def test_sessions_whose_process_dies_at_a_write_or_a_sync_are_recovered(quick):
+    assert sessions.deaths(quick, "boundary", every=4) >= 60
 
 
 def test_eight_processes_write_one_chain_while_another_signs_it(tmp_path):

@@ -5,6 +5,7 @@ import tracemalloc
 
 import ledgers
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from ledgers import Book
@@ -55,6 +56,15 @@ def call(outcome, /, **payload):
         (outcome, 125, 1, {"tool_name": "echo", **payload}),
         ("session.end", 130, 0, {"ok": True}),
     )
+
+
+@pytest.mark.parametrize(("end", "state"), [
+    ({"ok": True}, "ok"), ({"ok": False, "reason": "x"}, "failed"), ({"message": "done"}, "ended"), ({}, "ended"),
+])  # fmt: skip
+def test_session_counts_as_its_end_says(end, state):
+    figures = counted(story(("session.start", 0, None, {}), ("session.end", 1, 0, end)))
+    assert as_json(figures)["sessions"] == {state: 1}
+    assert f'deedbook_sessions{{state="{state}"}} 1' in list(exposed(figures))
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -148,8 +158,8 @@ def test_provider_of_a_charter_that_is_not_kept_is_unknown():
 PRICED = {"input_per_million": 2, "output_per_million": 8, "cached_input_per_million": 0.5}
 
 
-@pytest.mark.parametrize("name", ["acme/m-2", "m-2"])
-@pytest.mark.parametrize(
+@for_each("name", ["acme/m-2", "m-2"])
+@for_each(
     ("usage", "cost"),
     [
         (USED, {"recorded": 0, "priced": 0.00208, "unpriced_answers": 0}),
@@ -294,7 +304,7 @@ def test_name_is_cut_and_a_sealed_one_is_said_to_be_sealed():
     assert (sealed_or("a" * 300), sealed_or(SEALED), sealed_or(None)) == ("a" * 200, "[sealed]", "[none]")
 
 
-@pytest.mark.parametrize("member", ["tool_name", "args", "by", "asked", "name", "code", "outcome", "charter"])
+@for_each("member", ["tool_name", "args", "by", "asked", "name", "code", "outcome", "charter"])
 def test_sealed_or_senseless_members_are_counted_all_the_same(member):
     for value in (SEALED, None, 7, [], "\ud800"):
         rows = [

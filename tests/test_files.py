@@ -478,6 +478,14 @@ def test_replace_completes_short_writes(root, folder, monkeypatch):
     assert (root / "a").read_bytes() == bytes(range(100))
 
 
+def test_replace_fails_where_a_write_takes_nothing(root, folder, monkeypatch):
+    (root / "a").write_bytes(b"old")
+    monkeypatch.setattr(os, "write", lambda fd, data: 0)
+    with pytest.raises(OSError, match="takes no more bytes"):
+        folder.replace("a", b"new")
+    assert (root / "a").read_bytes() == b"old"
+
+
 def test_replace_syncs_the_file_before_it_gets_its_name_and_the_folder_after(folder, monkeypatch):
     calls = []
     for name in ("fsync", "rename"):

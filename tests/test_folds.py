@@ -5,6 +5,7 @@ import unicodedata
 
 import ledgers
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from ledgers import Book
@@ -135,7 +136,7 @@ def seed_000_replay(events):
     return kept
 
 
-@pytest.mark.parametrize("upto", range(0, len(RUN) + 1, 3))
+@for_each("upto", range(0, len(RUN) + 1, 3))
 def test_snapshot_holds_what_seed_000_keeps_at_every_point_of_a_session(upto):
     said = fold(SnapshotFold(), RUN[:upto]).as_json()
     expected = seed_000_replay(RUN[:upto])
@@ -182,7 +183,7 @@ def test_snapshot_of_nothing_is_open_and_empty():
     assert (said["closed"], said["ok"], said["events"]) == (False, None, 0)
 
 
-@pytest.mark.parametrize("index", range(len(RUN)))
+@for_each("index", range(len(RUN)))
 def test_folds_take_sealed_members_wherever_they_stand(index):
     told = RUN[index]
     for member in told.payload:
@@ -292,6 +293,8 @@ def test_session_of_an_agent_says_which_one_it_continues_and_what_was_denied_in_
     assert summary(event("bridge.session", {**told, "continues": "a"})) == "claude-code s1, continues a"
     told = {"agent": "claude-code", "event": "PermissionRequest", "said": {}, "denied": "never judged"}
     assert summary(event("bridge.told", told)) == "claude-code: PermissionRequest {}; denied: never judged"
+    told = {"agent": "codex", "event": "PreToolUse", "what": ["context"], "why": "it takes none"}
+    assert summary(event("bridge.undelivered", told)) == 'codex PreToolUse: not told: ["context"]: it takes none'
 
 
 def test_transcript_gives_speech_in_full_and_data_in_its_beginning():
@@ -314,7 +317,7 @@ def test_late_results_are_marked():
 # --- terminal ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+@for_each("text", HOSTILE, ids=ascii)
 def test_plain_spells_what_a_terminal_acts_on(text):
     assert plain(text).isprintable()
     assert "\\u{" in plain(text)
@@ -333,7 +336,7 @@ def test_plain_text_is_one_line_without_controls_or_formats(text):
     assert plain(said) == said
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+@for_each("text", HOSTILE, ids=ascii)
 def test_every_printed_line_is_plain_whatever_the_events_hold(text):
     for kind in {each.type for each in RUN} | {"x.evil.thing"}:
         payload = next((each.payload for each in RUN if each.type == kind), {"a": 1})

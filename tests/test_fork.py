@@ -60,8 +60,7 @@ def fork(lab):
     def made(parent, at, *, goes_on=False, leaves=False, prompts=(), purpose="open"):
         kernel = lab.kernel()
         planned = plan(kernel, read_parent(lab.ledger(parent)), at, goes_on=goes_on, leaves=leaves, prompts=prompts)
-        begun = kernel.session(purpose, origin=planned.origin)
-        with begun.value as session:
+        with kernel.session(purpose, origin=planned.origin) as session:
             came = redo(session, planned)
         made.recall = planned.recall
         return session.id, came

@@ -9,7 +9,8 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from cases import for_each
+from hypothesis import given
 from hypothesis import strategies as st
 from parts import a_call, always, gate, policy, rewriter, still
 
@@ -77,7 +78,7 @@ def test_answer_asks_about_exactly_what_it_was_given() -> None:
     assert seen == [("prompt", 2)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "problem",
     [
         ValueError("bad"), KeyError("k"), RecursionError(), MemoryError(), SystemExit(0), GeneratorExit(),
@@ -100,7 +101,7 @@ def test_answer_lets_a_persons_interrupt_through() -> None:
         asked(gate(ask=raising(KeyboardInterrupt())))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given_",
     [
         None, True, "allow", {"outcome": "allow"}, [ALLOW], Decision, object(), NotImplemented, Allowing("allow"),
@@ -167,7 +168,6 @@ anything = st.recursive(
 decisions = st.builds(Decision, st.sampled_from([*RANK, "maybe", ""]) | anything, anything, anything, anything)
 
 
-@settings(deadline=None)
 @given(anything | decisions, st.frozensets(st.sampled_from(sorted(RANK))))
 def test_answer_is_always_one_the_gate_may_give_or_a_denial(given_: Any, may: frozenset[str]) -> None:
     made = asked(gate(ask=always(given_), may={"allow", *may}))
@@ -176,13 +176,11 @@ def test_answer_is_always_one_the_gate_may_give_or_a_denial(given_: Any, may: fr
     assert made is given_ or (made.outcome == "deny" and canonical.encode(made.reason))
 
 
-@settings(deadline=None)
 @given(anything | decisions)
 def test_heard_judges_a_recorded_answer_as_it_would_a_spoken_one(given_: Any) -> None:
     assert heard(gate(), given_) == asked(gate(ask=always(given_)))
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(), max_size=2000) | st.text(st.characters(categories=["Cs"]), min_size=1))
 def test_refusal_has_a_reason_that_can_be_recorded_and_is_bounded(reason: str) -> None:
     made = refusal(reason)
@@ -190,7 +188,6 @@ def test_refusal_has_a_reason_that_can_be_recorded_and_is_bounded(reason: str) -
     assert len(made.reason) <= 500 * len("\\udc80")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=500))
 def test_refusal_keeps_a_reason_that_can_be_recorded_as_it_is(reason: str) -> None:
     assert refusal(reason).reason == reason
@@ -205,7 +202,6 @@ def paired(answers: list[Decision]) -> list[tuple[Any, Decision]]:
     return [(gate(f"g{index}"), decision) for index, decision in enumerate(answers)]
 
 
-@settings(deadline=None)
 @given(rounds)
 def test_merge_returns_the_first_of_the_most_conservative_answers(answers: list[Decision]) -> None:
     pairs = paired(answers)
@@ -215,14 +211,12 @@ def test_merge_returns_the_first_of_the_most_conservative_answers(answers: list[
     assert merge(pairs) is expected
 
 
-@settings(deadline=None)
 @given(rounds, rounds)
 def test_merge_never_loosens_when_more_are_asked(some: list[Decision], more: list[Decision]) -> None:
     few, all_ = merge(paired(some)), merge(paired([*some, *more]))
     assert few is None or (all_ is not None and RANK[all_[1].outcome] >= RANK[few[1].outcome])
 
 
-@settings(deadline=None)
 @given(rounds, st.randoms())
 def test_merge_comes_to_the_same_outcome_in_any_order(answers: list[Decision], random: Any) -> None:
     mixed = random.sample(answers, len(answers))
@@ -230,7 +224,6 @@ def test_merge_comes_to_the_same_outcome_in_any_order(answers: list[Decision], r
     assert (one and one[1].outcome) == (other and other[1].outcome)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.sampled_from("abcdef")), unique_by=lambda pair: pair[1]))
 def test_in_order_is_by_priority_then_by_id(pairs: list[tuple[int, str]]) -> None:
     ordered = [made.id for made in in_order((priority, gate(name)) for priority, name in pairs)]
@@ -240,7 +233,7 @@ def test_in_order_is_by_priority_then_by_id(pairs: list[tuple[int, str]]) -> Non
 # --- who decided ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("signals", "rule"),
     [
         ({}, None), ({"rule": 0}, "f:1"), ({"rule": 1}, "f:2"), ({"rule": 7}, 7), ({"rule": -1}, None),
@@ -277,7 +270,6 @@ said = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(GATES), said), max_size=4))
 def test_minutes_of_hooks_are_canonical_and_fit_the_frozen_schema(pairs: list[Any]) -> None:
     raw = minutes(pairs, event="PreToolUse", ability="echo")
@@ -288,7 +280,6 @@ def test_minutes_of_hooks_are_canonical_and_fit_the_frozen_schema(pairs: list[An
     assert [line["decision"] for line in value["asked"]] == [decision.outcome for _, decision in pairs]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(POLICIES), said), max_size=4))
 def test_minutes_of_policies_are_canonical_and_fit_the_frozen_schema(pairs: list[Any]) -> None:
     raw = minutes(pairs, ability="echo", enforcement="observe", facts={"session.calls": {"echo": 1}})

@@ -3,13 +3,13 @@
 import json
 
 import goldens
-import pytest
+from cases import for_each
 from goldens import GOLDEN, NAME, told
 
 RELEASED = [line.split()[1] for line in (GOLDEN.parent / "released_schemas.sha256").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("folder", goldens.ledgers(), ids=goldens.named)
+@for_each("folder", goldens.ledgers(), ids=goldens.named)
 def test_golden_ledger_says_what_it_said(folder):
     said = dict(told(folder))
     kept = {place.name for place in folder.iterdir() if place.is_file()} - {NAME}

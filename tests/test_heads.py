@@ -184,10 +184,41 @@ def test_session_that_never_began_is_told_apart_and_can_be_removed(copy: Place, 
     assert every.out.endswith("all 3 sound\n")
     assert copy.here("verify", NEVER, "--json", status=0).fits("output_verify_v1")["empty"] == [NEVER]
     assert copy.here("verify", NEVER, status=0).out.startswith("empty  session ")
-    assert "its empty folder is removed" in copy.here("sessions", "close", NEVER, status=0).err
+    assert "never began; its folder is removed" in copy.here("sessions", "close", NEVER, status=0).err
     assert not folder.exists()
     assert "[SESSION_NOT_FOUND]" in copy.here("sessions", "close", NEVER, status=2).err
     assert "empty" not in copy.here("verify", status=0).out
+
+
+def test_session_whose_first_line_is_torn_is_verified_as_torn_and_can_be_removed(copy: Place, run: str):
+    torn = copy.ledger(run).read_bytes()[:80].replace(run.encode(), NEVER.encode())
+    (left_behind(copy) / ".events.jsonl").write_bytes(torn)
+    assert state(copy)[NEVER] == "interrupted"
+    assert "torn before the first event" in copy.here("verify", status=4).out
+    assert f"deedbook sessions close {NEVER}" in copy.here("doctor", status=0).out
+    assert "80 bytes of its first event are kept in workspace/" in copy.here("sessions", "close", NEVER, status=0).err
+    assert copy.here("verify", status=0).out.endswith("all 3 sound\n")
+
+
+def test_torn_end_of_an_ended_session_is_set_aside_by_closing_it(copy: Place, run: str):
+    with copy.ledger(run).open("ab") as file:
+        file.write(bytes(10))
+    assert "torn after event" in copy.here("verify", run, status=4).out
+    assert "10 bytes after its last line are set aside" in copy.here("sessions", "close", run, status=0).err
+    copy.here("verify", status=0)
+    assert "[SESSION_ENDED]" in copy.here("sessions", "close", run, status=1).err
+
+
+@pytest.mark.parametrize("left", [b"", b'{"schema_version":"1.1"', bytes(500)])
+def test_workspace_ledger_whose_first_line_was_not_written_is_begun_again(place: Place, left: bytes):
+    file = place.path / ".deedbook/workspace/.events.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(left)
+    assert "BROKEN" not in place.here("verify", status=4 if left else 0).out
+    assert place.here("processes", status=0).out == "no processes yet\n"
+    place.here("doctor", status=0)
+    place.here("call", "echo", "--args", '{"text":"hi"}', status=0)
+    place.here("verify", status=0)
 
 
 def test_only_session_that_never_began_leaves_nothing_to_verify(place: Place):
@@ -279,7 +310,7 @@ def test_sessions_of_the_lab_are_all_known(lab):
     lab.tool("pay", lambda args, ctx: args)
     with lab.kernel() as kernel:
         for _ in range(3):
-            with kernel.session().value as session:
+            with kernel.session() as session:
                 session.call("pay", {})
                 assert unrecorded(lab.state, session.id) is None
     assert [unrecorded(lab.state, place.name) for place in (lab.state / "sessions").iterdir()] == [None] * 3

@@ -174,7 +174,7 @@ pieces = st.sampled_from(
 PATHS = st.lists(pieces, max_size=6).map("/".join) | st.text(max_size=8)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PATHS)
 def test_no_path_reads_anything_but_a_plain_file_inside(host: WorkspaceHost, path: str) -> None:
     try:
@@ -185,7 +185,7 @@ def test_no_path_reads_anything_but_a_plain_file_inside(host: WorkspaceHost, pat
     assert text in (b"a", b"b", b"c")
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PATHS)
 def test_host_and_path_conditions_of_policies_understand_a_path_alike(host: WorkspaceHost, path: str) -> None:
     try:

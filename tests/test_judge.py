@@ -10,7 +10,8 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from cases import for_each
+from hypothesis import given
 from hypothesis import strategies as st
 from parts import (
     ADA,
@@ -261,7 +262,7 @@ class Unreadable(Mapping[str, Any]):
         return 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "args",
     [None, [], "x", {"n": float("nan")}, {"n": 2**53}, {"s": "\ud800"}, {"$sealed": "0"}, {1: 2}, {"o": object()},
      Unreadable()],
@@ -378,7 +379,6 @@ principals = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._:@/-]{0,20}\Z")
 names = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,9}(/[A-Za-z0-9][A-Za-z0-9._-]{0,9})?\Z")
 
 
-@settings(deadline=None)
 @given(names, objects, principals)
 def test_call_digest_is_that_of_the_canonical_ability_args_and_principal(name: str, args: Any, who: str) -> None:
     ability, raw = bound(id=name), canonical.encode(args)
@@ -435,7 +435,6 @@ def strictest(answers_: Any, *, may_transform: bool = False) -> str:
     return max(outcomes, key=lambda outcome: RANK[outcome], default="allow")
 
 
-@settings(deadline=None)
 @given(cases)
 def test_judge_gives_the_same_verdict_on_the_same_inputs(case: Any) -> None:
     rewriters, guards, policies, enforcement, tagged, args = case
@@ -444,7 +443,6 @@ def test_judge_gives_the_same_verdict_on_the_same_inputs(case: Any) -> None:
     assert seen(first) == seen(second)
 
 
-@settings(deadline=None)
 @given(cases)
 def test_judge_comes_to_what_the_answers_say(case: Any) -> None:
     rewriters, guards, policies, enforcement, tagged, args = case
@@ -459,7 +457,6 @@ def test_judge_comes_to_what_the_answers_say(case: Any) -> None:
     assert verdict.raw == canonical.encode(verdict.args)
 
 
-@settings(deadline=None)
 @given(cases)
 def test_judge_loosens_nothing_when_a_guard_is_added(case: Any) -> None:
     rewriters, guards, policies, enforcement, tagged, args = case
@@ -468,7 +465,6 @@ def test_judge_loosens_nothing_when_a_guard_is_added(case: Any) -> None:
     assert RANK[decide(ability, args, answers=said, enforcement=enforcement).outcome] >= RANK[without.outcome]
 
 
-@settings(deadline=None)
 @given(cases)
 def test_judge_names_deciders_as_the_frozen_schema_of_a_denial_has_them(case: Any) -> None:
     rewriters, guards, policies, enforcement, tagged, args = case

@@ -8,8 +8,8 @@ from importlib.metadata import version
 
 import pytest
 
-from deedbook import DeedbookError, Err, HandlerSpec, deny, open_kernel
-from deedbook.errors import LedgerError
+from deedbook import DeedbookError, HandlerSpec, deny, open_kernel
+from deedbook.errors import LedgerError, SessionRefused
 from deedbook.reader import read, sessions
 from deedbook.release import VERSION
 from deedbook_testing import Lab
@@ -104,7 +104,7 @@ def test_kernel_and_sessions_give_back_every_descriptor(lab):
     def live():
         with open_kernel(lab.path, catalogue=catalogue) as kernel:
             for _ in range(3):
-                with kernel.session().value as session:
+                with kernel.session() as session:
                     session.call("act", {})
 
     live()
@@ -128,9 +128,11 @@ def test_kernel_that_cannot_be_opened_gives_back_every_descriptor(lab):
 def test_session_that_is_refused_or_cannot_begin_gives_back_every_descriptor(lab):
     lab.hook("gate", "SessionStart", lambda *given: deny("no"))
     kernel = lab.kernel()
-    kernel.session()
+    with pytest.raises(SessionRefused):
+        kernel.session()
     before = descriptors()
-    assert isinstance(kernel.session(), Err)
+    with pytest.raises(SessionRefused):
+        kernel.session()
     assert descriptors() == before
 
 
@@ -142,7 +144,7 @@ def broken(fd):
 def test_session_whose_first_line_cannot_be_made_durable_does_not_begin(lab):
     lab.settings(profile="p", profiles={"p": {"durability": "always"}})
     kernel = lab.kernel()
-    with kernel.session().value:
+    with kernel.session():
         pass
     before = descriptors()
     with pytest.raises(LedgerError):
@@ -168,7 +170,7 @@ def test_closing_a_kernel_twice_is_fine(lab):
 def test_sessions_of_one_kernel_live_at_the_same_time_each_with_its_own_ledger(lab):
     lab.tool("act", lambda args, ctx: args["n"])
     kernel = lab.kernel()
-    with kernel.session().value as one, kernel.session().value as two:
+    with kernel.session() as one, kernel.session() as two:
         assert [session.call("act", {"n": n}).value for n, session in enumerate((one, two, one))] == [0, 1, 2]
     assert [event.payload["result"] for event in lab.all("tool.result", one)] == [0, 2]
     assert [event.payload["result"] for event in lab.all("tool.result", two)] == [1]
@@ -178,7 +180,7 @@ def test_sessions_begin_in_many_threads_and_all_heads_are_written_down(lab):
     kernel = lab.kernel()
 
     def live(_):
-        with kernel.session().value as session:
+        with kernel.session() as session:
             return session.id
 
     with ThreadPoolExecutor(8) as threads:

@@ -2,6 +2,7 @@
 
 import ledgers
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from test_folds import events_of
@@ -19,12 +20,12 @@ NAMED = {
 """What seed 000 says of its events, or what follows from what it says of its layers."""
 
 
-@pytest.mark.parametrize("event_type", CATALOGUE)
+@for_each("event_type", CATALOGUE)
 def test_every_type_that_is_written_has_a_layer(event_type):
     assert layer_of(event_type) in LAYERS
 
 
-@pytest.mark.parametrize("event_type", NAMED)
+@for_each("event_type", NAMED)
 def test_type_has_the_layer_that_the_architecture_gives_it(event_type):
     assert layer_of(event_type) == NAMED[event_type]
 

@@ -130,7 +130,7 @@ def test_append_refuses_a_batch_that_goes_on_after_the_end_and_writes_none_of_it
     assert types(checked(tmp_path)) == ["session.start", "user.message"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.lists(st.text(max_size=4), max_size=3), max_size=6), st.data())
 def test_chain_is_one_however_often_the_ledger_is_closed_between(tmp_path_factory, batches, data):
     place = tmp_path_factory.mktemp("ledger")

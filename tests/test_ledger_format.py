@@ -12,6 +12,7 @@ import jsonschema_rs
 import ledgers
 import logs
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,7 +150,7 @@ def test_every_type_has_a_schema_and_every_event_schema_a_type():
     assert files == set(events.CATALOGUE.values())
 
 
-@pytest.mark.parametrize("kind", events.CATALOGUE)
+@for_each("kind", events.CATALOGUE)
 def test_schema_is_named_described_and_strict(kind):
     schema = document(kind)
     assert (schema["$id"], schema["title"], schema["type"]) == (events.CATALOGUE[kind], kind, "object")
@@ -170,7 +171,7 @@ def nodes(schema):
                 yield from nodes(each)
 
 
-@pytest.mark.parametrize("kind", events.CATALOGUE)
+@for_each("kind", events.CATALOGUE)
 def test_schema_keeps_to_the_keywords_that_are_implemented_exactly(kind):
     for node in nodes(document(kind)):
         assert set(node) <= EXACT
@@ -183,7 +184,7 @@ def test_every_type_has_an_honest_example():
     assert set(PAYLOADS) == set(events.CATALOGUE)
 
 
-@pytest.mark.parametrize("kind", events.CATALOGUE)
+@for_each("kind", events.CATALOGUE)
 def test_schema_accepts_honest_payloads(kind):
     for payload in PAYLOADS[kind]:
         assert SCHEMAS.validator(events.CATALOGUE[kind]).violations(payload) == ()
@@ -205,7 +206,7 @@ def put(value, path, item):
     return changed
 
 
-@pytest.mark.parametrize("kind", [kind for kind in events.CATALOGUE if kind not in events.BARE])
+@for_each("kind", [kind for kind in events.CATALOGUE if kind not in events.BARE])
 def test_schema_accepts_a_sealed_value_in_place_of_any_member(kind):
     for payload in PAYLOADS[kind]:
         for path in places(payload):
@@ -213,13 +214,13 @@ def test_schema_accepts_a_sealed_value_in_place_of_any_member(kind):
                 assert accepts(kind, put(payload, path, SEALED)), path
 
 
-@pytest.mark.parametrize("kind", sorted(events.BARE & set(events.CATALOGUE)))
+@for_each("kind", sorted(events.BARE & set(events.CATALOGUE)))
 def test_schema_of_what_is_never_sealed_refuses_a_sealed_value_anywhere(kind):
     for payload in PAYLOADS[kind]:
         assert not any(accepts(kind, put(payload, path, SEALED)) for path in places(payload))
 
 
-@pytest.mark.parametrize("kind", events.CATALOGUE)
+@for_each("kind", events.CATALOGUE)
 def test_schema_refuses_a_payload_with_a_member_less_or_more(kind):
     for payload in PAYLOADS[kind]:
         for name in document(kind)["required"]:
@@ -227,7 +228,7 @@ def test_schema_refuses_a_payload_with_a_member_less_or_more(kind):
         assert accepts(kind, {**payload, "more": 1}) is (kind == "worker.report")
 
 
-@pytest.mark.parametrize("kind", events.CATALOGUE)
+@for_each("kind", events.CATALOGUE)
 def test_schema_refuses_what_only_looks_sealed_where_no_object_may_stand(kind):
     for payload in PAYLOADS[kind]:
         for path in places(payload):
@@ -254,7 +255,7 @@ def free(kind, path):
     return False
 
 
-@pytest.mark.parametrize("kind", events.CATALOGUE)
+@for_each("kind", events.CATALOGUE)
 def test_schema_refuses_another_type_in_place_of_a_member(kind):
     for payload in PAYLOADS[kind]:
         for path in places(payload):

@@ -5,6 +5,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from cases import for_each
 
 from deedbook import effort, lint, schema
 from deedbook.errors import SchemaError
@@ -26,7 +27,7 @@ def refusal(document: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("document", "expected"),
     [
         ({"requried": ["a"]}, '$.requried: unknown keyword "requried"; did you mean "required"?'),
@@ -95,7 +96,7 @@ def test_lint_finds_everything_at_once_and_foreign_says_where_the_schema_stands(
     assert refusal(document).count("tool echo, takes: $.") == 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     "document",
     [
         True,
@@ -131,7 +132,7 @@ SAMPLES = [None, True, 0, 1, -1, 1.5, "", "a", "#", "string", [], ["a"], ["a", "
            {"a": {}}, {"a": True}, {"a": ["b"]}, {"a": "b"}, {"(": {}}]  # fmt: skip
 
 
-@pytest.mark.parametrize("keyword", sorted(set(lint.KEYWORDS) - {"$schema"}))
+@for_each("keyword", sorted(set(lint.KEYWORDS) - {"$schema"}))
 def test_lint_is_at_least_as_strict_as_the_meta_schema_of_the_draft(keyword: str) -> None:
     answers = [(value, jsonschema_rs.meta.is_valid({"$schema": DRAFT, keyword: value})) for value in SAMPLES]
     assert all(fits for value, fits in answers if not schema.lint({keyword: value}))

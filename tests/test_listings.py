@@ -2,6 +2,7 @@
 
 import jsonschema_rs
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,7 +143,7 @@ def test_schema_of_the_present_draft_stays_as_it_is(schema):
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "why"),
     [
         ({"type": "string", "maxLenght": 3}, 'unknown keyword "maxLenght"; did you mean "maxLength"?'),
@@ -169,7 +170,7 @@ def test_arguments_have_to_be_an_object_in_a_draft_that_is_known(takes):
         offered({"name": "x", "inputSchema": takes})
 
 
-@pytest.mark.parametrize("name", ["", "_x", "a b", "ä", "../x", "a/", "a/b", "x" * 126, 7, None])
+@for_each("name", ["", "_x", "a b", "ä", "../x", "a/", "a/b", "x" * 126, 7, None])
 def test_name_that_is_no_part_of_an_id_is_refused(name):
     assert refusal("git", name)
 

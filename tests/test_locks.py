@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import workshop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import canonical
@@ -401,7 +401,6 @@ LOCKS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
 @given(LOCKS)
 def test_a_lock_is_read_as_it_was_written(tmp_path_factory, lock):
     with Folder.at(tmp_path_factory.mktemp("lock")) as root:

@@ -2,7 +2,7 @@
 
 import json
 
-import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +10,7 @@ from deedbook.markdown import block, escaped, front, quoted, row
 from deedbook.workspaces.documents import parse_front_matter
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "wanted"),
     [
         ("plain words, 2026-11-22T05:14:32.756Z", "plain words, 2026-11-22T05:14:32.756Z"),

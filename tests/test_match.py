@@ -8,6 +8,7 @@ from types import MappingProxyType
 import fastjsonschema
 import jsonschema_rs
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -60,7 +61,7 @@ def faults(body):
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("body", "made", "holds", "allowing"), ROW.findall(PAGE))
+@for_each(("body", "made", "holds", "allowing"), ROW.findall(PAGE))
 def test_match_page_row_holds_as_it_says(body, made, holds, allowing):
     read = YAML(typ="safe", pure=True).load
     assert fits(read(body), **read(made)) is (holds == "yes")
@@ -180,7 +181,7 @@ def test_paths_of_an_ability_without_paths_hold_nothing():
     assert not fits({"paths": "**"}, paths=(), args={"path": "a"})
 
 
-@pytest.mark.parametrize("bad", ["/a", "../a", "", None, 1, True, {"a": "b"}, ["a"], "a\\b", "~/a"])
+@for_each("bad", ["/a", "../a", "", None, 1, True, {"a": "b"}, ["a"], "a\\b", "~/a"])
 def test_paths_never_hold_for_what_is_no_path_inside(bad):
     assert not fits({"paths": "**"}, args={"path": bad if not isinstance(bad, list) else [bad]})
     assert not fits({"paths": "**"}, allows=True, args={"path": "a", "paths": ["b", bad]})
@@ -233,7 +234,7 @@ def test_match_reads_arguments_that_are_any_mapping():
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "said"),
     [
         ({"ability": "x"}, '$.ability: unknown key; did you mean "abilities"?'),

@@ -508,7 +508,7 @@ def test_client_is_in_the_zones_that_name_it_and_uses_nothing_that_is_not_expose
     lab.settings(agents={"helper": {"expose": {"kind": "memory"}}, "other": {"expose": {"kind": ["tool", "flow"]}}})
     with lab.kernel() as kernel:
         for name, wanted in (("helper", None), ("other", "is outside what is exposed to other")):
-            with kernel.session(principal=kernel.client(name, via="stdio")).value as session:
+            with kernel.session(principal=kernel.client(name, via="stdio")) as session:
                 result = propose(session, "a", 1)
                 assert isinstance(result, Ok) if wanted is None else wanted in why(result)
                 assert code(session.call("memory/read", {"zone": "observation"})) == "TOOL_NOT_ALLOWED"

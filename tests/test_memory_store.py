@@ -10,8 +10,9 @@ import signal
 from hashlib import sha256
 
 import pytest
+from cases import for_each
 from commandline import Place
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from remembering import ABILITIES, code, fine, folded, kept, propose, remembering, told, why
 
@@ -170,7 +171,6 @@ def test_what_must_never_be_remembered_is_not_taken_over_either(lab):
     assert folded(lab) == {(None, LEGACY, "fine"): 1}
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(
         st.text(), st.recursive(st.none() | st.text(), lambda i: st.lists(i) | st.dictionaries(st.text(), i))
@@ -185,7 +185,7 @@ def test_everything_that_an_old_store_says_gets_a_key_of_its_own(said):
 # --- entries of older forms -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "zone"),
     [
         ({"schema_version": "v0", "key": "a", "value": 1}, LEGACY),
@@ -304,7 +304,7 @@ def test_what_is_taken_out_of_the_ledger_is_known_nowhere_any_more(lab_with_entr
 
 def counting(path, times):
     """Count up one key by compare-and-set, in a process of its own."""
-    with open_kernel(path) as kernel, kernel.session().value as session:
+    with open_kernel(path) as kernel, kernel.session() as session:
         for _ in range(times):
             while True:
                 found = session.call("memory/read", {"zone": "observation", "key": "n"}).value["entries"]
@@ -341,7 +341,7 @@ def test_death_between_events_leaves_what_the_ledger_says(lab, after):
     shut(lab)
 
     def die(path):
-        with open_kernel(path) as kernel, kernel.session().value as session:
+        with open_kernel(path) as kernel, kernel.session() as session:
             kernel.ledger.subscribe(lambda event: event.type == after and os.kill(os.getpid(), signal.SIGKILL))
             propose(session, "a", 2)
 

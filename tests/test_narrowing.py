@@ -1,7 +1,7 @@
 """What YAML says of arguments and results may allow less than the plugin, never more; what is proved is refused."""
 
-import pytest
-from hypothesis import given, settings
+from cases import for_each
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.compiling.instances import instances, unfolded
@@ -99,7 +99,7 @@ NARROWER = {
 }
 
 
-@pytest.mark.parametrize(("narrow", "place"), WIDER.values(), ids=WIDER)
+@for_each(("narrow", "place"), WIDER.values(), ids=WIDER)
 def test_what_allows_more_is_found_with_its_place_and_a_witness(narrow, place):
     found = widenings(narrow, PLUGIN)
     assert [each.pointer for each in found] == [place]
@@ -108,7 +108,7 @@ def test_what_allows_more_is_found_with_its_place_and_a_witness(narrow, place):
     assert "the plugin" in found[0].message
 
 
-@pytest.mark.parametrize("narrow", NARROWER.values(), ids=NARROWER)
+@for_each("narrow", NARROWER.values(), ids=NARROWER)
 def test_what_allows_less_or_leaves_the_word_to_the_plugin_is_accepted(narrow):
     assert widenings(narrow, PLUGIN) == []
 
@@ -169,7 +169,6 @@ def grown(inner):
 SCHEMAS = st.recursive(st.one_of(st.booleans(), st.just({})), grown, max_leaves=6).filter(lambda s: isinstance(s, dict))
 
 
-@settings(max_examples=300)
 @given(SCHEMAS, SCHEMAS)
 def test_whatever_is_called_wider_has_a_value_that_shows_it(narrow, wide):
     for each in widenings(narrow, wide):
@@ -177,13 +176,11 @@ def test_whatever_is_called_wider_has_a_value_that_shows_it(narrow, wide):
         assert not foreign(wide, place="wide").valid(each.witness)
 
 
-@settings(max_examples=200)
 @given(SCHEMAS)
 def test_no_schema_is_wider_than_itself(schema):
     assert widenings(schema, schema) == []
 
 
-@settings(max_examples=200)
 @given(SCHEMAS)
 def test_every_instance_fits_its_schema(schema):
     if not lint(schema):

@@ -6,6 +6,7 @@ import hashlib
 import pickle
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,7 +109,7 @@ def test_signatures_of_unknown_keys_and_kinds_are_read_over():
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "note",
     [
         "", "\n", TEXT, LINE, f"{TEXT}\n", NOTE[:-1], NOTE.replace("— ", "- "), NOTE.replace("\n\n", "\n"),
@@ -124,7 +125,7 @@ def test_note_of_another_form_is_refused(note):
     assert problem.value.error.code == "NOTE_INVALID"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "key",
     [
         "", "PeterNeumann", PUBLIC[:-1], f"{PUBLIC}\n", f" {PUBLIC}", PUBLIC.replace("c74f20a3", "c74f20a4"),

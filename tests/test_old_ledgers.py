@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import tracemalloc
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from test_verify import honest_1_0, line_1_0
 from deedbook.errors import LedgerError
 from deedbook.files import Folder
 from deedbook.keeping.imports import imports, take_in
+from deedbook.keeping.old_file import OldFile
 from deedbook.keeping.opening import own
 from deedbook.kernel import read_workspace
 from deedbook.reader import read
@@ -95,17 +97,17 @@ def test_unsound_ledger_is_refused_unless_somebody_says_why(place):
     assert place.here("verify", status=0)
 
 
-@pytest.mark.parametrize(("raw", "why"), [
-    (b"", "it is no ledger of an older form"),
-    (b"hello\n", "it is no ledger of an older form"),
-    (b'{"event_type":torn\n', "it is no object"),
+@pytest.mark.parametrize(("raw", "code", "why"), [
+    (b"", "NOT_A_LEDGER", "it is empty"),
+    (b"hello\n", "NOT_A_LEDGER", "its first line is not a JSON object"),
+    (b'{"event_type":torn\n', "IMPORT_REFUSED", "it holds no event"),
+    (b'{"schema_version":"1.1"', "IMPORT_REFUSED", "one of format 1.1 is read as it is"),
 ])  # fmt: skip
-def test_what_is_no_old_ledger_is_refused(place, raw, why):
-    if raw is not None:
-        (place.path / "x").write_bytes(raw)
+def test_what_is_no_old_ledger_is_refused(place, raw, code, why):
+    (place.path / "x").write_bytes(raw)
     ran = place.here("ledger", "import", "x", "--as-is", "x", status=4)
-    assert "[IMPORT_REFUSED]" in ran.err
-    assert why in ran.err or raw not in (None, b"", b"hello\n")
+    assert f"[{code}]" in ran.err
+    assert why in ran.err
     assert len(told(place)) == 2
 
 
@@ -118,9 +120,15 @@ def test_whoever_is_killed_half_way_is_followed_by_the_next(place):
     source = read_workspace(place.path)
     raw = b"".join(run_000())
 
+    (place.path / "x").write_bytes(raw)
+
     def take() -> None:
-        with Folder.at(source.state) as state, own(Site.of(source)) as ledger:
-            take_in(state, ledger, raw, name="x", by="local", sound=True, as_is=None)
+        with (
+            OldFile.open(place.path / "x") as old,
+            Folder.at(source.state) as state,
+            own(Site.of(source)) as ledger,
+        ):
+            take_in(state, ledger, old, old.verify(), by="local", as_is=None)
 
     died = deaths(take, again=lambda: clear(source.state, raw))
     assert died > 5
@@ -128,6 +136,52 @@ def test_whoever_is_killed_half_way_is_followed_by_the_next(place):
     assert len(found) == 1
     assert found[0].place(source.state).read_bytes() == raw
     assert place.here("verify", status=0)
+
+
+def test_large_ledger_is_taken_in_line_by_line(place):
+    text = {"_span_id": "b", "_parent_span_id": "a", "text": "x" * 200_000}
+    lines = [line_1_0("session.start", {"_span_id": "a"}), *(
+        line_1_0("user.message", {**text, "_span_id": f"b{number}"}) for number in range(40)
+    )]  # fmt: skip
+    (place.path / "large.jsonl").write_bytes(b"".join(lines))
+    size = (place.path / "large.jsonl").stat().st_size
+    del lines
+    tracemalloc.start()
+    try:
+        place.here("ledger", "import", "large.jsonl", status=0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < size // 2
+    assert told(place)[-1]["size"] == size
+    assert (place.path / "large.jsonl").read_bytes() in [each.read_bytes() for each in kept(place)]
+
+
+def test_file_that_changes_while_it_is_read_is_not_taken_in(place, monkeypatch):
+    (place.path / "busy.jsonl").write_bytes(b"".join(honest_1_0()[:-1]))
+    real = OldFile.sessions
+
+    def grown(old, *, lenient):
+        found = real(old, lenient=lenient)
+        with (place.path / "busy.jsonl").open("ab") as file:
+            file.write(honest_1_0()[-1])
+        return found
+
+    monkeypatch.setattr(OldFile, "sessions", grown)
+    ran = place.here("ledger", "import", "busy.jsonl", status=4)
+    assert "the file was changed while it was read; nothing was taken in" in ran.err
+    assert (len(kept(place)), len(told(place))) == (2, 2)
+    assert not list((place.path / ".deedbook/imported").rglob(".*"))
+
+
+def test_more_sessions_than_an_event_can_hold_are_refused_before_anything_is_kept(place, monkeypatch):
+    monkeypatch.setattr("deedbook.canonical.PAYLOAD_NODES", 60)
+    lines = [line_1_0("session.start", {"_span_id": "a"}, f"s{number}") for number in range(30)]
+    (place.path / "many.jsonl").write_bytes(b"".join(lines))
+    ran = place.here("ledger", "import", "many.jsonl", status=4)
+    assert "it holds 30 sessions, too many for one event" in ran.err
+    assert (len(kept(place)), len(told(place))) == (2, 2)
+    assert len(list((place.path / ".deedbook/imported").iterdir())) == 2
 
 
 def clear(state: Path, raw: bytes) -> None:
@@ -201,6 +255,16 @@ def test_old_session_is_exported_as_cloudevents(ready):
 def test_old_session_is_exported_in_the_form_of_seed_002(ready):
     lines = ready.here("export", "s", "--as", "seed-002", status=0).out.splitlines()
     assert [json.loads(line)["trace_id"] for line in lines] == ["t"] * 6
+
+
+def test_session_whose_end_does_not_say_how_is_not_counted_as_failed(ready):
+    for name, state in (("s", "ended"), ("other", "ended"), ("sess_01", "ok")):
+        assert ready.here("stats", name, "--json", status=0).fits("output_stats_v1")["sessions"] == {state: 1}
+    assert 'deedbook_sessions{state="ended"} 1' in ready.here("stats", "s", "--prometheus", status=0).out
+    assert ready.here("stats", "mixed.jsonl", "--json", status=0).json["sessions"] == {"ended": 2}
+    page = ready.here("replay", "s", "--html", status=0).out
+    assert "ended" in page
+    assert "not ok" not in page
 
 
 # --- verification of the workspace ------------------------------------------------------------------------------------

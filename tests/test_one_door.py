@@ -8,6 +8,7 @@ import sys
 
 import attrs
 import pytest
+from cases import for_each
 from persons import approving
 
 import deedbook
@@ -102,9 +103,7 @@ def public(of):
     }
 
 
-@pytest.mark.parametrize(
-    "of", [Kernel, Session, Door, CallCtx, FlowRun, MemoryCall, RoleAgent, Tasks], ids=lambda of: of.__name__
-)
+@for_each("of", [Kernel, Session, Door, CallCtx, FlowRun, MemoryCall, RoleAgent, Tasks], ids=lambda of: of.__name__)
 def test_public_methods_are_all_known_here(of):
     inherited = {name for name in EFFECTS.get(of, set()) if name not in vars(of)}
     assert public(of) | inherited == EFFECTS.get(of, set()) | set(NO_EFFECT[of])
@@ -326,7 +325,14 @@ def test_command_line_has_the_intent_in_the_ledger_while_it_happens(lab, tmp_pat
         *(["probe"] if way == "call" else ["go"]),
     ]
     path = f"{site}:{':'.join(entry for entry in sys.path if entry)}"
-    done = subprocess.run(command, cwd=lab.path, env={"PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=lab.path,
+        env={"PYTHONPATH": path, "HOME": str(lab.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.lower()) == ({"recorded": True} if way == "call" else [True, True])
 

@@ -1,5 +1,6 @@
 """Recovery with real processes and SIGKILL: what died is ended once and told; what lives is left alone."""
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from deedbook.closing import Recovered, close
 from deedbook.errors import fault
 from deedbook.files import Folder
 from deedbook.kernel import open_kernel
+from deedbook.ledger import Ledger
 from deedbook.lifelines import FOLDER
 from deedbook.processes import survey
 from deedbook.reader import read, sessions
@@ -32,7 +34,7 @@ lab = Lab(Path(sys.argv[1]))
 lab.tool("write", lambda args, ctx: args, effects="write")
 kernel = lab.kernel()
 for _ in range(int(sys.argv[2])):
-    session = kernel.session().value
+    session = kernel.session()
     session.call("write", {"n": 1})
     session.door.before(session.caller, "write", {"n": 2}, session.ledger.root).value
     print(session.id, flush=True)
@@ -120,7 +122,7 @@ def test_what_died_is_ended_what_lives_is_left_alone_and_the_boot_says_which(beg
     }
     with open_kernel(place) as kernel:
         found = kernel.recover()
-        session = kernel.session().value
+        session = kernel.session()
         session.end(ok=True, reason="done")
     assert dict(found.closed) == dict.fromkeys(lost, 1)
     assert (found.removed, dict(found.refused), found.died) == ([], {}, [died])
@@ -262,24 +264,94 @@ def test_session_that_never_began_is_removed_and_one_that_lives_goes_on(lab):
     lab.settings()
     with lab.kernel() as kernel:
         (lab.path / ".deedbook/sessions" / ("e1" * 16)).mkdir(parents=True)
-        began = kernel.session().value
+        began = kernel.session()
         found = kernel.recover()
-        assert (dict(found.closed), found.removed) == ({}, ["e1" * 16])
+        assert (dict(found.closed), [each.id for each in found.removed]) == ({}, ["e1" * 16])
         assert began.call("nothing", {}).error.code == "TOOL_NOT_FOUND"
         began.end(ok=True, reason="done")
     assert listed(lab.path) == {began.id: "ended"}
+
+
+TORN = {"half": lambda line: line[:90], "zeros": lambda line: bytes(700), "a byte": lambda line: line[:1]}
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("left", TORN)
+def test_session_whose_first_line_was_not_written_whole_is_removed_and_its_bytes_are_kept(lab, left, sealed):
+    name = "e1" * 16
+    with lab.kernel() as kernel:
+        kernel.session().end(ok=True, reason="done")
+    torn = TORN[left](lab.ledger(next(iter(listed(lab.path)))).read_bytes())
+    folder = lab.path / ".deedbook/sessions" / name
+    (folder / "sealed").mkdir(parents=True)
+    (folder / ".events.jsonl").write_bytes(torn)
+    if sealed:  # a value is written before the line that names it
+        (folder / "sealed" / ("ab" * 32)).write_bytes(b"half a va")
+    assert listed(lab.path)[name] == "interrupted"
+    with lab.kernel() as kernel:
+        found = kernel.recover()
+        assert not kernel.recover()
+    assert ([each.id for each in found.removed], dict(found.refused), dict(found.closed)) == ([name], {}, {})
+    assert not folder.exists()
+    (kept,) = (lab.path / ".deedbook/workspace").glob(".torn-session-*")
+    assert kept.read_bytes() == torn
+    (recovered,) = own(lab.path, "ledger.recovered")
+    assert recovered.payload == {
+        "offset": 0, "bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest(), "kept": kept.name,
+    }  # fmt: skip
+    assert own(lab.path, "system.boot")[-1].payload["removed"] == [name]
+    (line,) = found.lines()
+    assert kept.name in line
+
+
+def test_first_line_that_was_recorded_and_is_torn_now_is_a_cut_and_nothing_is_removed(lab):
+    lab.damaged = True
+    with lab.kernel() as kernel:
+        session = kernel.session()
+        session.end(ok=True, reason="done")
+        file = lab.ledger(session.id)
+        file.write_bytes(torn := file.read_bytes()[:90])
+        found = kernel.recover()
+    assert {name: why.code for name, why in found.refused.items()} == {session.id: "LEDGER_UNSOUND"}
+    assert file.read_bytes() == torn
+
+
+def test_first_line_that_is_being_written_is_left_alone(lab):
+    """Whoever begins a session holds its lock."""
+    name = "e1" * 16
+    with lab.kernel() as kernel:
+        with Folder.at(lab.path / ".deedbook") as state, state.sub(f"sessions/{name}", create=True) as folder:
+            ledger = Ledger.create(folder, name, "7a" * 16)
+            with lab.ledger(name).open("ab") as file:
+                file.write(b'{"schema_version"')
+            assert not kernel.recover()
+            ledger.close()
+        assert [each.id for each in kernel.recover().removed] == [name]
+
+
+def test_torn_end_of_a_session_that_has_ended_is_set_aside(lab):
+    with lab.kernel() as kernel:
+        session = kernel.session()
+        session.end(ok=True, reason="done")
+        with lab.ledger(session.id).open("ab") as file:
+            file.write(b'{"schema_version"')
+        kernel.recover()
+        assert not kernel.recover()
+    assert told(lab.path, session.id)[-2:] == ["session.end", "ledger.recovered"]
+    (*_, head) = own(lab.path, "ledger.session")
+    assert (head.payload["events"], head.payload["state"]) == (3, "ended")
 
 
 def test_recovery_beside_a_process_that_begins_sessions_harms_none(lab):
     """A folder in which a session is just being begun looks like one that is left behind."""
     lab.settings()
     with lab.kernel() as kernel:
-        kernel.session().value.end(ok=True, reason="done")
+        kernel.session().end(ok=True, reason="done")
     beginner = python(
         "import sys\nfrom deedbook.kernel import open_kernel\n"
         "with open_kernel(sys.argv[1]) as kernel:\n"
         "    for _ in range(60):\n"
-        "        kernel.session().value.end(ok=True, reason='done')\n"
+        "        kernel.session().end(ok=True, reason='done')\n"
         "print('done')",
         lab.path,
     )
@@ -302,7 +374,7 @@ from deedbook.kernel import open_kernel
 while True:
     with open_kernel(sys.argv[1]) as kernel:
         for _ in range(2):
-            kernel.session().value.end(ok=True, reason="done")
+            kernel.session().end(ok=True, reason="done")
             print("begun", flush=True)
 """
 
@@ -312,7 +384,7 @@ def test_process_that_is_killed_at_any_moment_leaves_what_the_next_one_can_end(l
     lab.settings()
     place = lab.path
     with lab.kernel() as kernel:
-        kernel.session().value.end(ok=True, reason="done")
+        kernel.session().end(ok=True, reason="done")
     for moment in (0.0, 0.003, 0.007, 0.013, 0.021):
         beginner = python(BEGINNER, place)
         assert beginner.stdout.readline() == "begun\n"

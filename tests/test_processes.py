@@ -9,7 +9,7 @@ import pytest
 from commandline import Place
 
 from deedbook.contracts import Event
-from deedbook.errors import BindingError, DeedbookError, Err
+from deedbook.errors import BindingError, DeedbookError, SessionRefused
 from deedbook.events import new_id
 from deedbook.files import Folder
 from deedbook.lifelines import FOLDER, Lifeline, living, sweep
@@ -56,7 +56,7 @@ def test_kernel_that_begins_no_session_writes_nothing_about_itself(lab):
 def test_first_session_of_a_kernel_comes_with_its_boot_and_each_with_its_run(lab):
     lab.settings()
     with lab.kernel() as kernel:
-        first, second = kernel.session().value, kernel.session().value
+        first, second = kernel.session(), kernel.session()
         assert lifelines(lab) == [kernel.identity.process_id]
         first.end(ok=True, reason="done")
         second.end(ok=True, reason="done")
@@ -88,7 +88,7 @@ def test_boot_run_and_head_are_one_append_with_one_sync(lab, monkeypatch):
     kernel, appended = lab.kernel(), []
     whole = kernel.ledger.append
     monkeypatch.setattr(kernel.ledger, "append", lambda entries, **how: appended.append(how) or whole(entries, **how))
-    session = kernel.session().value
+    session = kernel.session()
     assert appended == [{"durable": True}]
     session.call("nothing", {})
     assert len(appended) == 1
@@ -110,7 +110,7 @@ def test_session_belongs_to_the_run_that_it_is_given(lab):
     run = new_id()
     with lab.kernel() as kernel:
         for given in (run, None, run):
-            kernel.session(run=given).value.end(ok=True, reason="done")
+            kernel.session(run=given).end(ok=True, reason="done")
     told = [event.payload["run_id"] for event in own(lab) if event.type == "system.run"]
     assert told == [run, kernel.identity.run_id, run]
 
@@ -126,8 +126,8 @@ def test_run_that_is_no_id_begins_nothing(lab, run):
 
 def test_session_that_a_hook_refuses_is_told_with_its_run_all_the_same(lab):
     lab.hook("no", "SessionStart", lambda **_: {"decision": "deny", "reason": "closed today"})
-    with lab.kernel() as kernel:
-        assert isinstance(kernel.session(), Err)
+    with lab.kernel() as kernel, pytest.raises(SessionRefused):
+        kernel.session()
     assert types(lab) == ["system.boot", "system.run", "ledger.session", "system.shutdown"]
     assert own(lab)[2].payload["state"] == "ended"
 
@@ -141,7 +141,7 @@ def test_shutdown_says_why(lab, problem, reason):
 
     def work():
         with lab.kernel() as kernel:
-            kernel.session().value.end(ok=True, reason="done")
+            kernel.session().end(ok=True, reason="done")
             if problem:
                 raise problem
 
@@ -156,7 +156,7 @@ def test_shutdown_says_why(lab, problem, reason):
 def test_kernel_is_shut_down_once_however_often_it_is_closed(lab):
     lab.settings()
     kernel = lab.kernel()
-    kernel.session().value.end(ok=True, reason="done")
+    kernel.session().end(ok=True, reason="done")
     kernel.close()
     kernel.close()
     assert types(lab).count("system.shutdown") == 1
@@ -168,7 +168,7 @@ def test_sessions_that_begin_at_the_same_time_have_one_boot_above_them_all(lab):
 
     def begin():
         gate.wait()
-        sessions.append(kernel.session().value)
+        sessions.append(kernel.session())
 
     threads = [threading.Thread(target=begin) for _ in range(8)]
     for thread in threads:
@@ -187,7 +187,7 @@ def test_two_kernels_of_one_python_are_two_processes_of_one_system(lab):
     lab.settings()
     first, second = lab.kernel(), lab.kernel()
     for kernel in (first, second):
-        kernel.session().value.end(ok=True, reason="done")
+        kernel.session().end(ok=True, reason="done")
     found = surveyed(lab)
     assert found.system == first.identity.system_id == second.identity.system_id == first.ledger.session_id
     assert list(found.processes) == [first.identity.process_id, second.identity.process_id]
@@ -199,7 +199,7 @@ def test_two_kernels_of_one_python_are_two_processes_of_one_system(lab):
 def test_fork_of_a_kernel_writes_nothing_when_it_closes(lab):
     lab.settings()
     kernel = lab.kernel()
-    session = kernel.session().value
+    session = kernel.session()
     child = os.fork()
     if not child:
         kernel.identity.shut_down()
@@ -223,7 +223,7 @@ def test_process_that_cannot_hold_its_lifeline_begins_no_session(lab):
         kernel.session()
     assert types(lab) == []
     (lab.state / FOLDER).unlink()
-    kernel.session().value.end(ok=True, reason="done")
+    kernel.session().end(ok=True, reason="done")
     assert types(lab) == ["system.boot", "system.run", "ledger.session", "ledger.session"]
     kernel.close()
     with lab.kernel() as next_one:

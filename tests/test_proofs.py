@@ -5,6 +5,7 @@ from hashlib import sha256
 from itertools import pairwise
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,7 +100,7 @@ BAD = [GOOD[:-1], "", "\n", "origin\n7\n", GOOD.replace("7", "07"), GOOD.replace
        GOOD.replace("7", "\u0667"), f"{GOOD}extension"]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", BAD)
+@for_each("text", BAD)
 def test_what_is_no_checkpoint_is_refused(text: str) -> None:
     with pytest.raises(SignatureError, match="not a checkpoint"):
         Checkpoint.parse(text)

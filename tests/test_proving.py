@@ -10,7 +10,7 @@ import logs
 import proofcheck
 import pytest
 from commandline import SCHEMAS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import cli, proving
@@ -213,7 +213,6 @@ def other(value):
     return value[:middle] + ("0" if value[middle] != "0" else "1") + value[middle + 1 :]
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_random_bytes_changed_in_a_proof_never_prove_another_line(some, data):
     """Whatever a proof still proves after a change is the same line under the same root."""

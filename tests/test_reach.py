@@ -1,25 +1,37 @@
 """What the kernel's code can reach: who calls handlers, who writes files and ledgers; no process, no connection."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
-import pytest
+from cases import for_each
 
 import deedbook
 
 CORE = Path(deedbook.__file__).parent
-MODULES = {
-    ".".join(path.relative_to(CORE).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
-    for path in CORE.rglob("*.py")
-}
-CALLS = {
-    module: [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)] for module, tree in MODULES.items()
-}
+
+
+@cache
+def modules():
+    """Return the syntax tree of each module of the kernel."""
+    return {
+        ".".join(path.relative_to(CORE).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
+        for path in CORE.rglob("*.py")
+    }
+
+
+@cache
+def calls():
+    """Return what each module of the kernel calls, as it is written there."""
+    return {
+        module: [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        for module, tree in modules().items()
+    }
 
 
 def called(name):
     """Return the modules that call something of that name: a function, or a method of anything."""
-    return {module for module, functions in CALLS.items() if any(_named(node) == name for node in functions)}
+    return {module for module, functions in calls().items() if any(_named(node) == name for node in functions)}
 
 
 def _named(function):
@@ -30,16 +42,17 @@ def called_of(owner, name):
     """Return the modules that call ``owner.name``."""
     return {
         module
-        for module, functions in CALLS.items()
+        for module, functions in calls().items()
         for function in functions
         if isinstance(function, ast.Attribute) and function.attr == name and ast.unparse(function.value) == owner
     }
 
 
+@cache
 def imported():
     """Return all that the kernel imports, with what imports it."""
     found = {}
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
@@ -81,7 +94,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert called_of("self", "_handler") == {"completions"}
     bare = {
         module
-        for module, functions in CALLS.items()
+        for module, functions in calls().items()
         for function in functions
         if isinstance(function, ast.Name) and function.id in ("perform", "aperform")
     }
@@ -94,7 +107,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "tasks.runner",
     }
     assert called_of("self._attempts", "perform") == {"tasks.runner"}
-    users = {module for module in MODULES if "handlers" in _sources(module)}
+    users = {module for module in modules() if "handlers" in _sources(module)}
     holding = {"bridging.conversation", "bridging.tickets", "tasks.attempts", "tasks.settlements"}
     own = {"door", "approvals.hearing", "checkpoints.service", "origins", "records", "runs", "session"}
     assert users == own | {"forking.recall"} | holding
@@ -114,19 +127,19 @@ def _source(module, node):
 
 def _sources(module):
     """Return the modules of the kernel that a module imports from."""
-    return {_source(module, node) for node in ast.walk(MODULES[module]) if isinstance(node, ast.ImportFrom)}
+    return {_source(module, node) for node in ast.walk(modules()[module]) if isinstance(node, ast.ImportFrom)}
 
 
 def _taken(module, other):
     return {
         alias.name
-        for node in ast.walk(MODULES[module])
+        for node in ast.walk(modules()[module])
         if isinstance(node, ast.ImportFrom) and _source(module, node) == other
         for alias in node.names
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "subprocess",
@@ -147,7 +160,7 @@ def test_kernel_starts_processes_and_opens_connections_only_where_programs_are_r
     assert users <= MAY_IMPORT.get(name, set())
 
 
-@pytest.mark.parametrize("name", ["system", "popen", "fork", "forkpty", "execv", "execve", "posix_spawn", "kill"])
+@for_each("name", ["system", "popen", "fork", "forkpty", "execv", "execve", "posix_spawn", "kill"])
 def test_kernel_runs_programs_in_one_place(name):
     assert called_of("os", name) <= {"programs.supervisor"}
 
@@ -169,7 +182,7 @@ def test_files_are_written_by_the_modules_that_own_them():
         assert called_of("os", name) <= {"files"} | ({"tasks.pages"} if name == "rmdir" else set()), name
     builtin = {
         module
-        for module, functions in CALLS.items()
+        for module, functions in calls().items()
         for function in functions
         if isinstance(function, ast.Name) and function.id == "open"
     }
@@ -179,7 +192,7 @@ def test_files_are_written_by_the_modules_that_own_them():
 def test_ledgers_are_appended_to_by_the_kernels_own_modules():
     appending = {
         module
-        for module, functions in CALLS.items()
+        for module, functions in calls().items()
         for function in functions
         if isinstance(function, ast.Attribute)
         and function.attr == "append"

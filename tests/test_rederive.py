@@ -316,7 +316,7 @@ def test_principal_has_the_roles_that_the_other_charter_gives(lab: Any) -> None:
     lab.tool("echo", lambda args, ctx: args)
     rules(lab, {"match": {"roles": ["writer"]}, "then": "allow"}, default="deny")
     kernel = lab.kernel()
-    session = kernel.session("open", principal=kernel.principal("ada")).value
+    session = kernel.session("open", principal=kernel.principal("ada"))
     lab._sessions.append(session)
     assert session.call("echo", {}).value == {}
     session.end(ok=True, reason="done")
@@ -468,7 +468,10 @@ arguments = st.dictionaries(
 )
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=settings.default.max_examples // 2,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(first=rule_sets, second=rule_sets, default=thens, calls=st.lists(arguments, min_size=1, max_size=5))
 def test_what_is_judged_again_is_what_the_door_decides(
     lab: Any, first: Any, second: Any, default: str, calls: Any

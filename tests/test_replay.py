@@ -214,7 +214,7 @@ PAYLOADS = st.dictionaries(st.sampled_from(MEMBERS), VALUES, max_size=6)
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(CATALOGUE)), PAYLOADS, st.integers(0, 9)), max_size=10))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_page_of_whatever_a_ledger_holds_is_well_formed(found):
     told([event(0, "session.start", {})] + [event(seq, *each) for seq, each in enumerate(found, 1)])
 

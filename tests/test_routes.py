@@ -1,6 +1,6 @@
 """Ranking: id before trigger before text, ties by id, from any order; to a client only what is there for it."""
 
-import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +36,7 @@ def ranked(prompt, *, who=LOCAL, limit=5, **more):
     return [(each.route.id, each.by) for each in abilities]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("prompt", "found"),
     [
         ("use file-write", [("file-write", "id"), ("file-read", "text")]),

@@ -1,6 +1,7 @@
 """Routing: the same prompt and skills give the same choice, by name first and by whole trigger words then."""
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ def names(prompt, skills=SKILLS):
     return [choice.skill.name for choice in choose(prompt, skills)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("prompt", "chosen"),
     [
         ("Say hello to Ada", ["greet"]),

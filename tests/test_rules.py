@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 
 import attrs
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,7 +47,7 @@ def refused(settings):
 # --- deciding ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("asked", "outcome", "rule"),
     [
         (call("x", "read"), "allow", 0),
@@ -222,8 +223,8 @@ def test_a_condition_is_asked_where_the_match_holds():
     assert policy(call("b", args={"n": 4})).outcome == "allow"
 
 
-@pytest.mark.parametrize("then", ["allow", "ask", "deny"])
-@pytest.mark.parametrize("text", ["args.n > 3", "args.flag", "args.flag > 1"])
+@for_each("then", ["allow", "ask", "deny"])
+@for_each("text", ["args.n > 3", "args.flag", "args.flag > 1"])
 def test_an_unclear_condition_denies_and_names_its_rule_whatever_stands_there(then, text):
     policy = rules({"match": {"abilities": "x"}, "then": "allow"}, when(text, then), default="allow")
     decision = policy(call(args={"flag": "yes"}))
@@ -331,7 +332,7 @@ def test_rules_with_other_conditions_are_about_other_calls():
 # --- what does not bind -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "said"),
     [
         ({}, 'the key "rules" is missing'),

@@ -7,6 +7,7 @@ from typing import Any
 
 import fastjsonschema
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def wrong(document: Any, value: Any) -> list[str]:
 # --- what is enforced -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("document", "good", "bad"),
     [
         ({"prefixItems": [{"type": "integer"}], "items": False}, [1], ["x"]),
@@ -68,7 +69,7 @@ def test_keyword_is_enforced_and_not_passed_over(document: Any, good: Any, bad: 
     assert validator.violations(bad)
 
 
-@pytest.mark.parametrize("name", sorted(lint.FORMATS))
+@for_each("name", sorted(lint.FORMATS))
 def test_every_known_format_is_asserted(name: str) -> None:
     validator = schema.foreign({"type": ["string", "integer"], "format": name}, place="x")
     assert validator.valid(5)
@@ -78,7 +79,7 @@ def test_every_known_format_is_asserted(name: str) -> None:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("document", "value", "expected"),
     [
         (PERSON, {"name": "Ada", "moood": 1}, ['$.moood: unknown key; did you mean "mood"?']),

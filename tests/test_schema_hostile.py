@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,8 +54,8 @@ REMOTE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
-@pytest.mark.parametrize("target", REMOTE)
+@for_each("keyword", ["$ref", "$dynamicRef"])
+@for_each("target", REMOTE)
 def test_reference_out_of_the_document_is_refused_wherever_it_stands(target: str, keyword: str) -> None:
     for document in (
         {keyword: target},
@@ -256,7 +257,7 @@ MALFORMED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("document", MALFORMED, ids=repr)
+@for_each("document", MALFORMED, ids=repr)
 def test_malformed_schema_is_refused_with_a_fault(document: Any) -> None:
     assert refusal(document)
 

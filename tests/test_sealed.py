@@ -7,6 +7,7 @@ import urllib.parse
 from hashlib import sha256
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,7 +54,7 @@ def test_rules_read_places_detectors_and_patterns():
     assert rules.patterns == ("x+",)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("item", "why"),
     [
         ("user.message", "names no value"),
@@ -107,7 +108,7 @@ def test_sealer_salts_each_value_anew():
     assert first.digest != second.digest
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rule", "event_type", "sealed_at"),
     [
         ("tool.call/args/token", "tool.call", ["args.token"]),
@@ -198,7 +199,7 @@ def test_sealer_seals_members_whole_where_sealed_values_would_be_too_many():
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "spelling",
     [
         lambda s: s,

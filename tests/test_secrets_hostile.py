@@ -89,7 +89,7 @@ def told(place: Place) -> list[Ran]:
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_secret_of_a_script_is_printed_and_kept_nowhere(trusted, how):
+def test_secret_of_a_script_is_printed_and_kept_nowhere(trusted, how, sample_size):
     trusted.write("scripts/guard.py", f"{SAID}sys.stdin.read()\n{ENDS[how]}\n")
     trusted.system("hooks/guard.yaml", HOOK)
     trusted.system(
@@ -99,15 +99,17 @@ def test_secret_of_a_script_is_printed_and_kept_nowhere(trusted, how):
     )
     called = trusted.run("call", "echo", "--args", '{"text": "hi"}', "--json", DEEDBOOK_TRACEBACK="1")
     tested = [trusted.run("hooks", "test", *more, DEEDBOOK_TRACEBACK="1") for more in ([], ["--json"])]
-    assert seen(trusted, called, *tested, *told(trusted)) == []
+    later = told(trusted) if how in list(ENDS)[:: sample_size(4, 1)] else []
+    assert seen(trusted, called, *tested, *later) == []
 
 
 @pytest.mark.parametrize("how", list(ENDS)[:3])
-def test_secret_of_a_program_is_kept_nowhere_and_is_in_no_message(trusted, how):
+def test_secret_of_a_program_is_kept_nowhere_and_is_in_no_message(trusted, how, sample_size):
     trusted.write("tell.py", f"{SAID}{ENDS[how]}\n")
     trusted.system("registry/low-level/tell.yaml", PROGRAM)
     called = trusted.run("call", "tell", "--args", "{}", DEEDBOOK_TRACEBACK="1")
-    assert seen(trusted, Ran(called.status, "", called.err), *told(trusted)) == []
+    later = told(trusted) if how in list(ENDS)[: sample_size(1, 3)] else []
+    assert seen(trusted, Ran(called.status, "", called.err), *later) == []
 
 
 # --- what fails in the kernel's own process ---------------------------------------------------------------------------

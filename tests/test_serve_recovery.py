@@ -44,6 +44,15 @@ def processes(place):
         return list(survey(state).processes.values())
 
 
+def test_session_whose_first_line_is_torn_is_removed_when_the_runtime_begins(serve, tmp_path):
+    torn = tmp_path / ".deedbook/sessions" / ("e1" * 16) / ".events.jsonl"
+    torn.parent.mkdir(parents=True)
+    torn.write_bytes(b'{"schema_version":"1.1","session_id":"e1e1')
+    _, said = serve()
+    assert any("42 bytes of its first event are kept" in line for line in said)
+    assert not torn.parent.exists()
+
+
 def test_killed_runtime_is_recovered_by_the_next_and_one_that_is_stopped_needs_no_recovery(serve, tmp_path):
     killed, said = serve()
     with Runtime(tmp_path) as runtime:

@@ -303,7 +303,7 @@ def test_ids_of_sessions_are_made_by_the_kernel_and_differ(lab):
     kernel = lab.kernel()
     ids = set()
     for _ in range(5):
-        with kernel.session().value as session:
+        with kernel.session() as session:
             ids.add(session.id)
     assert len(ids) == 5
     assert all(SESSION_ID.fullmatch(each) and len(each) == 32 for each in ids)

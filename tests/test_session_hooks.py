@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from deedbook import Err, Ok, allow, ask, deny, transform
+from deedbook import Ok, allow, ask, deny, transform
+from deedbook.errors import SessionRefused
 from deedbook.reader import sessions
 
 CARD = "4111111111111111"
@@ -60,9 +61,9 @@ def test_session_start_that_is_not_allowed_ends_the_session_at_once(lab, name):
     answer = BROKEN.get(name, lambda *seen: deny("not today"))
     lab.hook("gate", "SessionStart", answer, timeout_ms=10)
     kernel = lab.kernel()
-    begun = kernel.session()
-    assert isinstance(begun, Err)
-    assert begun.error.code == "SESSION_DENIED"
+    with pytest.raises(SessionRefused) as refused:
+        kernel.session()
+    assert refused.value.error.code == "SESSION_DENIED"
     (ledger,) = lab.state.glob("sessions/*/.events.jsonl")
     assert lab.types(ledger.parent.name) == ["session.start", "hook.fired", "session.end"]
     end = lab.payload("session.end", ledger.parent.name)
@@ -73,14 +74,16 @@ def test_session_start_that_is_not_allowed_ends_the_session_at_once(lab, name):
 def test_session_that_was_refused_does_not_keep_its_ledger_locked(lab):
     lab.hook("gate", "SessionStart", lambda *given: deny("not today"))
     kernel = lab.kernel()
-    kernel.session()
+    with pytest.raises(SessionRefused):
+        kernel.session()
     assert [each.state for each in sessions(kernel.state)] == ["ended"]
 
 
 def test_reason_that_cannot_be_recorded_is_escaped(lab):
     lab.hook("gate", "SessionStart", lambda *given: deny("bad \ud800 words"))
-    begun = lab.kernel().session()
-    assert begun.error.message == "bad \\ud800 words"
+    with pytest.raises(SessionRefused) as refused:
+        lab.kernel().session()
+    assert refused.value.error.message == "bad \\ud800 words"
 
 
 # --- UserPromptSubmit -------------------------------------------------------------------------------------------------
@@ -238,7 +241,8 @@ def test_session_stop_is_told_of_a_session_that_was_refused(lab):
     seen = []
     lab.hook("gate", "SessionStart", lambda *given: deny("no"))
     lab.hook("bye", "SessionStop", lambda session, ok, now, facts: seen.append(ok))
-    lab.kernel().session()
+    with pytest.raises(SessionRefused):
+        lab.kernel().session()
     assert seen == [False]
 
 
@@ -254,13 +258,13 @@ def test_everyone_is_asked_in_order_of_priority_and_recorded_with_what_they_said
             lambda *given, name=name, decision=decision: order.append(name) or decision,
             priority=priority,
         )
-    begun = lab.kernel().session()
+    with pytest.raises(SessionRefused):
+        lab.kernel().session()
     assert order == ["b", "a", "c"]
     (ledger,) = lab.state.glob("sessions/*/.events.jsonl")
     asked = lab.payload("hook.fired", ledger.parent.name)["asked"]
     assert [(each["hook"], each["decision"]) for each in asked] == [("b", "deny"), ("a", "deny"), ("c", "allow")]
     assert all(len(each["digest"]) == 64 for each in asked)
-    assert isinstance(begun, Err)
 
 
 def test_facts_of_session_hooks_are_given_and_recorded_as_declared(running):

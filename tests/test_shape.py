@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
+from cases import for_each
 
 from deedbook.contracts import ALLOW, Call, Decision, GateSpec, HandlerSpec, Host, Json, Object, Skill, hookimpl
 from deedbook.policies.rules import Rules
@@ -110,7 +111,7 @@ def test_what_is_no_class_is_refused(made: Any) -> None:
     assert list(misfits("tool", made)) == [f"it is {type(made).__name__}, not a class"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "base", "spec", "says"),
     [
         ("tool", Tool, GateSpec(), "its `spec` is GateSpec, not a HandlerSpec"),
@@ -165,8 +166,8 @@ def generous(self: Any, *args: Any, **more: Any) -> None: ...
 def optional(self: Any, settings: Any, host: Any, more: Any = None) -> None: ...
 
 
-@pytest.mark.parametrize("init", [none, one, three, named])
-@pytest.mark.parametrize(("kind", "base"), [("tool", Tool), ("hook", Hook), ("policy", Policy), ("skill", Loader)])
+@for_each("init", [none, one, three, named])
+@for_each(("kind", "base"), [("tool", Tool), ("hook", Hook), ("policy", Policy), ("skill", Loader)])
 def test_constructor_that_cannot_be_called_with_settings_and_host_is_refused(kind: str, base: Any, init: Any) -> None:
     (problem,) = problems(kind, base, __init__=init)
     assert problem.startswith("`Made(")
@@ -188,8 +189,8 @@ def test_class_without_a_constructor_is_refused() -> None:
     assert list(misfits("tool", Made)) == ["`Made()` should take (settings, host)"]
 
 
-@pytest.mark.parametrize("kind", ACTING)
-@pytest.mark.parametrize("call", [none, one, three, named])
+@for_each("kind", ACTING)
+@for_each("call", [none, one, three, named])
 def test_handler_that_cannot_be_called_with_arguments_and_context_is_refused(kind: str, call: Any) -> None:
     (problem,) = problems(kind, Tool, __call__=call)
     assert problem.startswith("`__call__(")

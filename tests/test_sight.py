@@ -1,6 +1,6 @@
 """What conditions may see: misspelt fields and values that can never be are found, and nothing else is."""
 
-import pytest
+from cases import for_each
 
 from deedbook.policies.expressions import Language
 from deedbook.policies.vocabulary import FACTS, flaws
@@ -33,7 +33,7 @@ def found(text, *args, reads=tuple(FACTS)):
     return [(flaw.at, flaw.message) for flaw in flaws(Language().compile(text), schemas, reads)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "args.text == 'x' && args.n > 3 && args.mode == 'fast' && args.flag",
@@ -65,7 +65,7 @@ def test_what_the_schemas_have_room_for_is_fine(text):
     assert found(text) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "at", "said"),
     [
         ("args.txt == 'x'", 5, 'the argument txt; did you mean "text"?'),

@@ -5,7 +5,7 @@ import string
 
 import pytest
 from commandline import ROOT, Place
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skills_ref import validate
 
@@ -140,7 +140,6 @@ def written(said, *, flow):
     return "---\n" + "\n".join(lines) + "\n---\nBody.\n"
 
 
-@settings(deadline=None, max_examples=150)
 @given(front=front_matters(), flow=st.booleans())
 def test_generated_skills_are_taken_alike(tmp_path_factory, front, flow):
     """What we call portable the reference takes; what the reference takes in our names we take."""

@@ -172,14 +172,14 @@ def test_answer_that_does_not_count_is_not_taken_over_and_does_not_block(office,
 
 def test_approval_whose_use_was_cut_away_is_not_taken_over(office, ran):
     office.damaged = True
-    with office.kernel() as kernel, kernel.session().value as session:
+    with office.kernel() as kernel, kernel.session() as session:
         identity = asked(session)
         answered(office, identity)
         assert isinstance(session.call("pay", BOB), Ok)
     place = office.state / "workspace/.events.jsonl"
     lines = place.read_bytes().splitlines(keepends=True)
     place.write_bytes(b"".join(lines[: next(n for n, line in enumerate(lines) if b"approval.used" in line)]))
-    with office.kernel() as kernel, kernel.session().value as session:
+    with office.kernel() as kernel, kernel.session() as session:
         assert asked(session) != identity
     assert len(ran) == 1
 

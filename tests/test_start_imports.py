@@ -52,7 +52,7 @@ def test_rooms_that_come_later_exist():
 def test_client_of_the_runtime_begins_without_the_kernel():
     found = modules("import deedbook.client")
     assert {name for name in found if name.startswith("deedbook.")} == {
-        "deedbook.client", "deedbook.errors", "deedbook.serving", "deedbook.serving.addresses",
+        "deedbook.client", "deedbook.errors", "deedbook.jsontext", "deedbook.serving", "deedbook.serving.addresses",
     }  # fmt: skip
     assert not {"orjson", "ruamel", "jsonschema_rs", "fastjsonschema", "pluggy", *NEVER} & found
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import workshop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import Err, Ok, open_kernel
@@ -49,7 +49,7 @@ def start(shop, **options):
     """Start once, use an ability, and return the charter's digest and what was bound before that."""
     with open_kernel(shop.root, catalogue=shop.catalogue(), **options) as opened:
         ready = sorted(opened.bindings.abilities._ready)
-        with opened.session().value as session:
+        with opened.session() as session:
             assert session.call("echo", {"text": "hi"}) == Ok({"text": "hi"})
         return opened.bindings.charter.digest, ready
 
@@ -80,7 +80,7 @@ def test_second_start_decides_and_records_as_the_first_one_does(shop):
     shop.policy("baseline", "rules: [{match: {abilities: [echo]}, then: deny, reason: no}]\nmatch: {}\n")
 
     def told():
-        with open_kernel(shop.root, catalogue=shop.catalogue()) as opened, opened.session().value as session:
+        with open_kernel(shop.root, catalogue=shop.catalogue()) as opened, opened.session() as session:
             result = session.call("echo", {"text": "hi"})
             assert isinstance(result, Err)
         return [(event.type, event.payload) for event in read(shop.state / "sessions" / session.id)], result
@@ -239,7 +239,6 @@ junk = st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | st.text(max
 fields = st.dictionaries(st.sampled_from(["charter", "folders", "listing", "secrets"]), junk, max_size=4)
 
 
-@settings(max_examples=40)
 @given(noise=fields, whole=junk, replace=st.booleans())
 def test_damaged_memory_of_a_start_costs_a_reading_and_nothing_else(tmp_path_factory, noise, whole, replace):
     shop = workshop.bench(tmp_path_factory.mktemp("noise"))
@@ -285,7 +284,7 @@ def test_ability_that_cannot_be_bound_any_more_is_denied_and_the_others_go_on(sh
     shop.ability("fragile", handler="tool: fragile")
     start(shop)
     Fragile.broken = True
-    with open_kernel(shop.root, catalogue=shop.catalogue()) as opened, opened.session().value as session:
+    with open_kernel(shop.root, catalogue=shop.catalogue()) as opened, opened.session() as session:
         for _ in range(2):
             result = session.call("fragile", {"text": "hi"})
             assert result.error.code == "PLUGIN_BROKEN"
@@ -297,5 +296,5 @@ def test_ability_that_cannot_be_bound_any_more_is_denied_and_the_others_go_on(sh
 
 def test_unknown_ability_is_not_found_whether_abilities_are_bound_or_not(shop):
     for _ in range(2):
-        with open_kernel(shop.root, catalogue=shop.catalogue()) as opened, opened.session().value as session:
+        with open_kernel(shop.root, catalogue=shop.catalogue()) as opened, opened.session() as session:
             assert session.call("ecko", {}).error.code == "TOOL_NOT_FOUND"

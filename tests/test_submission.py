@@ -12,6 +12,7 @@ import ledgers
 import logs
 import pytest
 import rfc9162
+from cases import for_each
 from otherlog import OtherLog
 
 from deedbook.cosignatures import WitnessKey
@@ -148,7 +149,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@for_each("name", ANSWERS)
 def test_answers_of_a_hostile_witness_count_for_nothing(name):
     status, text, code = ANSWERS[name]
 

@@ -150,7 +150,7 @@ def shop(lab):
 
 def opened(lab, **options):
     kernel = lab.kernel()
-    session = kernel.session(**options).value
+    session = kernel.session(**options)
     lab._sessions.append(session)
     return Tasks(kernel, session)
 
@@ -338,7 +338,7 @@ def test_handler_that_is_wrong_about_its_call_says_nothing(shop, monkeypatch):
 def test_agent_decides_nothing_and_the_person_it_acts_for_does(shop):
     shop.settings(agents={"coder": {"expose": {"abilities": ["write"]}}})
     kernel = shop.kernel()
-    session = kernel.session(principal=kernel.client("coder", via="test")).value
+    session = kernel.session(principal=kernel.client("coder", via="test"))
     agent = Tasks(kernel, session)
     task = agent.create("write", {}).value.task.id
     agent._attempts._end = lambda *_, **__: None
@@ -347,7 +347,7 @@ def test_agent_decides_nothing_and_the_person_it_acts_for_does(shop):
         agent.run(task)
     session.end(ok=False, reason="killed")
     agent.close()
-    again = kernel.session(principal=kernel.client("coder", via="test")).value
+    again = kernel.session(principal=kernel.client("coder", via="test"))
     shop._sessions.append(again)
     agent = Tasks(kernel, again)
     assert agent.decide(task, happened=True).error.code == "TASK_NOT_YOURS"

@@ -40,7 +40,7 @@ def working(shop):
 
     def begin(*, kernel=None, **options):
         kernel = kernel or shop.kernel()
-        session = kernel.session(**options).value
+        session = kernel.session(**options)
         shop._sessions.append(session)
         opened.append(Tasks(kernel, session))
         return opened[-1]

@@ -4,6 +4,7 @@ import json
 
 import attrs
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,9 +12,10 @@ from deedbook.contracts import Event
 from deedbook.errors import LedgerError
 from deedbook.folds import SnapshotFold, TreeFold, fold
 from deedbook.reader import read
+from deedbook.upcasting.envelope_1_0 import moment
 from deedbook.upcasting.naming import parted
-from deedbook.upcasting.seed_000 import moment
-from deedbook.upcasting.table import UPCASTERS, Upcasters, form_of, version
+from deedbook.upcasting.recognition import form_of, known_form
+from deedbook.upcasting.table import UPCASTERS, Upcasters, version
 
 
 def event_000(kind, payload, identity="1", actor="system", **changes):
@@ -66,27 +68,41 @@ def test_bare_line_of_envelope_1_0_hangs_under_nothing_and_has_a_name():
     assert (event.span, event.parent, event.actor) == ("line-5", None, "runtime")
 
 
-@pytest.mark.parametrize("raw", [b"{}", b"[]", b"1", b"{", b'{"id":1}', b'{"payload":{},"event_type":"x"}', b"\xff"])
-@pytest.mark.parametrize("form", ["1.0", "seed-000"])
+@for_each("raw", [b"{}", b"[]", b"1", b"{", b'{"id":1}', b'{"payload":{},"event_type":"x"}', b"\xff"])
+@for_each("form", ["1.0", "seed-000"])
 def test_what_is_no_line_of_its_form_is_an_unsound_ledger(raw, form):
     with pytest.raises(LedgerError, match="not a line of") as caught:
         told(raw, form)
     assert caught.value.error.code == "LEDGER_UNSOUND"
 
 
-@pytest.mark.parametrize(("first", "form"), [
+@for_each(("first", "form"), [
     (b'{"schema_version":"1.1","session_id":"a"', "1.1"),
-    (b'{"event_type":"x"}', "1.0"),
+    (b'{"event_type":"x","payload_hash":""}', "1.0"),
     (b'{"event_type" torn', "1.1"),
     (b'{"event_type":torn', "1.0"),
     (b'{"payload_hash":"","event_type":""}', "1.0"),
-    (b'{"id": "1", "type": "x", "payload": {}}', "seed-000"),
+    (b'{"id": "1", "session_id": "s", "type": "x", "payload": {}}', "seed-000"),
     (b'{"id": torn', "seed-000"),
-    (b'{"type":"x","id":"1","payload":1}', "seed-000"),
+    (b'{"type":"x","id":"1","session_id":"s","payload":1}', "seed-000"),
+    (b'{"ts": 1.5, "event_type": "x", "session_id": null, "payload": {}}', "seed-002-unhashed"),
+    (b'{"event_type":"x","ts":"2025-12-22T01:44:28.600000Z","payload":{}}', "seed-002-unhashed"),
+    (b'{"ts": 1766000000.1, "event_ty', "seed-002-unhashed"),
     (b"", "1.1"), (b"garbage", "1.1"), (b"[]", "1.1"), (b"\xff", "1.1"), (b"[" * 10_000, "1.1"),
 ])  # fmt: skip
 def test_form_of_a_file_is_told_by_its_first_line(first, form):
     assert form_of(first) == form
+
+
+@pytest.mark.parametrize("first", [
+    b"", b"\n", b"# Notes\n", b"{\n", b"[]\n", b"\x89PNG\r\n", b'{"specversion":"1.0","id":"s:1","type":"x"}\n',
+    b'{"id":"1","type":"PushEvent","actor":{},"repo":{},"payload":{},"public":true,"created_at":"x"}\n',
+    b'{"event_type":"tool.call","run_id":"run_1","timestamp":"x","layer":"tool","payload":{}}\n',
+    b'{"actor":{},"event_type":"x","payload":{},"payload_hash":"","schema_version":"1.1","session_id":"s"}\n',
+    b'{"schema_version":"v1","name":"x"}\n', b'{"ts":1,"event_type":"x","payload":{},"level":"info"}\n',
+])  # fmt: skip
+def test_line_of_another_format_has_no_form(first):
+    assert known_form(first) is None
 
 
 # --- payloads of later versions ---------------------------------------------------------------------------------------
@@ -180,6 +196,13 @@ def test_several_sessions_of_which_none_is_named_are_listed(mixed):
     with pytest.raises(LedgerError, match=r"it holds 2 sessions; name one: events\.jsonl#p, events\.jsonl#q") as caught:
         next(read(mixed))
     assert caught.value.error.code == "SESSION_NOT_NAMED"
+
+
+def test_session_whose_name_is_too_long_for_a_file_is_named_all_the_same(tmp_path):
+    place, name = tmp_path / "events.jsonl", "p" * 5000
+    place.write_bytes(row_1_0(name, "a") + row_1_0("q", "x"))
+    assert [each.span for each in read(f"{place}#{name}")] == ["a"]
+    assert [each.span for each in read(f"{place}#q")] == ["x"]
 
 
 def test_file_whose_name_has_the_sign_is_itself(tmp_path):

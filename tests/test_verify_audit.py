@@ -90,8 +90,25 @@ def test_verdict_of_a_torn_ledger_names_the_last_event_that_stands(tmp_path):
     verdict = conclude([verify_file(path, schemas=SCHEMAS)])
     assert (verdict.kind, verdict.sound) == ("torn", False)
     assert verdict.said.startswith("torn after event 2: ")
-    path.write_bytes(b"{")
-    assert "BROKEN" in conclude([verify_file(path, schemas=SCHEMAS)]).said
+
+
+@pytest.mark.parametrize("size", [1, 20, 100, 700])
+@pytest.mark.parametrize("form", ["half", "zeros"])
+def test_first_line_that_was_not_written_whole_is_torn_and_nothing_was_recorded(tmp_path, form, size):
+    first = ledgers.call().lines[0]
+    path = tmp_path / ".events.jsonl"
+    path.write_bytes(first[: min(size, len(first) - 1)] if form == "half" else bytes(size))
+    report = verify_file(path, schemas=SCHEMAS)
+    verdict = conclude([report])
+    assert (verdict.kind, report.events, report.bytes.failures) == ("torn", 0, ())
+    assert verdict.said.startswith("torn before the first event: ")
+
+
+@pytest.mark.parametrize("raw", [b"", b"# a title", b'{"schema_version":"1.2"'])
+def test_file_without_a_line_that_no_crash_leaves_of_a_ledger_is_broken(tmp_path, raw):
+    path = tmp_path / ".events.jsonl"
+    path.write_bytes(raw)
+    assert conclude([verify_file(path, schemas=SCHEMAS)]).kind == "broken"
 
 
 SAID = {

@@ -68,7 +68,9 @@ def test_what_was_changed_and_hashed_anew_is_found(judged, before, after, line, 
 
 def test_charter_that_is_not_at_hand_is_said_and_counted(judged):
     lab, session = judged
-    assert recheck(lab.ledger(session), lambda _: NO_CHARTER) == Decisions(calls=5, unknown={NO_CHARTER: 5})
+    assert recheck(lab.ledger(session), lambda _: NO_CHARTER) == Decisions(
+        calls=5, unknown={NO_CHARTER: 5}, unchecked=NO_CHARTER
+    )
 
 
 def test_gate_that_is_not_pure_is_taken_at_its_word_and_named(lab):

@@ -285,6 +285,28 @@ def test_witness_that_cannot_be_reached_is_no_sound_verdict(case):
     assert said.startswith("UNSEEN: the witness at http://127.0.0.1:1/w could not be asked: ")
 
 
+@pytest.mark.parametrize("begun", ["a log under another key", "no log", "nothing"])
+def test_named_witness_that_does_not_know_the_log_is_no_sound_verdict(case, witness, begun, tmp_path, monkeypatch):
+    """Whoever begins state and log anew has a log that nobody else ever saw; without the witness that does not show."""
+    place, _ = case
+    shutil.rmtree(place.path / ".deedbook")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "ring"))
+    if begun == "a log under another key":
+        place.here("keys", "rotate", status=0)
+    if begun != "nothing":
+        place.here("call", "echo", "--args", '{"text":"forged"}', status=0)
+        assert place.here("verify", status=0).out.startswith(("sound and complete", "unwitnessed"))
+    told = place.here("verify", "--witness", str(witness[0]), status=4).out
+    assert told.startswith(f"UNSEEN: the witness at {witness[0]} has no checkpoint of this log: ")
+    told = place.here("verify", "--json", "--witness", str(witness[0]), status=4).fits("output_verify_v1")
+    assert (told["sound"], told["verdict"]["kind"]) == (False, "unseen")
+
+
+def test_proof_takes_no_evidence_that_would_not_be_looked_at(case, witness):
+    for given in (("--witness", str(witness[0])), ("--checkpoint", "x")):
+        case[0].here("verify", "--proof", "x", *given, status=2)
+
+
 def test_witness_of_the_settings_that_is_gone_is_said(case):
     settings = case[0].path / ".system" / "deedbook.yaml"
     key = WitnessSigner.generate("witness.example.com/w1").public

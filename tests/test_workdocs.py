@@ -90,7 +90,7 @@ def test_folder_of_sources_is_refused(working):
 def test_page_that_cannot_be_written_neither_fails_nor_loses_the_session(working):
     kernel = working.kernel()
     (kernel.site.state / "workdocs").write_text("in the way")
-    session = kernel.session("run").value
+    session = kernel.session("run")
     working._sessions.append(session)
     assert session.run("hello you").value.text == "HELLO YOU"
     session.end(ok=True, reason="done")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import match
@@ -579,7 +579,6 @@ ODD = [
 ]
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_whatever_a_file_says_is_a_workspace_or_a_fault_with_its_place(schemas, tmp_path_factory, data):
     root = tmp_path_factory.mktemp("odd")

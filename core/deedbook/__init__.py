@@ -6,6 +6,7 @@ asked for: a plugin needs no kernel, and the command has to begin before anythin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .canonical import parse, parse_payload
     from .contracts import (
         ALLOW,
         Call,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         hookimpl,
         transform,
     )
-    from .errors import DeedbookError, DomainError, Err, Ok, Result
+    from .errors import DeedbookError, DomainError, Err, IntakeError, NotJsonError, Ok, Result, SessionRefused
     from .flow import Run
     from .folds import Fold
     from .kernel import Kernel, open_kernel
@@ -52,8 +53,10 @@ __all__ = [
     "GateSpec",
     "HandlerSpec",
     "Host",
+    "IntakeError",
     "Json",
     "Kernel",
+    "NotJsonError",
     "Object",
     "Ok",
     "Principal",
@@ -62,12 +65,15 @@ __all__ = [
     "Run",
     "Secret",
     "Session",
+    "SessionRefused",
     "Skill",
     "allow",
     "ask",
     "deny",
     "hookimpl",
     "open_kernel",
+    "parse",
+    "parse_payload",
     "transform",
 ]
 
@@ -94,7 +100,11 @@ def _room(name: str) -> str:
             return "flow"
         case "Fold":
             return "folds"
-        case "DeedbookError" | "DomainError" | "Err" | "Ok" | "Result":
+        case "parse" | "parse_payload":
+            return "canonical"
+        case "DomainError" | "Err" | "Ok" | "Result":
+            return "errors"
+        case "DeedbookError" | "IntakeError" | "NotJsonError" | "SessionRefused":
             return "errors"
         case _:
             return "contracts"

@@ -24,6 +24,8 @@ PLAIN: Final = "mcp"
 
 LOCAL: Final = Principal("local", "cli")
 """Who the command line acts for where it names nobody; counted as a person."""
+PROGRAM: Final = Principal("local", "python")
+"""Who a program acts for where it names nobody; the same person as `LOCAL`."""
 AGENT: Final = "agent:"
 """How the principals of clients and roles begin."""
 
@@ -44,21 +46,26 @@ def client(name: str, document: Mapping[str, Any], *, via: str, on_behalf_of: st
     return Client(name, Principal(f"{AGENT}{name}", via, frozenset(), on_behalf_of), _exposed(name, document))
 
 
-def declared_principal(document: Mapping[str, Any], name: str) -> Principal:
-    """Return a principal that a charter's *document* declares, or a client as ``agent:NAME``; raises `BindingError`."""
+def declared_principal(document: Mapping[str, Any], name: str, via: str = LOCAL.via) -> Principal:
+    """Return a principal that a charter's *document* declares, or a client as ``agent:NAME``; raises `BindingError`.
+
+    *via* says how it comes in, where its declaration does not.
+    """
     declared = document["principals"]
     if name.startswith(AGENT):
-        return declared_client(document, name.removeprefix(AGENT), "cli", LOCAL.id).principal
+        return declared_client(document, name.removeprefix(AGENT), via, LOCAL.id).principal
     if name not in declared:
         known = ", ".join(sorted(declared)) or "none"
         why = f"principal {name!r} is not declared{suggest(name, declared) or '.'} Declared: {known}"
         raise BindingError(fault("USAGE", why))
     entry = declared[name]
-    return Principal(name, entry["via"] or "cli", frozenset(entry["roles"]), entry["on_behalf_of"])
+    return Principal(name, entry["via"] or via, frozenset(entry["roles"]), entry["on_behalf_of"])
 
 
 def declared_client(document: Mapping[str, Any], name: str, via: str, on_behalf_of: str) -> Client:
     """Return a client that a charter's *document* declares; raises `BindingError`."""
+    if not on_behalf_of:
+        raise BindingError(fault("USAGE", f"client {name!r} acts for nobody: on_behalf_of is empty"))
     known = {PLAIN, *document["clients"]}
     if name not in known:
         near = suggest(name, known) or "."

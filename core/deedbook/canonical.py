@@ -7,14 +7,16 @@ changed between releases.
 
 import json
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from hashlib import sha256
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import orjson
 
-from .errors import IntakeError, fault
+from .errors import IntakeError, NotJsonError, fault
+from .jsontext import load
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 64
@@ -25,6 +27,8 @@ PAYLOAD_NODES: Final = 600_000
 MAX_INTEGER: Final = 2**53 - 1
 MAX_DIGIT_BITS: Final = 4096
 """Longer integers are refused even where big ones are read as digits: spelling them out takes quadratic time."""
+MAX_DIGITS: Final = 1200
+"""The digits of an integer that is read as one: fewer than `MAX_DIGIT_BITS` hold."""
 SEALED_KEY: Final = "$sealed"
 
 _PLAIN: Final = 1e21  # from here on ECMAScript writes an exponent
@@ -81,24 +85,24 @@ def admit(value: Any) -> bytes:
     return raw
 
 
-def parse(text: bytes | str, *, big_integers: Literal["refuse", "string"] = "refuse") -> Any:
+def parse(text: bytes | str, *, big_integers: Literal["refuse", "string", "keep"] = "refuse") -> Any:
     """Read JSON from outside strictly: one UTF-8 document, no duplicate key, nothing that `admit` refuses.
 
-    With *big_integers* ``"string"`` an integer beyond ±(2^53-1) is read as its digits.
+    *big_integers* says what becomes of an integer beyond ±(2^53-1): ``"string"`` reads it as its digits, ``"keep"``
+    as the integer, of at most `MAX_DIGITS` digits, for an ability that says itself what becomes of it. Raises
+    `IntakeError`, which is `NotJsonError` where *text* is no JSON at all.
     """
     if len(text) > MAX_BYTES:
         raise IntakeError(fault("INTAKE_REFUSED", f"{len(text)} bytes; at most {MAX_BYTES} are accepted"))
-    try:
-        value = json.loads(
-            text.decode("utf-8", "strict") if isinstance(text, bytes) else text,
-            object_pairs_hook=_unique,
-            parse_int=_small_integer if big_integers == "refuse" else _integer_or_digits,
-            parse_constant=_no_constant,
-        )
-    except (ValueError, RecursionError) as problem:
-        reason = str(problem) or "nested too deeply"
-        raise IntakeError(fault("INTAKE_REFUSED", f"not acceptable JSON: {reason}")) from None
-    admit(value)
+    value = _read(text, _INTEGERS[big_integers])
+    admit(without_big_integers(value) if big_integers == "keep" else value)
+    return value
+
+
+def parse_payload(text: bytes | str) -> Any:
+    """Read JSON as strictly as `parse`, with the room of a ledger's payload; a key ``$sealed`` may stand in it."""
+    value = _read(text, _small_integer)
+    encode_payload(value)
     return value
 
 
@@ -281,13 +285,13 @@ def _refuse_sealed(value: Any) -> None:
             raise IntakeError(fault("INTAKE_REFUSED", f'a key "{SEALED_KEY}" is the ledger\'s own', place=path[:200]))
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"key {twice!r} appears twice")
-    return made
+def _read(text: bytes | str, parse_int: Callable[[str], Any]) -> Any:
+    try:
+        return load(text, parse_int)
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise NotJsonError(fault("INTAKE_REFUSED", f"not acceptable JSON: {problem}")) from None
+    except ValueError as problem:
+        raise IntakeError(fault("INTAKE_REFUSED", f"not acceptable JSON: {problem}")) from None
 
 
 def _small_integer(digits: str) -> int:
@@ -303,5 +307,10 @@ def _integer_or_digits(digits: str) -> int | str:
         return digits
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
+def _bounded_integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits; send it as a string")
+    return int(digits)
+
+
+_INTEGERS: Final = MappingProxyType({"refuse": _small_integer, "string": _integer_or_digits, "keep": _bounded_integer})

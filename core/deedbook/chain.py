@@ -144,6 +144,10 @@ class Chain:
         """
         self._listeners = (*self._listeners, listener)
 
+    def sync(self) -> None:
+        """Return when an fdatasync covers all that was appended, unless the mode is ``os``; raises `LedgerError`."""
+        self._journal.settle(self._journal.end, durable=True)
+
     def close(self) -> None:
         """Sync what is left, unless the mode is ``os``, and give the lock back; twice is fine."""
         try:

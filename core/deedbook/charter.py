@@ -12,9 +12,11 @@ from typing import Any, Final
 import attrs
 
 from . import canonical
-from .errors import BindingError, fault
+from .charter_shape import FORMAT, wrong_shape
+from .errors import BindingError, IntakeError, fault
 
-FORMAT: Final = "charter-1"
+__all__ = ["FORMAT", "Charter", "known_files"]
+
 _MAX_NODES: Final = 10_000_000  # many times what a record may have: ten thousand abilities
 
 
@@ -30,15 +32,39 @@ class Charter:
     def of(cls, document: Mapping[str, Any]) -> "Charter":
         """Return *document* as a charter."""
         raw = canonical.encode(dict(document), nodes=_MAX_NODES)
-        return cls.from_bytes(raw, canonical.digest(raw))
+        return cls(MappingProxyType(canonical.decode(raw)), raw, canonical.digest(raw))
 
     @classmethod
-    def from_bytes(cls, raw: bytes, digest: str) -> "Charter":
-        """Read a charter that was kept under *digest*; raises `BindingError` if the bytes are others."""
+    def from_bytes(cls, raw: bytes, digest: str, *, authentic: bool = False) -> "Charter":
+        """Read a charter that was kept under *digest*; raises `BindingError` if the bytes are others, or no charter.
+
+        *authentic*: this user's key says that the compiler made it, so that its shape is not checked again.
+        """
         if canonical.digest(raw) != digest:
             why = f"the kept charter {digest} is not what was kept; find out who changed it, then run: deedbook lock"
             raise BindingError(fault("CHARTER_CHANGED", why))
-        return cls(MappingProxyType(canonical.decode(raw)), raw, digest)
+        try:
+            document = _decoded(raw)
+            wrong = "" if authentic else wrong_shape(document)
+        except ValueError as problem:
+            wrong = f"$: expected JSON ({problem})"
+        if wrong:
+            raise _not_compiled(digest, wrong)
+        return cls(MappingProxyType(document), raw, digest)
+
+    def refuse_uncanonical(self) -> None:
+        """Raise `BindingError` unless the bytes are the canonical JSON of the document, within the limits of intake.
+
+        Deeper or larger values can bring down the libraries that a charter's matches and schemas are given to.
+        """
+        try:
+            canonical_ = canonical.encode(dict(self.document), nodes=_MAX_NODES)
+        except IntakeError as problem:
+            wrong = str(problem)
+        else:
+            wrong = "" if canonical_ == self.raw else "its bytes are not canonical JSON"
+        if wrong:
+            raise _not_compiled(self.digest, wrong)
 
     @property
     def set_aside(self) -> list[str]:
@@ -49,6 +75,22 @@ class Charter:
     def pinned(self) -> bool:
         """Whether all code behind it is known by digest: nothing of it is installed in place."""
         return all(entry["digest"] is not None for entry in self.document["plugins"].values())
+
+
+def _decoded(raw: bytes) -> Any:
+    """Return *raw* as JSON; raises `ValueError`, also for so many values that they would fill the memory."""
+    if sum(map(raw.count, (b",", b"[", b"{"))) >= _MAX_NODES:
+        raise ValueError(f"more than {_MAX_NODES} values")
+    return canonical.decode(raw)
+
+
+def _not_compiled(digest: str, why: str) -> BindingError:
+    return BindingError(
+        fault(
+            "CHARTER_CHANGED",
+            f"the kept charter {digest} is not one that Deedbook compiled ({why}); find out who wrote it",
+        )
+    )
 
 
 def known_files(document: Mapping[str, Any]) -> frozenset[str]:

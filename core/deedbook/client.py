@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from .errors import DeedbookError, DomainError, fault
+from .jsontext import load
 from .serving.addresses import connect
 
 SOCKET: Final = "runtime.sock"
@@ -38,7 +39,7 @@ class Runtime:
 
     def open(self, *, client: str | None = None, purpose: str = "open") -> str:
         """Begin a session, on the account of a declared *client* if one is named; return its id."""
-        more = {"client": client} if client else {}
+        more = {} if client is None else {"client": client}
         session: str = self.ask("session.open", purpose=purpose, **more)["session"]
         return session
 
@@ -61,7 +62,7 @@ class Runtime:
         happen again; so keep the session's id before sending. Across sessions only the ``idempotency_key`` of a
         ``CREATE_TASK`` holds, which is the principal's.
         """
-        more = {"idempotency_key": idempotency_key} if idempotency_key else {}
+        more = {} if idempotency_key is None else {"idempotency_key": idempotency_key}
         found: list[dict[str, Any]] = self.ask("actions", session=session, actions=list(actions), **more)["results"]
         return found
 
@@ -115,11 +116,19 @@ class Runtime:
         try:
             with suppress(BrokenPipeError):  # who is not let in is told why before anything was asked
                 self._socket.sendall(line)
-            answer: dict[str, Any] = json.loads(self._line())
+            answer = load(self._line())
         except OSError as problem:
             self.close()
             why = f"the runtime did not answer ({problem.strerror or problem}); what was asked may have been done"
             raise DeedbookError(fault("RUNTIME_UNREACHABLE", why, retryable=True)) from None
+        except ValueError as problem:
+            self.close()
+            why = f"the runtime's answer is not acceptable JSON: {problem}; what was asked may have been done"
+            raise DeedbookError(fault("INTAKE_REFUSED", why)) from None
+        if not isinstance(answer, dict):
+            self.close()
+            why = "the runtime's answer is no object; what was asked may have been done"
+            raise DeedbookError(fault("RUNTIME_UNREACHABLE", why))
         return answer
 
     def _line(self) -> bytes:

@@ -1,9 +1,9 @@
 """Ending sessions from outside: one that a person names, or all whose processes died."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -11,11 +11,12 @@ from .canonical import encode
 from .errors import DeedbookError, DomainError, LedgerError, fault
 from .events import SESSION_ID, Entry, label
 from .files import Folder
+from .journal import Torn
 from .keeping.finishing import finish_all
 from .ledger import LOCK_SECONDS, Ledger, WorkspaceLedger
 from .lifelines import removing, sweep
 from .processes import Process, Told, survey
-from .reader import Listed, is_empty, read, sessions
+from .reader import Listed, has_begun, listed, read, sessions
 from .recovery import close_interrupted, discard, refuse_cut
 from .sealed import Sealer
 from .verification.heads import Head, recorded
@@ -25,13 +26,13 @@ from .verification.heads import Head, recorded
 class Recovered:
     """What a recovery did.
 
-    *closed*: the sessions it ended, each with how many calls became unknown; *removed*: those that never began, whose
-    folders are gone; *refused*: those it left as they are, each with why; *died*: processes that were found dead, which
-    no recovery had found before.
+    *closed*: the sessions it ended, each with how many calls became unknown; *removed*: those that never began and are
+    gone; *refused*: those it left as they are, each with why; *died*: processes that were found dead, which no recovery
+    had found before.
     """
 
     closed: Mapping[str, int] = attrs.field(factory=dict)
-    removed: Sequence[str] = ()
+    removed: Sequence["Removed"] = ()
     refused: Mapping[str, DomainError] = attrs.field(factory=dict)
     died: Sequence[str] = ()
 
@@ -43,7 +44,7 @@ class Recovered:
         """Return it as ``system.boot`` records it."""
         return {
             "closed": [{"session_id": name, "unknown": unknown} for name, unknown in self.closed.items()],
-            "removed": list(self.removed),
+            "removed": [each.id for each in self.removed],
             "refused": [
                 {"session_id": name, "code": why.code, "reason": why.message} for name, why in self.refused.items()
             ],
@@ -56,10 +57,27 @@ class Recovered:
             yield f"process {name} died"
         for name, unknown in self.closed.items():
             yield f"session {name} is closed; {told(unknown)}"
-        for name in self.removed:
-            yield f"session {name} never began; its empty folder is removed"
+        yield from map(str, self.removed)
         for name, why in self.refused.items():
             yield f"session {name} is left as it is: {why}"
+
+
+@attrs.frozen
+class Removed:
+    """A session that never began and whose folder is gone; *torn* is what its first write left, which is kept."""
+
+    id: str
+    torn: Torn | None = None
+
+    def __str__(self) -> str:
+        if self.torn is None:
+            return f"session {self.id} never began; its folder is removed"
+        left = f"{self.torn.bytes} bytes of its first event are kept in workspace/{self.torn.kept}"
+        return f"session {self.id} never began; {left}, and its folder is removed"
+
+
+Keep: TypeAlias = Callable[[str, bytes], Torn]
+"""Keeps what the first write of a session left, and records that."""
 
 
 def told(unknown: int) -> str:
@@ -84,21 +102,45 @@ def close(state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | 
         ledger.close()
 
 
-def remove(state: Folder, identity: str, heads: Sequence[Head] | None = None, seconds: float = LOCK_SECONDS) -> bool:
-    """Remove the folder of a session that never began; return whether it is one, and change nothing if it is not.
+def set_torn_aside(
+    state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | None = None
+) -> tuple[int, Ledger] | None:
+    """Set aside what follows the last line of a session that has ended; return how many bytes, and its ledger, closed.
 
-    Its lock is waited for for *seconds*; meanwhile no session begins. Raises `LedgerError`: ``LEDGER_LOCKED`` while
-    somebody begins it, ``LEDGER_UNSOUND`` if events of it are recorded or more is in the folder, ``SESSION_NOT_FOUND``.
+    ``None`` if it has no end, or nothing follows. Its new head is the caller's to record. Raises as `close` does.
     """
+    found = listed(state, identity) if SESSION_ID.fullmatch(identity) else Listed(identity, "empty")
+    if found.state != "ended" or not found.torn:
+        return None
+    refuse_cut(Path(state.path), identity, heads)
+    ledger = Ledger.reopen(folder_of(state, identity), sealer=sealer)
+    ledger.close()
+    return found.torn, ledger
+
+
+def remove(
+    state: Folder,
+    identity: str,
+    keep: Keep,
+    heads: Sequence[Head] | None = None,
+    seconds: float = LOCK_SECONDS,
+) -> "Removed | None":
+    """Remove the folder of a session that never began; ``None`` if it has begun, and then nothing is changed.
+
+    What its first write left is given to *keep* (`WorkspaceLedger.keep`). The lock is waited for for *seconds*;
+    meanwhile no session begins. Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if
+    events of it are recorded or more is in the folder, ``SESSION_NOT_FOUND``.
+    """
+    kept: list[Torn] = []
     with folder_of(state, identity) as folder:
-        if not is_empty(folder):
-            return False
+        if has_begun(folder):
+            return None
         refuse_cut(Path(state.path), identity, heads)
         with removing(state):
-            if not is_empty(folder):
-                return False
-            discard(folder, seconds)
-    return True
+            if has_begun(folder):
+                return None
+            discard(folder, lambda torn: kept.append(keep(identity, torn)), seconds)
+    return Removed(identity, kept[0] if kept else None)
 
 
 def write_head(ledger: WorkspaceLedger, session: str, events: int, head: str, state: str) -> None:
@@ -140,21 +182,29 @@ class _Recovery:
     sealer: Sealer
     heads: Mapping[str, Sequence[Head]]
     closed: dict[str, int] = attrs.field(factory=dict)
-    removed: list[str] = attrs.field(factory=list)
+    removed: list[Removed] = attrs.field(factory=list)
     refused: dict[str, DomainError] = attrs.field(factory=dict)
 
     def end(self, found: Listed) -> None:
         """End or remove a session that nobody writes."""
         heads = self.heads.get(found.id, ())
         try:
-            if found.state in ("interrupted", "damaged"):
+            if _is_unbegun(found):
+                if removed := remove(self.state, found.id, self.ledger.keep, heads, 0.0):
+                    self.removed.append(removed)
+            elif found.state in ("interrupted", "damaged"):
                 self.closed[found.id], closed = close(self.state, found.id, self.sealer, heads)
                 write_head(self.ledger, closed.session_id, closed.size, closed.head, "interrupted")
-            elif found.state == "empty" and remove(self.state, found.id, heads, 0.0):
-                self.removed.append(found.id)
+            elif found.state == "ended" and found.torn:
+                self._set_aside(found, heads)
         except DeedbookError as problem:
             if not self._is_elsewhere(found, problem.error):
                 self.refused[found.id] = problem.error
+
+    def _set_aside(self, found: Listed, heads: Sequence[Head]) -> None:
+        if mended := set_torn_aside(self.state, found.id, self.sealer, heads):
+            _, ledger = mended
+            write_head(self.ledger, found.id, ledger.size, ledger.head, "ended")
 
     def mend(self, told: Told, found: Listed | None, process: Process | None) -> None:
         """Record the head of a session that ended and whose process died before it told, and report a lost one."""
@@ -172,9 +222,14 @@ class _Recovery:
             return True
         try:
             with folder_of(self.state, found.id) as folder:
-                return found.state == "empty" and not is_empty(folder)
+                return _is_unbegun(found) and has_begun(folder)
         except LedgerError:
             return True
+
+
+def _is_unbegun(found: Listed) -> bool:
+    """Say whether a session that nobody writes has no event; one that is damaged may have any."""
+    return not found.events and found.state in ("empty", "interrupted")
 
 
 def _heads(place: Path) -> dict[str, list[Head]]:

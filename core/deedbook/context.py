@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
-from .canonical import MAX_BYTES, admit, decode, digest, encode
+from .canonical import MAX_BYTES, admit, decode, digest, encode, parse_payload
 from .contracts import Event, Failed, Json, Object
 from .errors import Err, IntakeError, LedgerError, Ok, Result, fault
 from .events import HEADER, MAX_PAYLOAD, first_hash
@@ -302,10 +302,13 @@ def _bundle(context: RunContext, head: str) -> bytes:
 
 
 def _head(raw: bytes, path: Path) -> str:
+    told = _unsound("not a bundle of a context; expected an object with a head", place=str(path))
     try:
-        return str(decode(raw)["head"])
-    except (ValueError, KeyError, TypeError):
-        raise _unsound("not a bundle of a context; expected an object with a head", place=str(path)) from None
+        return str(parse_payload(raw)["head"])
+    except IntakeError as problem:
+        raise LedgerError(*told.errors, problem.error) from None
+    except (KeyError, TypeError):
+        raise told from None
 
 
 class _Line(NamedTuple):

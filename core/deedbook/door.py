@@ -13,7 +13,6 @@ through `Door.before` and `Door.after`. The nine steps:
 9. validate what the caller sees.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
@@ -44,9 +43,11 @@ from .gates import Asked, BoundGate, Clock, answer, merge, refusal
 from .handlers import Interrupted, Outcome, Ticket, aperform, perform
 from .judge import Circumstances, Verdict, admitted, judge, make_call
 from .ledger import Ledger
+from .open_calls import OpenCalls
 from .origins import unserved
 from .reader import read
 from .records import Scribe
+from .story import decided_at
 
 Facts: TypeAlias = Callable[[frozenset[str]], Object]
 """Reads the named facts of the session, as the ledger holds them now."""
@@ -56,8 +57,8 @@ class Door:
     """The door of one session: decides under *bindings*, records in *ledger*.
 
     *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts the seconds.
-    *covers* is asked before effects of its kinds begin, and raises when they must not. *open* holds the tickets that
-    have no outcome yet, by span; *served* is asked in the place of handlers (`origins`). After an interrupt in the
+    *covers* is asked before effects of its kinds begin, and raises when they must not. *calls* holds the tickets that
+    have no recorded outcome yet; *served* is asked in the place of handlers (`origins`). After an interrupt in the
     midst of recording there is *doubt* whether they are all: then only the ledger knows. What a person is to decide is
     left with *parking*.
     """
@@ -75,13 +76,11 @@ class Door:
         self.bindings = bindings
         self.ledger = ledger
         self.clock = clock
-        self.open: dict[str, Ticket] = {}
+        self.calls = OpenCalls(ledger, self._end)
         self.served: Callable[[Ticket], Outcome | None] = unserved
-        self.closed = False
         self.doubt = False
         self.scribe = Scribe(ledger, bindings.enforcement)
         self.covers: Mapping[str, Callable[[Ticket], None]] = {}
-        self._opening: set[str] = set()
         self._turn = RLock()
         self._decide = self._in_turn if bindings.reads else self._before
         self._always = bindings.charter.document["durability"] == "always" or bindings.waits
@@ -89,6 +88,11 @@ class Door:
         self._contexts = contexts
         self.hearing = Hearing(parking, ledger, self.scribe, clock, again=self._again)
         self._parking = parking
+
+    @property
+    def open(self) -> Mapping[str, Ticket]:
+        """The tickets that may still act, by span."""
+        return self.calls.open
 
     # --- the whole way ------------------------------------------------------------------------------------------------
 
@@ -198,7 +202,8 @@ class Door:
         if verdict.bound is None or verdict.code:
             entries.append(self.scribe.denied(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
-            return Err(fault(verdict.code, verdict.reason), {"signals": verdict.signals})
+            error = fault(verdict.code, verdict.reason, place=decided_at(verdict.by))
+            return Err(error, {"signals": verdict.signals, "by": verdict.by})
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now, raw))
 
     def _again(self, parked: Parked, cause: str, grant: Grant | None) -> Opened:
@@ -242,36 +247,30 @@ class Door:
         if verdict.hooks or verdict.rewrites:
             ticket.signals = verdict.signals
         try:
-            self._announce(span)
+            self.calls.announce(span)
             self.ledger.append(entries, ts=now, durable=bound.durable or verdict.outcome == "ask")
             ticket.deadline = self.clock() + bound.timeout  # the disk's time is not the handler's
-            self.open[span] = ticket
+            self.calls.add(ticket)
             if bound.effects in self.covers:
                 self.covers[bound.effects](ticket)
         except DeedbookError:
+            self.calls.settle(span)
             raise
         except BaseException:
             self._abandon(ticket)
             raise
-        finally:
-            self._opening.discard(span)
         return ticket
 
     def _abandon(self, ticket: Ticket) -> None:
         """Close a call whose intent an interrupt met on its way into the ledger, if it got there: nothing was begun."""
         certain, self.doubt = not self.doubt, True
+        self.calls.settle(ticket.span)
         with suppress(DeedbookError, OSError):
             if any(event.span == ticket.span for event in read(self.ledger.place)):
-                self.open[ticket.span] = ticket
+                self.calls.add(ticket)
                 why = fault("CANCELLED", f"{ticket.bound.id} was cancelled before it began")
                 self.after(ticket, Outcome("cancelled", error=why))
             self.doubt = not certain
-
-    def _announce(self, span: str) -> None:
-        """Let `close` wait for the ticket that will have *span*, so that no effect begins after the end."""
-        self._opening.add(span)
-        if self.closed:
-            raise LedgerError(fault("SESSION_ENDED", f"session {self.ledger.session_id} has ended"))
 
     # --- step 6 -------------------------------------------------------------------------------------------------------
 
@@ -305,18 +304,28 @@ class Door:
     # --- steps 7 to 9 -------------------------------------------------------------------------------------------------
 
     def after(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
-        """Record what became of the call and return what the caller sees; a ticket is closed once."""
-        if self.open.pop(ticket.span, None) is None:
-            return _closed(ticket)
+        """Record what became of the call and return what the caller sees; a ticket is closed once.
+
+        An outcome that cannot be written is ``OUTCOME_UNKNOWN``; it is recorded as that once writing works again.
+        """
+        if self.calls.lost:
+            self.calls.record_lost()
+        return self._end(ticket, outcome)
+
+    def _end(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         try:
+            if not self.calls.take(ticket):
+                return _closed(ticket)
             return self._succeed(ticket, outcome) if outcome.end == "result" else self._fail(ticket, outcome)
         except DeedbookError as problem:
             if ticket.outcome is not None:  # recorded; what hooks or schema said about it is not
                 return Err(problem.error)
+            self.calls.lose(ticket)
             why = f"{ticket.bound.id} was begun and its outcome is not recorded: {problem}"
             return Err(fault("OUTCOME_UNKNOWN", why))
         except BaseException:
             self.doubt = True
+            self.calls.settle(ticket.span)
             raise
 
     def _succeed(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
@@ -327,7 +336,7 @@ class Door:
         except IntakeError as problem:
             why = fault(problem.error.code, f"{ticket.bound.id} returned what cannot be recorded: {problem}")
             return self._fail(ticket, Outcome("failed", error=why))
-        ticket.outcome, ticket.end = entry.span, "result"
+        self.calls.finish(ticket, entry.span, "result")
         seen = canonical.decode(raw)
         return self._observe(ticket, seen, raw) if ticket.bound.observers else self._check(ticket, seen)
 
@@ -335,7 +344,7 @@ class Door:
         error = outcome.error or fault("TOOL_ERROR", f"{ticket.bound.id} failed without a reason")
         entry = self.scribe.error(ticket, outcome, error)
         self.ledger.append([entry, *self.scribe.told(ticket, entry, outcome)])
-        ticket.outcome, ticket.end = entry.span, outcome.end
+        self.calls.finish(ticket, entry.span, outcome.end)
         return Err(error)
 
     def _observe(self, ticket: Ticket, result: Json, raw: bytes) -> Result[Json]:
@@ -367,13 +376,9 @@ class Door:
         return Err(fault("SCHEMA_VIOLATION", f"the result of {bound.id}: {first}"))
 
     def close(self) -> None:
-        """Open no more tickets, and record every one that is still open as ``unknown``; nothing retries it."""
-        self.closed = self.hearing.closed = True
-        while self._opening:  # another thread is recording an intent; what it waits for is the disk
-            time.sleep(0.001)
-        for ticket in reversed(list(self.open.values())):  # a nested call before the one that it serves
-            why = fault("OUTCOME_UNKNOWN", f"{ticket.bound.id} was begun and its outcome never came")
-            self.after(ticket, Outcome("unknown", error=why))
+        """Open no more tickets, and record every one without an outcome as ``unknown``; raises as `OpenCalls.close`."""
+        self.hearing.closed = True
+        self.calls.close()
 
 
 def _closed(ticket: Ticket) -> Err:

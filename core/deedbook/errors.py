@@ -5,10 +5,12 @@ An exception means that the kernel cannot do what it was asked to do at all, and
 
     DeedbookError              one or more DomainErrors
     ├── IntakeError            a value that can never be recorded (NaN, a lone surrogate, 65 levels)
+    │   └── NotJsonError       text that is no JSON at all
     ├── FileRefused            a path that leads outside, through a link, or to no regular file
     ├── SchemaError            an unknown schema id, or a schema that the lint refuses
     ├── SourceError            a workspace file that is missing or wrong; has file, line, column
     ├── BindingError           a plugin, hook, policy or ability that cannot be frozen
+    ├── SessionRefused         a hook refused a session, which has ended
     ├── LedgerError            the record cannot be written, or is not what it should be
     ├── SignatureError         a key or a signed note that is not what it should be
     ├── ApprovalError          a request that cannot be answered or performed, and what to do
@@ -51,7 +53,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "SCHEMA_UNKNOWN": Code("schema", 1, "no schema has that id"),
         "SCHEMA_REFUSED": Code("schema", 1, "a schema uses what the lint refuses"),
         "MALFORMED_AGENT_MESSAGE": Code("schema", 1, "a role's message is not the JSON it has to be"),
-        "INTAKE_REFUSED": Code("schema", 1, "a value cannot be recorded exactly"),
+        "INTAKE_REFUSED": Code("schema", 1, "JSON that cannot be read, or a value that cannot be recorded exactly"),
         # run: the effect was tried
         "TOOL_ERROR": Code("run", 1, "a handler raised"),
         "TOOL_TIMEOUT": Code("run", 1, "a handler passed its time limit"),
@@ -97,6 +99,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "EVENT_NOT_FOUND": Code("ledger", 2, "no event of the session has that seq or span"),
         "CHECKPOINT_FAILED": Code("ledger", 3, "no checkpoint could be written that covers the call; it was not begun"),
         "SESSION_ENDED": Code("ledger", 1, "the session has ended"),
+        "NOT_A_LEDGER": Code("ledger", 4, "a file is no ledger of any known form; nothing of it was checked"),
         "SESSION_NOT_NAMED": Code("ledger", 2, "a file holds several sessions, and none is named"),
         "IMPORT_REFUSED": Code("ledger", 4, "an old ledger is not sound, or not old; it was not taken in"),
         "AMEND_REFUSED": Code("ledger", 2, "a recorded event cannot be corrected so"),
@@ -140,7 +143,6 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "RUNTIME_BUSY": Code("serving", 1, "more is asked at once than is attended to"),
         "PEER_UNKNOWN": Code("serving", 3, "the user at the other end is no principal"),
         "METHOD_UNKNOWN": Code("serving", 2, "the runtime has no method of that name"),
-        "MESSAGE_UNREADABLE": Code("serving", 2, "a message is no JSON that could be recorded, or too long"),
         "MESSAGE_INVALID": Code("serving", 2, "a message is no request as JSON-RPC 2.0 and its schema have it"),
         "ACTION_UNKNOWN": Code("serving", 2, "there is no action of that name"),
         "ACTION_SKIPPED": Code("serving", 1, "an action that it waits for was not ok, or the answer is full"),
@@ -216,8 +218,8 @@ class Ok(Generic[T]):
 class Err:
     """A failure of the domain, with what failed.
 
-    *told* is what else the caller of a refused call may know: the ``signals`` of hooks, and the id of the ``approval``
-    that a person has to give.
+    *told* is what else the caller of a refused call may know: the ``signals`` of hooks, ``by`` whom it was refused, and
+    the id of the ``approval`` that a person has to give.
     """
 
     error: DomainError
@@ -244,6 +246,10 @@ class IntakeError(DeedbookError):
     """A value that canonical JSON cannot carry exactly."""
 
 
+class NotJsonError(IntakeError):
+    """Text that is no JSON at all, in UTF-8 or otherwise."""
+
+
 class FileRefused(DeedbookError):  # noqa: N818 - what happened, in the words of `FileNotFoundError`
     """A path that must not be opened."""
 
@@ -258,6 +264,14 @@ class SourceError(DeedbookError):
 
 class BindingError(DeedbookError):
     """Sources and plugins that do not fit together."""
+
+
+class SessionRefused(DeedbookError):  # noqa: N818 - as `FileRefused`
+    """A hook refused the session; its ledger says which and why, and *refusal* what else a caller may know."""
+
+    def __init__(self, refusal: Err) -> None:
+        super().__init__(refusal.error)
+        self.refusal = refusal
 
 
 class LedgerError(DeedbookError):

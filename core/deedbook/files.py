@@ -325,10 +325,8 @@ def _make_root(path: Path) -> None:
 
 def _conflict(place: str, found: str, expected: str) -> Conflict:
     is_there = f"holds {found}" if found else "does not exist"
-    wanted = expected or "no such file"
-    return Conflict(
-        fault("WRITE_CONFLICT", f"{is_there}; expected {wanted}. Read it again, then decide anew", place=place)
-    )
+    why = f"{is_there}; expected {expected or 'no such file'}. Read it again, then decide anew"
+    return Conflict(fault("WRITE_CONFLICT", why, place=place))
 
 
 @contextmanager
@@ -392,7 +390,9 @@ def _write_whole(fd: int, data: Iterable[bytes], keep: int | None, *, synced: bo
             total.update(part)
             rest = memoryview(part)
             while rest:
-                rest = rest[os.write(fd, rest) :]
+                if not (done := os.write(fd, rest)):
+                    raise OSError(errno.EIO, "the file takes no more bytes")
+                rest = rest[done:]
         if synced:
             os.fsync(fd)
         return total.hexdigest()

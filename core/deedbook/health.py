@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
@@ -41,7 +41,9 @@ from .routes import told
 from .schema import Schemas, data_folder
 from .store import Store
 from .trial import fatal
+from .verification.crashes import remedy
 from .verification.heads import Head, gaps, recorded
+from .verification.report import MOST_OF_A_KIND
 from .verify import verify_file
 from .workspaces.declarations import Workspace
 from .workspaces.lockfile import LOCK, Lock, here
@@ -263,19 +265,33 @@ def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[Do
 
 
 def _records(workspace: Workspace) -> Iterator[Check]:
+    places = sorted(workspace.state.glob("*/**/.events.jsonl"))
+    unsound = list(_unsound(places))
+    yield from _first(unsound)
+    yield from _first(list(_lost(workspace.state)))
+    yield Check("ledger", "ok", f"{len(places) - len(unsound)} of {len(places)} ledgers are sound (unwitnessed)")
+
+
+def _unsound(places: Iterable[Path]) -> Iterator[Check]:
+    """Say which ledgers cannot be read, or are not sound."""
     schemas = Schemas.load(data_folder("schemas"))
-    places, reports = sorted(workspace.state.glob("*/**/.events.jsonl")), []
     for place in places:
         try:
-            reports.append(verify_file(place, schemas=schemas))
+            report = verify_file(place, schemas=schemas)
         except (DeedbookError, OSError) as problem:
             yield Check("ledger", "fault", describe(problem), f"look at {place}; a ledger is a regular file")
-    for report in reports:
-        if not report.sound:
-            yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
-    yield from _lost(workspace.state)
-    sound = sum(report.sound for report in reports)
-    yield Check("ledger", "ok", f"{sound} of {len(places)} ledgers are sound (unwitnessed)")
+        else:
+            if mend := remedy(report):
+                yield Check("ledger", "note", f"{report.file} was cut short by a crash", mend)
+            elif not report.sound:
+                yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
+
+
+def _first(faults: Sequence[Check]) -> Iterator[Check]:
+    """Yield the first of many faults, and how many more there are."""
+    yield from faults[:MOST_OF_A_KIND]
+    if (more := len(faults) - MOST_OF_A_KIND) > 0:
+        yield Check("ledger", "fault", f"{more} more faults of this kind", "deedbook verify")
 
 
 def _lost(state: Path) -> Iterator[Check]:

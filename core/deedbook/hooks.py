@@ -14,7 +14,7 @@ from .bindings import Bindings, Bound
 from .contracts import Call, Decision, Object, Principal
 from .errors import describe, recordable
 from .events import Entry, label
-from .gates import Asked, BoundGate, Clock, answer, merge, minutes, refusal, signals_of
+from .gates import Asked, BoundGate, Clock, answer, by, merge, minutes, refusal, signals_of
 from .ledger import Ledger
 from .lifecycle import EVENTS, LifeEvent
 
@@ -24,13 +24,15 @@ class Fired:
     """What a life-cycle event came to: nobody refused it, or *refusal* says why.
 
     *left* is what it was about, as rewriters left it; *signals* what hooks said beside, merged for the caller:
-    ``{name: [{"hook": id, "value": …}, …]}``. *said* are the reasons of those who had nothing against it.
+    ``{name: [{"hook": id, "value": …}, …]}``. *said* are the reasons of those who had nothing against it, *by* is who
+    refused it.
     """
 
     refusal: str | None = None
     left: Object = attrs.field(factory=dict)
     signals: Object = attrs.field(factory=dict)
     said: tuple[str, ...] = ()
+    by: Object | None = None
 
     @property
     def prompt(self) -> str:
@@ -173,7 +175,7 @@ class HookRunner:
             said = tuple(recordable(decision.reason) for _, decision in asked if decision.reason)
             return Fired(left=left, signals=signals, said=said)
         refusal = recordable(worst[1].reason) or f"hook {worst[0].id!r} refused"
-        return Fired(refusal=refusal, left=left, signals=signals)
+        return Fired(refusal=refusal, left=left, signals=signals, by=by(*worst))
 
     def _record(self, moment: _Moment, asked: Asked, now: str, more: Mapping[str, Any]) -> None:
         payload = minutes(asked, event=moment.event.name, **more)

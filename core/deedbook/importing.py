@@ -17,6 +17,7 @@ import orjson
 VARIABLE: Final = "DEEDBOOK_IMPORT_SECONDS"
 """This environment variable says how many seconds the import of a plugin may take."""
 SECONDS: Final = 30.0
+_LONGEST: Final = 86_400.0
 
 _HASHED_WITH: Final = ((json, "dumps"), (json, "loads"), (orjson, "dumps"), (orjson, "loads"), (hashlib, "sha256"))
 _ENDS: Final = ("_exit", "abort")
@@ -30,9 +31,10 @@ class Ended(BaseException):
 def seconds() -> float:
     """Return how long the import of one plugin may take."""
     try:
-        return float(os.environ.get(VARIABLE, ""))
+        told = float(os.environ.get(VARIABLE, ""))
     except ValueError:
         return SECONDS
+    return told if 0 < told <= _LONGEST else SECONDS
 
 
 @contextmanager

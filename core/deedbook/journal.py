@@ -25,6 +25,8 @@ NAME: Final = ".events.jsonl"
 """What a ledger is called in its folder."""
 FLUSH_SECONDS: Final = 0.05
 """How long, in ``boundary``, an append that did not ask for durability may wait for its fdatasync."""
+SYNC_SECONDS: Final = 60.0
+"""How long anybody waits for a write or an fdatasync of another thread; after that the journal is broken."""
 MAX_TAIL: Final = 64 * 1024 * 1024
 """No writer leaves more than this after the last sound line, so more is damage."""
 DATASYNC: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
@@ -65,7 +67,7 @@ class Journal:
         self._durability = durability
         self._fdatasync = fdatasync
         self._turn = threading.Condition(threading.Lock())
-        self._syncing = False
+        self._syncing = self._left = self._stuck = False
         self._flusher = _Flusher(self)
         self._pid = os.getpid()
         self._told = False
@@ -136,7 +138,7 @@ class Journal:
         """Return after an fdatasync that covers *end*: lead one, or wait for the one that another thread leads."""
         with self._turn:
             while self._syncing and self.synced < end and not self.fault:
-                self._turn.wait()
+                self._wait()
             if self.synced >= end:
                 return
             self.check()
@@ -146,7 +148,14 @@ class Journal:
         finally:
             with self._turn:
                 self._syncing = False
+                if self._left:
+                    self._give_back()
                 self._turn.notify_all()
+
+    def _wait(self) -> None:
+        """Wait until another thread's fdatasync ends; the caller holds `_turn`, and looks for a fault afterwards."""
+        if not self._turn.wait(SYNC_SECONDS):
+            self.give_up(_late("synced"))
 
     def _lead(self) -> None:
         end = self.end
@@ -169,8 +178,11 @@ class Journal:
     def moved(self, fd: int, end: int) -> None:
         """Go on with the file behind *fd*, which took the old one's place; the caller holds `lock`, and both locks."""
         with self._turn:
-            while self._syncing:
-                self._turn.wait()
+            while self._syncing and not self.fault:
+                self._wait()
+            if self.fault:
+                os.close(fd)
+                self._refuse(self.fault)
             os.dup2(fd, self.fd, inheritable=False)
             os.close(fd)
             self.end, self.synced = end, 0
@@ -178,29 +190,51 @@ class Journal:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync what is left, unless the mode is ``os``, and give the file and its lock back; twice is fine."""
-        if self.fd < 0:
+        """Sync what is left, unless the mode is ``os``, and give the file and its lock back; twice is fine.
+
+        Raises `LedgerError`, also where another thread still writes or syncs after `SYNC_SECONDS`. The file is then
+        given back when that sync ends, or with the process.
+        """
+        if self.fd < 0 or self._left:
+            return
+        if os.getpid() != self._pid:
+            self._give_back()
             return
         try:
-            if os.getpid() == self._pid:
-                self._leave()
+            self._leave()
         finally:
-            fd, self.fd = self.fd, -1
-            os.close(fd)
+            with self._turn:
+                self._left = True
+                if not self._syncing and not self._stuck:
+                    self._give_back()
 
     def _leave(self) -> None:
         """Sync, and then see that no other thread uses the descriptor any more."""
-        self._flusher.stop()
+        if not self._flusher.stop():
+            self.give_up(_late("synced"))
         if self._durability != "os":
             self.flush()
         failed = None if self._told else self.fault
-        with self.lock:
-            self.give_up("it is closed")
+        if not self.lock.acquire(timeout=SYNC_SECONDS):
+            self._stuck = True
+            self.give_up(_late("written"))
+            self.check()
+        self.give_up("it is closed")
+        self.lock.release()
         with self._turn:
-            while self._syncing:
-                self._turn.wait()
+            if not failed and not self._turn.wait_for(lambda: not self._syncing, SYNC_SECONDS):
+                self.give_up(_late("synced"))
+                failed = self.fault
         if failed:
             raise LedgerError(failed)
+
+    def _give_back(self) -> None:
+        fd, self.fd = self.fd, -1
+        os.close(fd)
+
+
+def _late(what: str) -> str:
+    return f"an event is still being {what} after {SYNC_SECONDS:g} s, see to the disk"
 
 
 def _write_all(fd: int, rest: memoryview) -> None:
@@ -234,11 +268,13 @@ class _Flusher:
             self._journal.commit(self._journal.end)
         self._wake.set()
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
+        """Let the thread end; return whether it has."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(SYNC_SECONDS)
+        return self._thread is None or not self._thread.is_alive()
 
     def _run(self) -> None:
         journal = self._journal

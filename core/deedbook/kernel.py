@@ -17,19 +17,20 @@ from . import canonical
 from .approvals.parking import Parking
 from .bindings import Bindings, freeze
 from .cachekeys import cache_key
-from .callers import LOCAL, Client, declared_client, declared_principal, exposed
+from .callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
+from .chain import explained
 from .charter import Charter
 from .checkpoints.service import Checkpoints, covering
 from .checkpoints.settings import Settings
 from .contracts import Json, Object, Principal
-from .errors import BindingError, DeedbookError, Err, LedgerError, Ok, Result, SourceError, fault
+from .errors import BindingError, DeedbookError, Err, LedgerError, SessionRefused, SourceError, fault
 from .events import Entry, label, new_id
 from .files import Folder
 from .host import ReadingHost, WorkspaceHost
 from .identity import CLOSED, Identity
 from .journal import DATASYNC, NAME
 from .ledger import Ledger, WorkspaceLedger
-from .lifelines import beginning
+from .lifelines import SESSIONS, beginning
 from .locks import Opened, enforce, kept_charter, open_charter
 from .origins import Origin
 from .plugins import Catalogue, discover
@@ -69,24 +70,25 @@ class Kernel:
         self,
         purpose: str = "open",
         *,
-        principal: Principal | Client = LOCAL,
+        principal: Principal | Client = PROGRAM,
         show: Callable[[Json], None] | None = None,
         wait: float | None = 0.0,
         origin: Origin | None = None,
         run: str | None = None,
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
-    ) -> Result[Session]:
-        """Begin a session of a person or a client with a ledger of its own; an `Err` if a hook refuses it.
+    ) -> Session:
+        """Begin a session of a person or a client with a ledger of its own.
 
         *show* is called with what handlers want their caller to see meanwhile. A call that a person has to decide waits
         for the answer for *wait* seconds; with ``None`` the caller asks a person, since the effect is theirs. *origin*
         is what the session goes on from. *run* is the id of the command or the connection that it is part of, the
         kernel's own where none is given. *clock* gives the time that is recorded, in seconds since the epoch, and
-        *fdatasync* makes it durable. Raises `LedgerError`.
+        *fdatasync* makes it durable. Raises `SessionRefused` if a hook refuses it, and `LedgerError`.
         """
         who = principal.principal if isinstance(principal, Client) else principal
-        label("session.start", "user", who.id)  # a name that no header can hold begins nothing
+        for name in (who.id, who.on_behalf_of):
+            label("session.start", "user", name)  # a name that no header can hold begins nothing
         run = self.identity.run(run)
         with ExitStack() as undo:
             ledger = self._new_ledger(clock=clock, fdatasync=fdatasync)
@@ -98,11 +100,12 @@ class Kernel:
             session.prompted = self._pages
             begun = session.start(purpose, origin=origin)
             if isinstance(begun, Err):
-                return begun
+                raise SessionRefused(begun)
             self._cover(session, undo)
+            session.ledger.sync()  # the head is durable at once; without the lines that it names it would be a cut
             self._head(session, run)
             undo.pop_all()
-        return Ok(session)
+        return session
 
     def _cover(self, session: Session, undo: ExitStack) -> None:
         """Let checkpoints cover *session*, if the workspace has a log."""
@@ -115,9 +118,12 @@ class Kernel:
         """Return where calls are left that a person has to decide; see `session`."""
         return Parking(self.ledger, self.opened.charter, wait or 0.0, deferred=wait is None)
 
-    def principal(self, name: str) -> Principal:
-        """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`."""
-        return declared_principal(self.bindings.charter.document, name)
+    def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
+        """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`.
+
+        *via* says how it comes in, where its declaration does not.
+        """
+        return declared_principal(self.bindings.charter.document, name, via)
 
     def client(self, name: str, *, via: str, on_behalf_of: str = LOCAL.id) -> Client:
         """Return a client that ``agents:`` declares, which acts for somebody; raises `BindingError`.
@@ -161,7 +167,7 @@ class Kernel:
     def _new_ledger(self, **how: Any) -> Ledger:
         """Begin the ledger of a new session; nobody takes its folder for one that is left behind meanwhile."""
         identity, durability = new_id(), self.bindings.charter.document["durability"]
-        with beginning(self.state), ExitStack() as undo:
+        with explained(f"{self.state.path}/{SESSIONS}"), beginning(self.state), ExitStack() as undo:
             folder = undo.enter_context(self.state.sub(f"sessions/{identity}", create=True))
             ledger = Ledger.create(folder, identity, new_id(), durability=durability, sealer=self.sealer, **how)
             undo.callback(ledger.close)
@@ -203,6 +209,8 @@ def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue
 
 def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel | None:
     """Open a workspace as the last start left it; ``None`` if it has to be read."""
+    if profile == "":  # no profile has that name, and the store knows the workspace's own by it
+        return None
     with Folder.at(root) as folder:
         place = told_state(folder, root)
         if place is None:
@@ -264,7 +272,10 @@ def _made(
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
     store = Store(state, cache_key(site.root, site.state, create=not lazily))
+    begun = ledger.size  # if the state folder remembers a charter and this ledger is new, it names none yet
     opened = choose(store, root, lambda opened: _record(ledger, opened))
+    if begun == ledger.size == 1:
+        _record(ledger, opened)
     charter = opened.charter.digest
     identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
     checkpoints = Checkpoints(state, ledger, Settings.read(opened.charter.document.get("checkpoints", {}), site.root))

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, Self
 
-from .canonical import decode, encode
+from .canonical import decode, digest, encode
 from .chain import Chain, Place, explained, first_line, place_of, survey
 from .checkpoints.newest import refuse_below
 from .contracts import Object
@@ -234,6 +234,18 @@ class WorkspaceLedger(Chain):
             state.sync()
         self.recover(torn)
         self._journal.settle(self._journal.end, durable=True)
+
+    def keep(self, session: str, torn: bytes) -> Torn:
+        """Keep what the first write of *session* left, which is no event, in a file beside this ledger; record that.
+
+        For a session that never began: its own ledger has no line that the record could follow. Raises `LedgerError`.
+        """
+        found = digest(torn)
+        kept = Torn(0, len(torn), found, f".torn-session-{session}-{found[:16]}")
+        with explained(self.place):
+            self._folder.replace(kept.kept, torn)
+        self.append([self._own("ledger.recovered", kept._asdict())], durable=True)
+        return kept
 
     def end_of(self, lines: int) -> int:
         """Return where line number *lines* ends, in bytes of the file; the caller lets nobody write meanwhile."""

@@ -105,7 +105,7 @@ def kept_charter(store: Store, start: Start, root: Folder, catalogue: Catalogue,
     if inventory.listing(root, start.folders) != start.listing:
         return None
     try:
-        charter = store.find(start.charter)
+        charter = store.find(start.charter, authentic=True)
         stands = charter is not None and (
             (charter.document.get("format"), charter.document.get("kernel")) == (FORMAT, kernel)
             and inventory.unchanged(root, charter.document["sources"])
@@ -167,7 +167,10 @@ class _Past:
     @classmethod
     def of(cls, store: Store, digest: str | None) -> "_Past":
         try:
-            return cls(digest, store.load(digest) if digest else None)
+            charter = store.load(digest) if digest else None
+            if charter:
+                charter.refuse_uncanonical()  # what cannot be encoded cannot be compared
+            return cls(digest, charter)
         except DeedbookError as problem:
             return cls(digest, None, str(problem))
 

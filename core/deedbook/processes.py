@@ -111,9 +111,11 @@ def _read(state: Folder) -> Processes:
     try:
         found = fold(ProcessesFold(), read(place))
         with state.open(f"workspace/{NAME}") as file:
-            found.system = split_line(file.readline(), place=str(place)).session_id
+            first = file.readline()
     except FileNotFoundError:
         return Processes()
+    if first.endswith(b"\n"):  # else nothing is recorded yet
+        found.system = split_line(first, place=str(place)).session_id
     return found
 
 

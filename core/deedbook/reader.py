@@ -4,10 +4,12 @@ A reader beside a writer sees whole lines only: it stops at the last newline. Wh
 """
 
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from fcntl import LOCK_NB, LOCK_SH, flock
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, Final, Literal, TypeAlias
 
 import attrs
@@ -19,13 +21,15 @@ from .events import FORMAT, SESSION_ID, Line, is_ended, split_line
 from .files import Folder
 from .journal import NAME, find_tail, lines_from_end
 from .upcasting.naming import parted
-from .upcasting.table import UPCASTERS, form_of
+from .upcasting.recognition import form_of
+from .upcasting.table import UPCASTERS
 
 State: TypeAlias = Literal["open", "ended", "interrupted", "empty", "damaged"]
 
 SEALED: Final = "sealed"
 """Where a ledger's sealed values lie, beside it."""
 
+_VALUE: Final = re.compile(r"[0-9a-f]{64}")
 _LONGEST: Final = MAX_BYTES + 65536
 
 
@@ -34,7 +38,7 @@ class Listed:
     """A session in a listing: when its first and its last event were recorded, how many there are, the last hash.
 
     *state*: ``open`` while a writer has it, ``ended``, ``interrupted`` (no end, and nobody writes it), ``empty`` (it
-    never began: nothing was recorded), ``damaged``.
+    never began: nothing was recorded), ``damaged``. *torn* counts the bytes after the last line.
     """
 
     id: str
@@ -43,6 +47,7 @@ class Listed:
     latest: str = ""
     events: int = 0
     head: str = ""
+    torn: int = 0
 
 
 def read(source: str | Path | Folder) -> Iterator[Event]:
@@ -145,6 +150,17 @@ def _old_events(file: BinaryIO, name: str, form: str, session: str | None) -> It
         raise LedgerError(fault("SESSION_NOT_FOUND", f"no session {session!r} is in the file", place=name))
 
 
+def sessions_in(path: Path) -> list[str]:
+    """Return the ids of the sessions in a file of an older form; none for a ledger of the present form.
+
+    Raises as `read` does.
+    """
+    with Folder.at(path.parent) as folder, folder.open(path.name) as file:
+        form = form_of(file.readline(_LONGEST))
+        file.seek(0)
+        return [] if form == FORMAT else list(old_sessions(file, str(path), form))
+
+
 def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False) -> dict[str, Listed]:
     """Return the sessions of a *file* of an older *form* in their order; raises `LedgerError` as `read` does.
 
@@ -159,9 +175,15 @@ def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False)
                 continue
             raise
         before = found.get(of) or Listed(of, "interrupted", event.ts)
-        state = "ended" if event.type == "session.end" else before.state
+        state = _STATES_AFTER.get(event.type, before.state)
         found[of] = attrs.evolve(before, state=state, latest=event.ts, events=before.events + 1)
     return found
+
+
+_STATES_AFTER: Final[Mapping[str, State]] = MappingProxyType(
+    {"session.end": "ended", "system.boot": "interrupted", "system.shutdown": "ended"}
+)
+"""What a session of an older form is after certain events; seed 002's system boots and shuts down again and again."""
 
 
 def _several(name: str, ids: list[str]) -> str:
@@ -191,7 +213,7 @@ def sessions(state: Folder) -> list[Listed]:
     except FileNotFoundError:
         return []
     names = [name for name, folder, _ in found if folder and SESSION_ID.fullmatch(name)]
-    return sorted((_listed(state, name) for name in names), key=lambda listed: (listed.started, listed.id))
+    return sorted((listed(state, name) for name in names), key=lambda each: (each.started, each.id))
 
 
 def is_open(state: Folder, session: str) -> bool:
@@ -214,13 +236,33 @@ def is_empty(folder: Folder) -> bool:
         return True
 
 
+def has_begun(folder: Folder) -> bool:
+    """Say whether a session's *folder* holds an event; bytes of a first one that was not written whole are none.
+
+    Raises `LedgerError` (``LEDGER_UNSOUND``) where there are more bytes than one write can have left.
+    """
+    try:
+        with folder.open(NAME) as file:
+            return bool(find_tail(file.fileno(), place=f"{folder.path}/{NAME}").end)
+    except FileNotFoundError:
+        return False
+
+
 def strays(folder: Folder) -> list[str]:
-    """Return what is in a session's *folder* that one that never began cannot have left: all but the ledger's file."""
+    """Return what is in a session's *folder* that one that never began cannot have left.
+
+    It may have left its ledger's file, and sealed values of an event that was not written.
+    """
     names = sorted({place.name for place in Path(folder.path).iterdir()} - {NAME})
-    return [name for name in names if name != SEALED or folder.scan(SEALED)]
+    return [name for name in names if name != SEALED or not _only_values(folder)]
 
 
-def _listed(state: Folder, name: str) -> Listed:
+def _only_values(folder: Folder) -> bool:
+    return all(kind == "-" and _VALUE.fullmatch(name) for name, kind in folder.kinds(SEALED))
+
+
+def listed(state: Folder, name: str) -> Listed:
+    """Return the session *name* of a state folder as `sessions` lists it."""
     place = f"sessions/{name}/{NAME}"
     try:
         with state.open(place) as file:
@@ -229,7 +271,8 @@ def _listed(state: Folder, name: str) -> Listed:
         found = Listed(name, "empty")
     except (DeedbookError, OSError):
         return Listed(name, "damaged")
-    return Listed(name, "damaged") if found.state == "empty" and _has_strays(state, name) else found
+    begun = found.events or found.state == "open"
+    return found if begun or not _has_strays(state, name) else Listed(name, "damaged")
 
 
 def _has_strays(state: Folder, name: str) -> bool:
@@ -245,11 +288,11 @@ def _seen(file: BinaryIO, name: str, place: str) -> Listed:
     tail = find_tail(fd, place=place)
     if not tail.end:
         state = _unended(fd)
-        return Listed(name, state if tail.torn or state == "open" else "empty")
+        return Listed(name, state if tail.torn or state == "open" else "empty", torn=tail.torn)
     first = split_line(file.readline(), place=place)
     last = split_line(tail.last, place=place)
     state = "ended" if _has_ended(fd, tail.end, place) else _unended(fd)
-    return Listed(name, state, first.ts, last.ts, last.seq + 1, last.envelope_hash)
+    return Listed(name, state, first.ts, last.ts, last.seq + 1, last.envelope_hash, tail.torn)
 
 
 def _has_ended(fd: int, end: int, place: str) -> bool:

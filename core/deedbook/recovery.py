@@ -1,7 +1,7 @@
 """Ending a session whose process died: what was begun and has no outcome becomes unknown, and nothing retries it."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from .files import Folder
 from .folds import NAMED_BY, fold
 from .journal import NAME, acquire
 from .ledger import LOCK_SECONDS, Ledger
-from .reader import SEALED, is_empty, strays
+from .reader import SEALED, has_begun, strays
 from .verification.heads import Head, gaps, recorded
 
 REASON = "interrupted: the process died before the session ended"
@@ -63,11 +63,12 @@ def refuse_cut(state: Path, identity: str, heads: Sequence[Head] | None = None) 
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(state / "sessions" / identity / NAME)))
 
 
-def discard(folder: Folder, seconds: float = LOCK_SECONDS) -> None:
-    """Remove the *folder* of a session that never began: with no ledger or an empty one, and nothing else in it.
+def discard(folder: Folder, keep: Callable[[bytes], None], seconds: float = LOCK_SECONDS) -> None:
+    """Remove the *folder* of a session that never began: no whole line is in its ledger, and nothing else beside it.
 
-    Its lock is waited for for *seconds*. Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it,
-    ``LEDGER_UNSOUND`` if there is more in it.
+    The bytes of a first line that was not written whole are given to *keep* before. Sealed values are removed, too:
+    the event that names them was never written. The lock is waited for for *seconds*. Raises `LedgerError`:
+    ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if there is more in the folder.
     """
     place = place_of(folder)
     with explained(place):
@@ -76,7 +77,11 @@ def discard(folder: Folder, seconds: float = LOCK_SECONDS) -> None:
             if fd is not None:
                 acquire(fd, place=place, seconds=seconds)
             _refuse_more(folder, place)
+            if fd is not None and (size := os.fstat(fd).st_size):
+                keep(os.pread(fd, size, 0))
             with suppress(FileNotFoundError):
+                for name, _ in folder.kinds(SEALED):
+                    folder.remove(f"{SEALED}/{name}")
                 Path(folder.path, SEALED).rmdir()
             if fd is not None:
                 folder.remove(NAME)
@@ -94,7 +99,7 @@ def _ledger_file(folder: Folder) -> int | None:
 
 def _refuse_more(folder: Folder, place: str) -> None:
     more = strays(folder)
-    if more or not is_empty(folder):
+    if more or has_begun(folder):
         what = f"its folder holds {', '.join(map(ascii, more[:5]))}" if more else "events are recorded by now"
         why = f"no event was recorded when it was looked at, but {what}; nothing was removed. Look at it by hand"
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))

@@ -165,7 +165,7 @@ class Session:
         if fired.refusal is None:
             return Ok(None)
         self.end(ok=False, reason=f"SessionStart: {fired.refusal}")
-        return Err(fault("SESSION_DENIED", fired.refusal))
+        return _refused("SESSION_DENIED", fired)
 
     def end(self, *, ok: bool, reason: str) -> None:
         """Close open tickets as unknown, tell the hooks, write ``session.end``; a second time does nothing."""
@@ -280,7 +280,7 @@ class Session:
         try:
             canonical.admit(prompt)
             fired = self.hooks.user_prompt_submit(prompt, self.principal, self._root)
-            return Err(fault("PROMPT_DENIED", fired.refusal)) if fired.refusal is not None else go(fired)
+            return _refused("PROMPT_DENIED", fired) if fired.refusal is not None else go(fired)
         except DeedbookError as problem:
             return Err(problem.error)
 
@@ -388,3 +388,8 @@ def _nobody(_: Session) -> None:
 
 def _text(value: Json) -> str:
     return value if isinstance(value, str) else canonical.encode(value).decode()
+
+
+def _refused(code: str, fired: Fired) -> Err:
+    assert fired.refusal is not None
+    return Err(fault(code, fired.refusal), {"by": fired.by})

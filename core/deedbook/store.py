@@ -81,10 +81,13 @@ class Store:
             raise BindingError(fault("CHARTER_CHANGED", f"charter {digest} is not kept in this state folder"))
         return found
 
-    def find(self, digest: str) -> Charter | None:
-        """Return the charter kept under *digest*, if it is there; raises `BindingError` if its bytes are others."""
+    def find(self, digest: str, *, authentic: bool = False) -> Charter | None:
+        """Return the charter kept under *digest*, if it is there.
+
+        Raises `BindingError` if its bytes are others, or no charter; the latter is not checked if it is *authentic*.
+        """
         try:
-            return Charter.from_bytes(self._read(digest, "charter"), digest)
+            return Charter.from_bytes(self._read(digest, "charter"), digest, authentic=authentic)
         except FileNotFoundError:
             return None
 

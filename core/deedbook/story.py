@@ -45,6 +45,22 @@ def show(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
+def decided_by(by: Any) -> str:
+    """Return who refused something and where that is written, as the end of a sentence; nothing where it is said."""
+    found = decided_at(by)
+    return f" (by {found})" if found else ""
+
+
+def decided_at(by: Any) -> str | None:
+    """Return which hook, policy or skill decided and where it is written; ``None`` where the reason names it."""
+    if not isinstance(by, dict) or "scope" in by:
+        return None
+    maker = next((f"{kind} {show(by[kind])}" for kind in ("hook", "policy", "skill") if kind in by), "")
+    place = by.get("rule", by.get("place"))
+    where = f", {show(place)}" if place and isinstance(place, str) else ""
+    return f"{maker}{where}" if maker else None
+
+
 def _text(member: str) -> Callable[[Object], str]:
     return lambda payload: show(payload.get(member, ""))
 
@@ -305,6 +321,10 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         ),
         "bridge.session": _met,
         "bridge.told": _heard,
+        "bridge.undelivered": lambda payload: (
+            f"{show(payload.get('agent'))} {show(payload.get('event'))}: not told: {show(payload.get('what'))}: "
+            f"{show(payload.get('why'))}"
+        ),
         "bridge.refused": lambda payload: f"{_intent('agent', 'event')(payload)}: {show(payload.get('reason'))}",
         "tool.unasked": lambda payload: f"{_intent('tool_name', 'args')(payload)}: {show(payload.get('why'))}",
         "session.forked": _elsewhere("from"),

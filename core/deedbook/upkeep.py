@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from .checkpoints.service import Checkpoints
 from .checkpoints.settings import Settings
-from .closing import close, remove, write_head
+from .closing import Removed, close, remove, set_torn_aside, write_head
 from .errors import DomainError
 from .files import Folder
-from .ledger import WorkspaceLedger
+from .journal import Torn
+from .ledger import Ledger, WorkspaceLedger
 from .release import VERSION
 from .workspaces.site import Site
 
@@ -28,14 +29,34 @@ def close_session(workspace: "Workspace", identity: str, failed: Callable[[Domai
     """
     with Folder.at(workspace.state) as state:
         unknown, ledger = close(state, identity, Site.of(workspace).sealer())
-    with own_ledger(workspace) as own:
-        write_head(own, identity, ledger.size, ledger.head, "interrupted")
-        with Folder.at(workspace.state) as state:
-            checkpoints = Checkpoints(state, own, Settings.read(workspace.checkpoints, workspace.root))
-            checkpoints.failed = failed or checkpoints.failed
-            checkpoints.cover([identity])
-            checkpoints.close()
+    _tell(workspace, ledger, "interrupted", failed)
     return unknown
+
+
+def mend_session(
+    workspace: "Workspace", identity: str, failed: Callable[[DomainError], None] | None = None
+) -> int | None:
+    """Set aside what follows the last line of a session that has ended; return how many bytes, ``None`` if none do.
+
+    Otherwise as `close_session`.
+    """
+    with Folder.at(workspace.state) as state:
+        found = set_torn_aside(state, identity, Site.of(workspace).sealer())
+    if found is None:
+        return None
+    _tell(workspace, found[1], "ended", failed)
+    return found[0]
+
+
+def _tell(workspace: "Workspace", ledger: Ledger, state: str, failed: Callable[[DomainError], None] | None) -> None:
+    """Record the new head of a session in the workspace's own ledger, and let a checkpoint cover it."""
+    with own_ledger(workspace) as own:
+        write_head(own, ledger.session_id, ledger.size, ledger.head, state)
+        with Folder.at(workspace.state) as folder:
+            checkpoints = Checkpoints(folder, own, Settings.read(workspace.checkpoints, workspace.root))
+            checkpoints.failed = failed or checkpoints.failed
+            checkpoints.cover([ledger.session_id])
+            checkpoints.close()
 
 
 @contextmanager
@@ -50,11 +71,17 @@ def own_ledger(workspace: "Workspace") -> Iterator[WorkspaceLedger]:
             own.close()
 
 
-def discard_session(workspace: "Workspace", identity: str) -> bool:
-    """Remove the folder of a session that never began; return whether it is one, and change nothing if it is not.
+def discard_session(workspace: "Workspace", identity: str) -> Removed | None:
+    """Remove the folder of a session that never began; ``None`` if it has begun, and then nothing is changed.
 
-    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if the workspace ledger
-    recorded events of it or more than an empty ledger is in the folder, ``SESSION_NOT_FOUND``.
+    What its first write left is kept beside the workspace's own ledger, which records it. Raises `LedgerError`:
+    ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if the workspace ledger recorded events of it or more
+    than a ledger without a whole line is in the folder, ``SESSION_NOT_FOUND``.
     """
+
+    def keep(session: str, torn: bytes) -> Torn:
+        with own_ledger(workspace) as own:
+            return own.keep(session, torn)
+
     with Folder.at(workspace.state) as state:
-        return remove(state, identity)
+        return remove(state, identity, keep)

@@ -16,13 +16,13 @@ from .approvals.consents import Approvers
 from .files import Folder
 from .schema import Schemas, Validator
 from .upcasting.naming import parted
-from .upcasting.seed_000 import FORM
-from .upcasting.table import form_of
-from .verification import envelope_1_0, ranges, seed_000
+from .upcasting.recognition import recognise
+from .verification import ranges
 from .verification.excisions import EXCISED
 from .verification.hashes import Chain
 from .verification.headers import MAX_LINE, Headers
 from .verification.lines import Lines, Watch
+from .verification.older import verify_older
 from .verification.payloads import UNDECLARED, Payloads, SealedFiles
 from .verification.report import UNWITNESSED, Findings, Part, Report, Torn
 from .verification.structure import Structure
@@ -44,7 +44,7 @@ def verify_file(
     jobs: int = 1,
     watch: Watch | None = None,
 ) -> Report:
-    """Check the ledger at *path*, of format 1.1 or 1.0, and report; everything is opened for reading only.
+    """Check the ledger at *path*, of the present form or an older one; everything is opened for reading only.
 
     *declared* holds validators of event types that a charter added; *approvers* tells whose keys a charter declares,
     without it signatures are checked with the keys that the ledger itself names. Sealed values are looked for in the
@@ -53,11 +53,12 @@ def verify_file(
     """
     where, _ = parted(path)
     with Folder.at(where.parent) as folder, folder.open(where.name) as file:
+        form = recognise(file) or events.FORMAT
+        file.seek(0)
         opening = file.readline(MAX_LINE)
         file.seek(0)
-        form = form_of(opening)
         if form != events.FORMAT:
-            return (seed_000.verify if form == FORM else envelope_1_0.verify)(str(path), Lines(file, MAX_LINE, watch))
+            return verify_older(str(path), form, Lines(file, MAX_LINE, watch))
         run = _Run(str(path), level, file, Chain(opening, payloads=level != "chain"), watch)
         if level != "full":
             return run.hashes()

@@ -15,7 +15,6 @@ from typing import Any
 import attrs
 from commandline import Place
 
-from deedbook.errors import Err
 from deedbook.kernel import open_kernel
 
 from .judging import Judge
@@ -97,11 +96,10 @@ def _killed(history: History) -> None:
 
     def work() -> None:
         with open_kernel(history.place.path) as kernel:
-            begun = kernel.session("open")
-            assert not isinstance(begun, Err)
+            session = kernel.session("open")
             for _ in range(calls):
-                begun.value.call("echo", {"text": history.text()})
-            os.write(begun.value.ledger._journal.fd, torn)
+                session.call("echo", {"text": history.text()})
+            os.write(session.ledger._journal.fd, torn)
             os.kill(os.getpid(), signal.SIGKILL)
 
     _, status = os.waitpid(_forked(work), 0)
@@ -120,9 +118,7 @@ def _at_once(history: History) -> None:
     def work(mine: list[str]) -> None:
         with open_kernel(history.place.path) as kernel:
             for text in mine:
-                begun = kernel.session("call")
-                assert not isinstance(begun, Err)
-                with begun.value as session:
+                with kernel.session("call") as session:
                     session.call("echo", {"text": text})
                     session.end(ok=True, reason="done")
         os._exit(0)

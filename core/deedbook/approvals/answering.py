@@ -15,7 +15,7 @@ from deedbook.bridging.tools import HANDLER
 from deedbook.cachekeys import cache_key
 from deedbook.callers import LOCAL
 from deedbook.contracts import Json, Object
-from deedbook.errors import ApprovalError, Err, Result, fault, recordable
+from deedbook.errors import ApprovalError, Result, fault, recordable
 from deedbook.events import Entry, label, new_id, timestamp
 from deedbook.files import Folder
 from deedbook.kernel import Kernel, read_workspace
@@ -114,10 +114,7 @@ def begin(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -> tuple[
         raise ApprovalError(fault("APPROVAL_INCOMPLETE", why))
     resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
     origin = Origin("approval.resumed", resumes)
-    begun = kernel.session("call", principal=principal_of(request["principal"]), origin=origin)
-    if isinstance(begun, Err):
-        raise ApprovalError(begun.error)
-    return begun.value, grant, request
+    return kernel.session("call", principal=principal_of(request["principal"]), origin=origin), grant, request
 
 
 @contextmanager

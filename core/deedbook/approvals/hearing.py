@@ -112,7 +112,8 @@ class Hearing:
         verdict = parked.verdict.deny(error.code, error.message, parked.verdict.by)
         denied = self._scribe.denied(verdict, parked.caller, parked.bound.id, parked.cause)
         self._ledger.append([*(entries or ()), denied])
-        return Err(error, {"signals": verdict.signals, "approval": parked.request["approval"]})
+        told = {"signals": verdict.signals, "by": verdict.by, "approval": parked.request["approval"]}
+        return Err(error, told)
 
     def deferred(self, verdict: Verdict, bound: Bound, caller: Caller, cause: str) -> Entry:
         """Return the event that a call is left to whoever has its effect, who is to ask a person."""

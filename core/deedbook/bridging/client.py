@@ -14,13 +14,14 @@ LARGEST = 16 * 1024 * 1024
 LIMIT = 10.0
 STATE = ".deedbook"
 SOCKET = "bridge.sock"
-TOLD = (
-    "SessionStart", "SessionEnd", "PostToolUse", "PostToolUseFailure", "PermissionDenied", "Notification", "Stop",
-    "SubagentStart", "SubagentStop", "PostCompact", "AfterTool", "AfterAgent", "PreCompress",
+REFUSED = (
+    "PreToolUse", "UserPromptSubmit", "UserPromptExpansion", "PreCompact", "ConfigChange", "TaskCreated", "Elicitation",
+    "ElicitationResult", "PreModelSwitch", "PermissionRequest", "permissionRequest", "BeforeTool", "BeforeAgent",
+    "BeforeModel",
 )  # fmt: skip
-"""Events that stop nothing. At any other, exit status 2 does; at an agent's ``Stop`` it would make it go on."""
+"""Events at which exit status 2 refuses something. At any other it does not, or makes an agent go on that stops."""
 ASKED = "PermissionRequest"
-"""The event at which only an answer in JSON refuses."""
+"""The event at which some agents take a refusal in JSON alone."""
 
 
 class _Late(BaseException):
@@ -29,7 +30,7 @@ class _Late(BaseException):
 
 def run(arguments: list[str]) -> int:
     """Do what the *arguments* say with standard input; return the exit status. Never raises."""
-    limit = LIMIT
+    limit, event = LIMIT, ""
     try:
         try:
             state, limit, agent, event = _arguments(arguments)
@@ -45,7 +46,7 @@ def run(arguments: list[str]) -> int:
         why = f"no answer within {limit:g} s"
     except BaseException as problem:  # noqa: BLE001 - whatever it is, nobody has allowed anything
         why = str(problem) or type(problem).__name__
-    return _refuse(arguments[-1] if arguments else "?", why)
+    return _refuse(event, why)
 
 
 def _arguments(arguments: list[str]) -> tuple[str, float, str, str]:
@@ -155,8 +156,7 @@ def _refuse(event: str, why: str) -> int:
     if event == ASKED:
         decision = f'{{"behavior":"deny","message":"Deedbook: {text}"}}'
         _write(1, f'{{"hookSpecificOutput":{{"hookEventName":"{ASKED}","decision":{decision}}}}}'.encode())
-        return 0
-    return 1 if event in TOLD else 2
+    return 2 if event in REFUSED or not event else 1
 
 
 def _write(stream: int, text: bytes) -> bool:
@@ -168,5 +168,10 @@ def _write(stream: int, text: bytes) -> bool:
     return True
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Answer one hook and end."""
     posix._exit(run(sys.argv[1:]))  # noqa: SLF001 - nothing is left to be done, and tidying up takes longer
+
+
+if __name__ == "__main__":
+    main()

@@ -15,27 +15,32 @@ from deedbook.contracts import Json, Object
 from deedbook.errors import DomainError, Err, Result, fault, recordable
 from deedbook.handlers import Outcome, Ticket
 from deedbook.session import Session
+from deedbook.story import decided_by
 
-from .agents import OTHER, Known, Moment
-from .dialects import PASS, Answer, Heard
+from .agents import MCP, OTHER, Known, Moment
+from .dialects import PASS, Answer, Heard, Said
+from .installations import Watch
 from .tickets import Held, Tickets
 from .ways import Ways
 
-_TOLD: Final = (
-    "source", "reason", "trigger", "message", "title", "notification_type", "agent_id", "agent_type", "permission_mode",
-    "cwd", "model", "tool_name",
-)  # fmt: skip
-"""The members of an event that nobody decides about which are recorded, where they are text."""
 _MAX_TEXT: Final = 2000
+_MAX_MEMBERS: Final = 50
+"""Members of an event that is in no table which are recorded."""
 
 
 class Conversation:
-    """One agent's session, which *session* records; *settings* is what the charter says of the client."""
+    """One agent's session, which *session* records.
 
-    def __init__(self, session: Session, known: Known, name: str, settings: Object, ways: Ways) -> None:
+    *settings* is what the charter says of the client, *watch* sees which hooks stand in the agent's own files.
+    """
+
+    def __init__(
+        self, session: Session, known: Known, name: str, settings: Object, ways: Ways, watch: Watch | None = None
+    ) -> None:
         self.session = session
         self.tickets = Tickets()
         self._known, self._name, self._settings, self._ways = known, name, settings, ways
+        self._watch = watch
         self._observing = session.bindings.enforcement == "observe"
         self._moments: Mapping[Moment, Callable[[Heard], Answer]] = {
             "begin": self._told,
@@ -47,6 +52,8 @@ class Conversation:
             "refused": self._refused,
             "stop": self._stop,
             "compact": self._compact,
+            "settings": self._changed_settings,
+            "gate": self._told,
             "told": self._told,
             "end": self._ended,
         }
@@ -54,6 +61,15 @@ class Conversation:
     def answer(self, heard: Heard) -> Answer:
         """Answer one event; raises `DeedbookError` where it cannot be recorded."""
         return self._moments[heard.moment](heard)
+
+    def undelivered(self, heard: Heard, said: Said) -> None:
+        """Record what the agent could not be told: it was decided here, and is not what happens there."""
+        told: dict[str, Any] = {"agent": self._name, "event": heard.event, "what": list(said.lost), "why": said.why}
+        if heard.tool:
+            told["tool_name"] = recordable(f"{self._name}/{heard.tool}")
+        if heard.call:
+            told["call_id"] = recordable(heard.call)
+        self.session.note("bridge.undelivered", "runtime", told, durable=True)
 
     def end(self, reason: str, *, ok: bool = True) -> None:
         """End the session; what is open then has an unknown outcome."""
@@ -69,7 +85,7 @@ class Conversation:
             if held.given == heard.args and (held.ticket.bound.id, held.judged) == self._asked(heard)[:2]:
                 return held.answer
         why = f"{self._known.title} names two calls {heard.call!r}, the first of which is open"
-        return _denied(self.session.refuse(self._ability(heard)[0], fault("INTAKE_REFUSED", why)).error)
+        return _denied(self.session.refuse(self._ability(heard)[0], fault("INTAKE_REFUSED", why)))
 
     def _judge(self, heard: Heard, name: str) -> Answer:
         ability, args, pointers = self._asked(heard)
@@ -86,17 +102,19 @@ class Conversation:
     def _opened(self, ticket: Ticket, heard: Heard, name: str, asked: Object, changed: Any) -> Answer:
         """Keep an open call and answer it; an answer that does not reach the agent takes it back."""
         if changed is not None and not self._takes(changed, heard.args):
-            return _denied(self._cancel(ticket, f"a hook changed its input, and {self._known.title} takes no other"))
+            why = f"a hook changed its input, and {self._known.title} takes no other"
+            return _denied(Err(self._cancel(ticket, why)))
         answer = self._allowed(ticket, changed)
         held = Held(ticket, heard.args, asked, heard.args if changed is None else changed, answer)
         self.tickets.put(held, (name, *(_digest(heard.tool, each) for each in (held.given, held.run))))
         return attrs.evolve(answer, undo=lambda: self._take_back(held))
 
     def _takes(self, changed: Any, given: Object) -> bool:
-        """Say whether the agent can be given another input; Gemini lays it over its own and forgets no member."""
-        if type(changed) is not dict or "change" not in self._known.can:
+        """Say whether the agent can be given another input; one that lays it over its own forgets no member."""
+        before = self._known.event("before")
+        if type(changed) is not dict or before is None or "change" not in before.answers:
             return False
-        return self._known.dialect != "gemini" or given.keys() <= changed.keys()
+        return not before.merges or given.keys() <= changed.keys()
 
     def _allowed(self, ticket: Ticket, changed: Object | None) -> Answer:
         context = _hints(ticket.signals)
@@ -122,9 +140,9 @@ class Conversation:
         if ticket.raw == canonical.encode(dict(args)):
             return None
         left = canonical.decode(ticket.raw)
-        if ticket.bound.id != f"{self._name}/{OTHER}":
+        if ticket.bound.id not in (f"{self._name}/{OTHER}", f"{self._name}/{MCP}"):
             inner = left
-        elif left["tool"] == heard.tool:
+        elif {**left, "input": args["input"]} == args:
             inner = left["input"]
         else:
             return left["tool"]
@@ -134,17 +152,26 @@ class Conversation:
         """Return which ability the agent asks for, with which arguments, and which of these are paths."""
         ability, own = self._ability(heard)
         if not own:
-            return ability, {"tool": heard.tool, "input": dict(heard.args)}, ()
+            asked: dict[str, Any] = {"tool": heard.tool, "input": dict(heard.args)}
+            if self._known.mcp is not None and ability == f"{self._name}/{MCP}":
+                asked["server"] = self._known.mcp.server(heard.tool, heard.said)
+            return ability, asked, ()
         declared = self.session.bindings.declared(ability)
         pointers = tuple(declared["paths"]) if declared else ()
         return ability, self._ways.inward(heard.args, pointers, _cwd(heard)), pointers
 
     def _ability(self, heard: Heard) -> tuple[str, bool]:
-        """Return the ability of a tool, and whether it is one of its own; others share one, unless that is refused."""
+        """Return the ability of a tool, and whether it is one of its own.
+
+        Others share one, unless that is refused: those of MCP servers one, those that nobody knows another.
+        """
         own = f"{self._name}/{heard.tool}"
-        if heard.tool != OTHER and self.session.bindings.declared(own) is not None:
+        if heard.tool not in (OTHER, MCP) and self.session.bindings.declared(own) is not None:
             return own, True
-        return (own, True) if self._settings["unknown_tools"] == "deny" else (f"{self._name}/{OTHER}", False)
+        if self._settings["unknown_tools"] == "deny":
+            return own, True
+        is_mcp = self._known.mcp is not None and self._known.mcp.holds(heard.tool, heard.said)
+        return f"{self._name}/{MCP if is_mcp else OTHER}", False
 
     # --- what became of it --------------------------------------------------------------------------------------------
 
@@ -204,7 +231,9 @@ class Conversation:
 
     def _dialogue(self, heard: Heard) -> Answer:
         """Let an agent ask its person about a call that is open; any other was never judged."""
-        if self.tickets.find(_digest(heard.tool, heard.args)) is not None:
+        about = self._known.events[heard.event]
+        less = {name: value for name, value in heard.args.items() if name not in about.beside}
+        if any(self.tickets.find(_digest(heard.tool, args)) is not None for args in (heard.args, less)):
             return self._told(heard)
         why = f"no use of {heard.tool} with this input was judged before"
         self._note(heard, denied=recordable(why))
@@ -213,7 +242,7 @@ class Conversation:
     def _prompt(self, heard: Heard) -> Answer:
         taken = self.session.submit(heard.prompt)
         if isinstance(taken, Err):
-            return _denied(taken.error)
+            return _denied(taken)
         if taken.value.prompt != heard.prompt:
             why = (
                 f"a hook changed the prompt, and {self._known.title} takes no other; say instead: {taken.value.prompt}"
@@ -233,14 +262,28 @@ class Conversation:
             name: heard.said[name] for name in ("trigger", "custom_instructions") if _is_text(heard.said.get(name))
         }
         fired = self.session.fire("PreCompact", {"messages": [], **subject})
-        return PASS if fired.refusal is None else Answer(outcome="deny", reason=fired.refusal)
+        if fired.refusal is None:
+            return PASS
+        return Answer(outcome="deny", reason=f"{fired.refusal}{decided_by(fired.by)}")
+
+    def _changed_settings(self, heard: Heard) -> Answer:
+        """Refuse a change of the agent's settings after which it would not ask here any more."""
+        why = self._watch.taken_out(heard.said) if self._watch else None
+        if why is None:
+            return self._told(heard)
+        self._note(heard, denied=recordable(why))
+        return Answer(outcome="deny", reason=why)
 
     def _told(self, heard: Heard) -> Answer:
         self._note(heard)
         return PASS
 
     def _note(self, heard: Heard, **answered: str) -> None:
-        said = {name: recordable(heard.said[name], _MAX_TEXT) for name in _TOLD if _is_text(heard.said.get(name))}
+        about = self._known.events.get(heard.event)
+        found = dict(list(heard.said.items())[:_MAX_MEMBERS])
+        if about is not None:
+            found = {name: _at(heard.said, name) for name in (*about.records, *self._known.records)}
+        said = {recordable(name): _recorded(value) for name, value in found.items() if value not in (None, "")}
         told = {"agent": self._name, "event": heard.event, "said": said, **answered}
         self.session.note("bridge.told", "agent", told)
 
@@ -250,17 +293,23 @@ class Conversation:
         return PASS
 
 
-def _denied(error: DomainError) -> Answer:
-    return Answer(outcome="deny", reason=f"{error.code}: {error}")
+def _denied(refused: Err) -> Answer:
+    """Return a denial that says by whom, and where that is written."""
+    return Answer(outcome="deny", reason=why_refused(refused))
+
+
+def why_refused(refused: Err) -> str:
+    """Return why something was refused: code, reason, and whose rule that is and where it is written."""
+    return f"{refused.error.code}: {refused.error.message}{decided_by(refused.told.get('by'))}"
 
 
 def _parked(refused: Err) -> Answer:
     """Return a denial; of a call that a person has to decide, with what is to be done."""
     identity = refused.told.get("approval")
     if refused.error.code != "NEEDS_HUMAN" or identity is None:
-        return _denied(refused.error)
+        return _denied(refused)
     how = f"a person runs: deedbook approvals approve {identity} --as NAME; then make the same call again"
-    return Answer(outcome="deny", reason=f"{_denied(refused.error).reason}; {how}")
+    return Answer(outcome="deny", reason=f"{why_refused(refused)}; {how}")
 
 
 def _is_the_same(held: Held, reported: Object) -> bool:
@@ -276,6 +325,24 @@ def _digest(tool: str, args: Object) -> str:
 def _cwd(heard: Heard) -> str:
     cwd = heard.said.get("cwd")
     return cwd if isinstance(cwd, str) else ""
+
+
+def _at(said: Object, path: str) -> Any:
+    """Return the value at *path*, the names of members and the numbers of elements with slashes between."""
+    value: Any = said
+    for step in path.split("/"):
+        if isinstance(value, list):
+            value = value[int(step)] if step.isdigit() and int(step) < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _recorded(value: Json) -> Json:
+    """Return what is recorded of a member: text cut, numbers as they are, of anything longer how much it is."""
+    if isinstance(value, str):
+        return recordable(value, _MAX_TEXT)
+    return {"count": len(value)} if isinstance(value, dict | list) else value
 
 
 def _is_text(value: object) -> bool:

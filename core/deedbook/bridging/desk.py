@@ -4,30 +4,30 @@ Which of ours went on with which of theirs stands in the workspace ledger, so th
 which one it continues.
 """
 
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import attrs
 
 from deedbook.contracts import Object, Principal
-from deedbook.errors import DeedbookError, DomainError, Err, IntakeError, fault, recordable
-from deedbook.events import new_id, split_line
-from deedbook.files import Folder
+from deedbook.errors import DeedbookError, DomainError, Err, IntakeError, SessionRefused, fault, recordable
+from deedbook.events import new_id
 from deedbook.kernel import Kernel, write
 
-from .agents import Known, known
-from .conversation import Conversation
-from .dialects import Answer, Heard, Reply, hear, refusing, say
+from .agents import GATES, Known, known
+from .conversation import Conversation, why_refused
+from .dialects import Answer, Heard, Reply, Said, hear, refusing, say
+from .history import begun
+from .installations import Watch
 from .ways import Ways
 
 MOST: Final = 256
 """Sessions of agents at once; then one that has been silent longest, and has nothing open, makes room."""
 
 _Key = tuple[str, str, str]
-_MARK: Final = b'"event_type":"bridge.session"'
 
 
 @attrs.define(eq=False)
@@ -36,7 +36,7 @@ class _Place:
 
     turn: Any = attrs.field(factory=threading.Lock)
     conversation: Conversation | None = None
-    refusal: DomainError | None = None
+    refusal: Err | None = None
     users: int = 0
 
 
@@ -55,19 +55,17 @@ class Desk:
     def answer(self, agent: str, event: str, body: bytes, principal: Principal) -> Reply:
         """Answer what *agent* says by its hook for *event*, on account of *principal*; never raises."""
         known_ = self._agent(agent)
-        moment = known_.events.get(event) if known_ else None
         try:
             heard = hear(known_ or self._stranger(agent), event, body)
             assert known_
-            answer = self._heard(agent, known_, heard, principal)
-            return say(known_, heard.moment, event, answer)
+            return self._heard(agent, known_, heard, principal)
         except IntakeError as problem:
             self._note(agent, event, problem.error, len(body))
-            return refusing(known_, moment, event, f"{problem.error.code}: {problem.error}")
+            return refusing(known_, event, f"{problem.error.code}: {problem.error}")
         except DeedbookError as problem:
-            return refusing(known_, moment, event, f"{problem.error.code}: {problem.error}")
+            return refusing(known_, event, f"{problem.error.code}: {problem.error}")
         except Exception as problem:  # noqa: BLE001 - whatever it is, nobody has allowed anything
-            return refusing(known_, moment, event, f"FAILED: {type(problem).__name__}: {problem}")
+            return refusing(known_, event, f"FAILED: {type(problem).__name__}: {problem}")
 
     def count(self) -> int:
         """Return how many sessions are open."""
@@ -88,27 +86,46 @@ class Desk:
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
-    def _heard(self, agent: str, known_: Known, heard: Heard, principal: Principal) -> Answer:
+    def _heard(self, agent: str, known_: Known, heard: Heard, principal: Principal) -> Reply:
         key = (agent, principal.id, heard.session)
         place = self._place(key)
         try:
             with place.turn:
                 opened = self._opened(place, agent, known_, heard, principal)
-            if isinstance(opened, Answer):
-                return opened
-            return opened.answer(heard)
+            if isinstance(opened, Err):
+                return self._refused(agent, known_, heard, opened)
+            said = say(known_, heard, opened.answer(heard))
+            if said.lost:
+                self._undelivered(opened, heard, said)
+            return said.reply
         finally:
             self._leave(key, place, ended=heard.moment == "end")
 
+    def _refused(self, agent: str, known_: Known, heard: Heard, refusal: Err) -> Reply:
+        """Deny whatever happens in a session that was not allowed to begin, where that can be said."""
+        said = say(known_, heard, Answer(outcome="deny", reason=why_refused(refusal)))
+        if said.lost and heard.moment in (*GATES, "begin"):
+            told = {"agent": agent, "event": heard.event, "what": list(said.lost), "why": said.why}
+            write(self._kernel.ledger, "bridge.undelivered", told)
+        return said.reply
+
+    def _undelivered(self, conversation: Conversation, heard: Heard, said: Said) -> None:
+        """Record what could not be told before the agent goes on; what it was allowed is taken back if that fails."""
+        try:
+            conversation.undelivered(heard, said)
+        except BaseException:
+            said.reply.undo()
+            raise
+
     def _opened(
         self, place: _Place, agent: str, known_: Known, heard: Heard, principal: Principal
-    ) -> Conversation | Answer:
+    ) -> Conversation | Err:
         if heard.moment == "begin":
             place.refusal = None
         if place.refusal is None and (place.conversation is None or place.conversation.session.ended):
             place.conversation = self._open(place, agent, known_, heard, principal)
         if place.refusal is not None:
-            return Answer(outcome="deny", reason=f"{place.refusal.code}: {place.refusal}")
+            return place.refusal
         assert place.conversation is not None
         return place.conversation
 
@@ -117,13 +134,14 @@ class Desk:
     ) -> Conversation | None:
         settings = self._kernel.bindings.charter.document["clients"][agent]
         client = self._kernel.client(agent, via="bridge", on_behalf_of=principal.id)
-        asks_itself = settings["asks"] == "agent" and "ask" in known_.can
+        asks_itself = settings["asks"] == "agent" and known_.understands("before", "ask")
         wait = float(settings["wait_s"]) if settings["asks"] == "deedbook" else 0.0
-        begun = self._kernel.session("open", principal=client, run=new_id(), wait=None if asks_itself else wait)
-        if isinstance(begun, Err):
-            place.refusal = begun.error
+        try:
+            session = self._kernel.session("open", principal=client, run=new_id(), wait=None if asks_itself else wait)
+        except SessionRefused as problem:
+            place.refusal = problem.refusal
             return None
-        session, key = begun.value, (agent, principal.id, recordable(heard.session))
+        key = (agent, principal.id, recordable(heard.session))
         try:
             told = self._told(key, heard, session.id)
             session.note("bridge.session", "runtime", told)
@@ -134,7 +152,8 @@ class Desk:
         with self._turn:
             if self._before is not None:
                 self._before[key] = session.id
-        return Conversation(session, known_, agent, settings, self._ways)
+        watch = Watch(known_, self._kernel.site.root, os.environ) if known_.event("settings") else None
+        return Conversation(session, known_, agent, settings, self._ways, watch)
 
     def _told(self, key: _Key, heard: Heard, session: str) -> Object:
         before = self._last(key)
@@ -152,7 +171,8 @@ class Desk:
         """Return which of our sessions went on last with one of theirs, as the workspace ledger has it."""
         with self._turn:
             if self._before is None:
-                self._before = dict(_begun(Path(self._kernel.ledger.place)))
+                found = begun(Path(self._kernel.ledger.place))
+                self._before = {(each.agent, each.on_behalf_of, each.agent_session): each.session_id for each in found}
             return self._before.get(key)
 
     # --- places -------------------------------------------------------------------------------------------------------
@@ -207,15 +227,3 @@ class Desk:
             write(self._kernel.ledger, "bridge.refused", told)
         except DeedbookError:
             return
-
-
-def _begun(place: Path) -> Iterator[tuple[_Key, str]]:
-    """Yield whose each session of an agent was, and its id, oldest first; other lines are not taken apart."""
-    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
-        for line in file:
-            if _MARK in line and line.endswith(b"\n"):
-                told = split_line(line).event.payload
-                yield (
-                    (str(told["agent"]), str(told.get("on_behalf_of")), str(told["agent_session"])),
-                    str(told["session_id"]),
-                )

@@ -1,12 +1,12 @@
 """The settings file of a coding agent, with the bridge in it or without: what else stands there stays; pure.
 
-An entry is ours if its command starts the bridge's client. So an installation can be done again, moved and taken back,
-and hooks of others are never touched.
+An entry is ours if its command starts the bridge's client, and in a file for all projects only if it is for this
+workspace. So an installation can be done again, moved and taken back, and hooks of others are never touched.
 """
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any, Final
 
@@ -15,71 +15,121 @@ import attrs
 from deedbook.canonical import parse
 from deedbook.errors import DeedbookError, IntakeError, fault
 
-from .agents import Known, Moment
+from .agents import GATES, OF_A_TOOL, Event, Known
 
 CLIENT: Final = "bridging/client.py"
-_SPARE: Final = 5
+PROGRAM: Final = "deedbook-bridge"
+"""The client as an installed program, found by its name on every machine."""
+SPARE: Final = 5
 """Seconds that an agent gives the client beyond its own limit."""
-_STOPPING: Final[frozenset[Moment]] = frozenset({"before", "prompt", "compact"})
 
 
 @attrs.frozen(kw_only=True)
 class Setting:
-    """What an agent is to start: *python* and the *client*, which finds the runtime in *state* and waits *limit* s."""
+    """What an agent is to start: the words of a *program*, which waits *limit* seconds, for the agent called *name*.
+
+    *only* is the workspace's folder where the file is for all projects: elsewhere, the hook does nothing. *begin* is
+    what a new file begins with.
+    """
 
     name: str
-    python: str
-    client: str
-    state: str
+    program: tuple[str, ...]
     limit: int
+    only: str = ""
+    begin: Mapping[str, Any] = attrs.field(factory=dict)
 
-    def words(self, event: str) -> list[str]:
-        """Return the command for one event."""
-        options = ["--state", self.state, "--limit", str(self.limit)]
-        return [self.python, "-I", "-S", self.client, *options, self.name, event]
+    def words(self, event: Event) -> list[str]:
+        """Return the command for one event, without what a shell does around it."""
+        limit = self.limit if event.limit is None else min(self.limit, event.limit - 1)
+        return [*self.program, "--limit", str(limit), self.name, event.name]
 
-    def command(self, event: str) -> str:
-        """Return the command for one event, as a shell reads it."""
-        return shlex.join(self.words(event))
+    def seconds(self, event: Event) -> int:
+        """Return how long the agent is to wait for one event."""
+        return self.limit + SPARE if event.limit is None else event.limit
+
+    def command(self, event: Event) -> str:
+        """Return the command for one event, as a shell reads it; what can be refused is, where nothing can start."""
+        line = shlex.join(self.words(event))
+        if _can_refuse(event):
+            line += " || exit 2"
+        return f'case "$(pwd -P)/" in {shlex.quote(f"{self.only}/")}*) {line} ;; esac' if self.only else line
 
 
 def installed(known: Known, text: str, setting: Setting, *, place: str) -> str:
-    """Return the settings *text* of *known* with the bridge in it; raises `DeedbookError` (``BRIDGE_SETTINGS``)."""
-    said = _begun(known) | _read(text, place)
-    hooks = _without(said, place)
-    for event, moment in known.events.items():
-        hooks.setdefault(event, []).append(_group(known, event, moment, setting))
-    return _written(text, said, hooks)
+    """Return the settings *text* of *known* with the bridge in it; raises `DeedbookError` (``BRIDGE_SETTINGS``).
+
+    What stands there already as it should stays where it is: some agents trust a hook by its place.
+    """
+    said = {**setting.begin, **_read(text, place)}
+    hooks = {event: list(groups) for event, groups in _hooks(said, place).items()}
+    for event in known.installed:
+        hooks[event.name] = _placed(hooks.get(event.name, []), _group(known, event, setting), setting.only)
+    for name in hooks.keys() - {event.name for event in known.installed}:
+        hooks[name] = _others(hooks[name], setting.only)
+    kept = {name: groups for name, groups in hooks.items() if groups or said.get("hooks", {}).get(name) == []}
+    return _written(text, said, kept)
 
 
-def removed(text: str, *, place: str) -> str:
+def removed(text: str, only: str = "", *, place: str) -> str:
     """Return the settings *text* without the bridge; raises `DeedbookError` (``BRIDGE_SETTINGS``)."""
     said = _read(text, place)
-    return _written(text, said, _without(said, place))
+    left = {event: _others(groups, only) for event, groups in _hooks(said, place).items()}
+    return _written(text, said, {event: groups for event, groups in left.items() if groups or not said["hooks"][event]})
 
 
-def events(text: str, *, place: str) -> dict[str, str]:
-    """Return the command of the bridge for each event that it is asked at; raises as the others do."""
-    found: dict[str, str] = {}
+@attrs.frozen
+class Standing:
+    """One hook of the bridge in a file: its event, where it stands among the event's hooks, and its entry."""
+
+    event: str
+    group: int
+    index: int
+    matcher: str | None
+    entry: Mapping[str, Any]
+
+
+def standing(text: str, only: str = "", *, place: str) -> Iterator[Standing]:
+    """Yield the hooks of the bridge in the settings *text*; raises as the others do."""
     for event, groups in _hooks(_read(text, place), place).items():
-        for entry in (each for group in groups for each in _entries(group) if _is_ours(each)):
-            found[event] = entry["command"]
-    return found
+        for number, group in enumerate(groups):
+            for index, entry in enumerate(_entries(group)):
+                if _is_ours(entry, only):
+                    yield Standing(event, number, index, group.get("matcher"), entry)
+
+
+def events(text: str, only: str = "", *, place: str) -> dict[str, str]:
+    """Return the command of the bridge for each event that it is asked at; raises as the others do."""
+    return {found.event: found.entry["command"] for found in standing(text, only, place=place)}
 
 
 def outdated(known: Known, text: str, setting: Setting, *, place: str) -> list[str]:
     """Return the events at which another hook of the bridge stands than `installed` would put there; raises as that."""
-    found: dict[str, list[Any]] = {}
+    wanted = {event.name: _group(known, event, setting) for event in known.installed}
+    found = []
     for event, groups in _hooks(_read(text, place), place).items():
-        if ours := [each for group in groups for each in _entries(group) if _is_ours(each)]:
-            found[event] = ours
-    wanted = {event: list(_entries(_group(known, event, moment, setting))) for event, moment in known.events.items()}
-    return [event for event, ours in found.items() if ours != wanted.get(event)]
+        if any(_is_ours(each, setting.only) for group in groups for each in _entries(group)):
+            rest = _placed(groups, wanted[event], setting.only) if event in wanted else None
+            found += [] if rest == groups else [event]
+    return found
 
 
-def is_bare(known: Known, text: str, *, place: str) -> bool:
-    """Say whether nothing stands in the settings *text* but what `installed` begins a new file with."""
-    return _read(text, place) in ({}, _begun(known))
+def switched_off(known: Known, text: str, only: str = "", *, place: str) -> list[str]:
+    """Return what in the settings *text* keeps an agent from running hooks; raises as the others do."""
+    said, ours = _read(text, place), set(events(text, only, place=place).values())
+    found = []
+    for pointer, off in known.off.items():
+        value: Any = said
+        for step in pointer[1:].split("/"):
+            value = value.get(step) if isinstance(value, dict) else None
+        listed = off == "$command" and isinstance(value, list) and any(each in ours for each in value)
+        if listed or (type(value) is type(off) and value == off and off != "$command"):
+            found.append(pointer[1:].replace("/", "."))
+    return found
+
+
+def is_bare(text: str, begin: Mapping[str, Any], *, place: str) -> bool:
+    """Say whether nothing stands in the settings *text* but what a new file begins with."""
+    return _read(text, place) in ({}, dict(begin))
 
 
 def difference(before: str, after: str, name: str) -> str:
@@ -91,20 +141,18 @@ def difference(before: str, after: str, name: str) -> str:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _begun(known: Known) -> dict[str, Any]:
-    return {"version": 1} if known.dialect == "copilot" else {}
+def _can_refuse(event: Event) -> bool:
+    return event.moment in GATES and "deny" in event.answers
 
 
-def _group(known: Known, event: str, moment: Moment, setting: Setting) -> dict[str, Any]:
-    seconds = setting.limit + _SPARE
-    entry: dict[str, Any] = {"type": "command", "command": setting.command(event)}
-    if known.dialect == "copilot":
-        return {**entry, "timeoutSec": seconds}
-    entry["timeout"] = seconds * 1000 if known.dialect == "gemini" else seconds
-    if known.agent == "claude-code" and moment in _STOPPING:
-        entry["onFailure"] = "block"
-    of_a_tool = moment in ("before", "dialogue", "after", "failed", "refused")
-    return {**({"matcher": "*"} if of_a_tool else {}), "hooks": [entry]}
+def _group(known: Known, event: Event, setting: Setting) -> dict[str, Any]:
+    form = known.entry
+    entry = {"type": "command", "command": setting.command(event), form.timeout: setting.seconds(event) * form.unit}
+    if _can_refuse(event):
+        entry |= form.stopping
+    if not form.grouped:
+        return entry
+    return {**({"matcher": "*"} if event.moment in OF_A_TOOL else {}), "hooks": [entry]}
 
 
 def _read(text: str, place: str) -> dict[str, Any]:
@@ -126,40 +174,49 @@ def _hooks(said: dict[str, Any], place: str) -> dict[str, list[Any]]:
     return hooks
 
 
-def _without(said: dict[str, Any], place: str) -> dict[str, list[Any]]:
-    """Return the hooks without ours, and without what holds nothing any more because of that."""
-    kept: dict[str, list[Any]] = {}
-    for event, groups in _hooks(said, place).items():
-        left = [one for group in groups for one in _others(group)]
-        if left or not groups:
-            kept[event] = left
-    return kept
+def _placed(groups: Sequence[Any], wanted: dict[str, Any], only: str) -> list[Any]:
+    """Return the groups of an event with ours once: in the place of the first that is ours alone, else at the end."""
+    made: list[Any] = []
+    placed = False
+    for group in groups:
+        left = _left(group, only)
+        made += left or ([] if placed else [wanted])
+        placed = placed or not left
+    return made if placed else [*made, wanted]
 
 
-def _others(group: Any) -> list[Any]:
+def _others(groups: Sequence[Any], only: str) -> list[Any]:
+    return [left for group in groups for left in _left(group, only)]
+
+
+def _left(group: Any, only: str) -> list[Any]:
     """Return a group without ours; none, where nothing else was in it, or it is ours itself, as Copilot has them."""
-    if _is_ours(group):
+    if _is_ours(group, only):
         return []
     entries = _entries(group)
-    left = [each for each in entries if not _is_ours(each)]
+    left = [each for each in entries if not _is_ours(each, only)]
     if len(left) == len(entries):
         return [group]
     return [{**group, "hooks": left}] if left else []
 
 
 def _entries(group: Any) -> Sequence[Any]:
-    if _is_ours(group):
-        return [group]
+    """Return the hooks of a group; without groups, an entry stands for itself."""
     entries = group.get("hooks") if isinstance(group, dict) else None
-    return entries if isinstance(entries, list) else ()
+    if isinstance(entries, list):
+        return entries
+    return [group] if isinstance(group, dict) and "command" in group else ()
 
 
-def _is_ours(entry: Any) -> bool:
+def _is_ours(entry: Any, only: str) -> bool:
     command = entry.get("command") if isinstance(entry, dict) else None
     try:
-        return isinstance(command, str) and any(word.endswith(CLIENT) for word in shlex.split(command))
+        words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:
         return False
+    if not any(word.endswith(CLIENT) or word.rpartition("/")[2] == PROGRAM for word in words):
+        return False
+    return not only or f"{only}/*)" in words
 
 
 def _written(before: str, said: dict[str, Any], hooks: dict[str, list[Any]]) -> str:

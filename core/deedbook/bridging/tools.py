@@ -1,22 +1,36 @@
 """The tools of a declared coding agent as abilities: what its table says, and what the workspace says of each."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook.contracts import Object
 from deedbook.match import EFFECTS
+from deedbook.policies.rules import ASK_BY_DEFAULT
 from deedbook.workspaces.declarations import AbilitySource, ClientSource, RoutingHints
 
-from .agents import OTHER, Known, known, takes
+from .agents import MCP, OTHER, Known, known, takes
 
 HANDLER: Final = {"tool": "elsewhere"}
-_OTHER: Final[Object] = {
-    "summary": "A tool that the agent has and nobody declared.",
-    "effects": "write",
-    "paths": ["/none"],
-    "required": ["tool", "input"],
-    "properties": {"tool": {"type": "string"}, "input": {"type": "object"}},
-}
+_NAMED: Final[Object] = {"tool": {"type": "string"}, "input": {"type": "object"}}
+_SHARED: Final[Mapping[str, Object]] = MappingProxyType(
+    {
+        OTHER: {
+            "summary": "A tool that the agent has and nobody declared.",
+            "effects": "write",
+            "paths": ["/none"],
+            "required": ["tool", "input"],
+            "properties": _NAMED,
+        },
+        MCP: {
+            "summary": "A tool of an MCP server that the agent has and nobody declared.",
+            "effects": "write",
+            "paths": ["/none"],
+            "required": ["tool", "server", "input"],
+            "properties": {**_NAMED, "server": {"type": "string"}},
+        },
+    }
+)
 _PLAIN: Final[Object] = {"summary": "A tool of the agent's, as the workspace declares it.", "effects": "write"}
 
 
@@ -30,11 +44,11 @@ def abilities(client: ClientSource) -> Iterator[AbilitySource]:
     agent = known(kind_of(client))
     if agent is None:
         return
-    for tool in sorted({*agent.tools, *client.tools} - {OTHER}):
+    for tool in sorted({*agent.tools, *client.tools} - _SHARED.keys()):
         yield _ability(client, tool, {**_PLAIN, **agent.tools.get(tool, {})})
-    if client.unknown_tools != "deny":
-        tags = ["approval-gate"] if client.unknown_tools == "ask" else []
-        yield _ability(client, OTHER, {**_OTHER, "tags": tags})
+    tags = ["approval-gate", ASK_BY_DEFAULT] if client.unknown_tools == "ask" else []
+    for name in (OTHER, *((MCP,) if agent.mcp else ())) if client.unknown_tools != "deny" else ():
+        yield _ability(client, name, {**_SHARED[name], "tags": tags})
 
 
 def problems(client: ClientSource) -> Iterator[tuple[str, str]]:
@@ -57,8 +71,8 @@ def problems(client: ClientSource) -> Iterator[tuple[str, str]]:
 
 
 def _least(agent: Known, tool: str) -> str | None:
-    if tool == OTHER:
-        return str(_OTHER["effects"])
+    if tool in _SHARED:
+        return str(_SHARED[tool]["effects"])
     return agent.tools[tool]["effects"] if tool in agent.tools else None
 
 

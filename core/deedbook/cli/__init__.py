@@ -20,7 +20,7 @@ from deedbook.errors import CODES, DeedbookError, DomainError, fault
 from .common import Asked, Suggesting
 from .completing import VARIABLE
 from .output import as_json, complain, message, worded
-from .process import flush, hold_streams, leave, take_signals
+from .process import drop_unwritable, flush, hold_streams, leave, take_signals
 
 TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
 """Set to anything, this environment variable shows where an internal error came from."""
@@ -139,6 +139,7 @@ def _status(asked: Asked) -> int:
         why = f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
         complain(why)
         _as_json(asked, [fault("FAILED", why)])
+        drop_unwritable(problem)
         return 1
     except Exception as problem:
         if os.environ.get(TRACEBACK):
@@ -156,12 +157,13 @@ def _misused(problem: click.ClickException, asked: Asked) -> int:
     if isinstance(problem, click.exceptions.NoArgsIsHelpError) and ctx:
         click.echo(ctx.get_help(), err=True)
         return problem.exit_code
-    complain(problem.format_message())
+    code = getattr(problem, "code", "USAGE")
+    complain(f"{problem.format_message()} [{code}]" if code != "USAGE" else problem.format_message())
     if ctx:
         message(" ".join(ctx.get_usage().split()))
         message(f"Help:  {ctx.command_path} --help")
     asked.json = asked.json or "--json" in sys.argv  # what is wrong may have been found before the option was read
-    _as_json(asked, [fault("USAGE", problem.format_message())])
+    _as_json(asked, [fault(code, problem.format_message())])
     return problem.exit_code
 
 

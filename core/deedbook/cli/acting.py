@@ -11,11 +11,11 @@ import attrs
 from deedbook.bindings import Bindings
 from deedbook.callers import LOCAL
 from deedbook.contracts import Event, Json, Object
-from deedbook.errors import CODES, DeedbookError, DomainError, Err, Result
+from deedbook.errors import CODES, DomainError, Err, Result
 from deedbook.events import TRACEPARENT
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.session import Session
-from deedbook.story import show
+from deedbook.story import decided_by, show
 
 from .common import Asked, announce, shown
 from .output import answer, as_json, complain, message, spelled, worded
@@ -28,7 +28,6 @@ FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
 _VARIABLE: Final = "TRACEPARENT"
 """Where OpenTelemetry puts the trace that a program is started in."""
-_MAKERS: Final = ("hook", "policy", "skill", "scope")
 _REFUSING: Final[Mapping[str, tuple[str, str]]] = {
     "UserPromptSubmit": ("PROMPT_DENIED", "the request"),
     "SkillStart": ("SKILL_DENIED", "the skill"),
@@ -101,9 +100,8 @@ class Denials:
         """Return each denial in a line: what, why, by whom and where."""
         said = []
         for denial in self.found:
-            said.append(
-                f"denied: {show(denial['name'])}: {show(denial['reason'])}{_by(denial)} [{show(denial['code'])}]"
-            )
+            why = f"{show(denial['reason'])}{decided_by(denial.get('by'))} [{show(denial['code'])}]"
+            said.append(f"denied: {show(denial['name'])}: {why}")
             said += [f"{show(each.place)}: rule {each.index + 1} {show(each.why)}" for each in self._dead_rules(denial)]
             if "approval" in denial:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")
@@ -162,29 +160,17 @@ class Violations:
         return attrs.evolve(ending, members=members)
 
 
-def _by(denial: Object) -> str:
-    by = denial.get("by")
-    if not isinstance(by, dict):
-        return ""
-    maker = next((f"{kind} {show(by[kind])}" for kind in _MAKERS if kind in by), "")
-    place = by.get("rule", by.get("place"))
-    if "scope" in by or not maker:
-        return ""  # the reason names it already
-    return f" (by {maker}{f', {show(place)}' if place and isinstance(place, str) else ''})"
-
-
 def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Kernel], Session]:
     """Return how a session begins: for a declared *principal*, with calls that wait so many seconds for a person."""
 
     def begin(kernel: Kernel) -> Session:
-        begun = kernel.session(purpose, principal=kernel.principal(principal) if principal else LOCAL, wait=wait)
-        if isinstance(begun, Err):
-            raise DeedbookError(begun.error)
+        who = LOCAL if principal is None else kernel.principal(principal, via=LOCAL.via)
+        session = kernel.session(purpose, principal=who, wait=wait)
         if wait > 0:
-            begun.value.ledger.subscribe(Parked(begun.value.id, kernel.site.state))
+            session.ledger.subscribe(Parked(session.id, kernel.site.state))
         if TRACEPARENT.fullmatch(parent := os.environ.get(_VARIABLE, "")):
-            begun.value.note("session.linked", "runtime", {"traceparent": parent})
-        return begun.value
+            session.note("session.linked", "runtime", {"traceparent": parent})
+        return session
 
     return begin
 
@@ -221,7 +207,7 @@ def act(
         else:
             _say(ending, denials)
             if violations.place and ending.error and ending.error.code == "SCHEMA_VIOLATION":
-                complain(f"what the ability takes: {show(violations.place)}")
+                message(f"what the ability takes: {show(violations.place)}")
             _say_where(kernel, session)
         return ending.status
 

@@ -123,7 +123,7 @@ def run(asked: Asked, request: str, principal: str | None) -> int:
         ready: list[Any] = []
 
         def start(kernel: Any) -> "Session":
-            by = kernel.principal(principal) if principal else LOCAL
+            by = LOCAL if principal is None else kernel.principal(principal, via=LOCAL.via)
             ready[:] = begin(kernel, waiting, pending, by.id)
             return ready[0]  # type: ignore[no-any-return]
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,15 +11,13 @@ import click
 from deedbook.terminal import plain
 
 from .common import Asked, Suggesting, json_option, shown
+from .hookfiles import agents_of, check, chosen, declared, files, setting, told, write
 from .output import as_json, message, say, watched
 
 if TYPE_CHECKING:
-    from deedbook.bridging.agents import Known, Moment
-    from deedbook.bridging.settings import Setting
-    from deedbook.workspaces.declarations import ClientSource, Workspace
+    from deedbook.bridging.agents import Moment
 
 DEFAULT: Final = "claude-code"
-PATIENCE: Final = 10
 _SAMPLE: Final[tuple["Moment", ...]] = ("begin", "before", "failed", "end")
 
 
@@ -53,6 +50,9 @@ def _event(name: str) -> click.Command:
 def _hook(event: str, agent: str) -> int:
     from deedbook.bridging.client import run
 
+    from .process import give_back
+
+    give_back()
     asked = click.get_current_context().find_object(Asked)
     state = _state(asked.workspace if asked else ".")
     return run([*(("--state", state) if state else ()), agent, event])
@@ -84,38 +84,46 @@ def command() -> None:
 
 @command.command("install")
 @click.argument("agent", default=DEFAULT)
-@click.option("--settings", metavar="FILE", help="The agent's settings file; the project's own without.")
+@click.option("--project", is_flag=True, help="Into the file that is committed: for everybody, without folders.")
+@click.option("--settings", metavar="FILE", help="Into this file; without, into one's own for this project.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing.")
 @click.option("--remove", is_flag=True, help="Take the hooks out again.")
 @click.pass_obj
-def install(asked: Asked, agent: str, settings: str | None, *, yes: bool, remove: bool) -> int:
+def install(asked: Asked, agent: str, settings: str | None, *, project: bool, yes: bool, remove: bool) -> int:
     """Put the hooks of AGENT, a name under agents:, into its settings; shows the change first and asks."""
+    from deedbook.bridging.installations import text_of
     from deedbook.bridging.settings import difference, installed, is_bare, removed
     from deedbook.kernel import read_workspace
 
+    if project and settings:
+        raise click.UsageError("--project and --settings name two files; say one of them")
     workspace = read_workspace(asked.workspace)
-    client, known = _declared(workspace, agent)
-    place = Path(settings) if settings else _own(workspace.root, known.settings)
-    before = _text(place)
+    client, known = declared(workspace, agent)
+    where = chosen(workspace, known, settings, project=project)
+    place, before = where.path, text_of(where.path)
     if remove:
-        after = removed(before, place=str(place))
+        after = removed(before, where.only, place=str(place))
     else:
-        after = installed(known, before, _setting(workspace, client), place=str(place))
+        check(workspace, client, known, where)
+        after = installed(known, before, setting(workspace, client, known, where), place=str(place))
     if after == before:
         message(f"{shown(place)}: nothing to change")
         return 0
     for line in difference(before, after, shown(place)).split("\n"):
         say(plain(line))
-    empty = remove and is_bare(known, after, place=str(place))
+    empty = remove and is_bare(after, where.file.begin, place=str(place))
     if not yes and not _agreed(place, "Delete" if empty else "Write"):
         message("nothing was written")
         return 1
-    _write(place, before, "" if empty else after)
+    write(place, before, "" if empty else after)
     if remove:
         left = "deleted, since nothing else stood in it" if empty else "written without the hooks of the bridge"
         message(f"{shown(place)} is {left}; {known.title} asks here until it is started anew")
-    else:
-        message(f"{shown(place)} is written; {known.title} reads it when it starts. Answers come from: deedbook serve")
+        return 0
+    message(f"{shown(place)} is written; {known.title} reads it when it starts. Answers come from: deedbook serve")
+    for each in (known.trust, known.needs):
+        if each:
+            message(each)
     return 0
 
 
@@ -123,23 +131,34 @@ def install(asked: Asked, agent: str, settings: str | None, *, yes: bool, remove
 @json_option
 @click.pass_obj
 def status(asked: Asked) -> int:
-    """Say of each coding agent whether its hooks are installed, and whether a runtime answers."""
+    """Say of each coding agent where its hooks stand, whether it trusts them, and when one called last."""
+    from deedbook.bridging.history import last_calls
     from deedbook.kernel import read_workspace
 
     workspace = read_workspace(asked.workspace)
-    answers = _answers(workspace.state)
-    rows = [_row(workspace, client, known) for client, known in _agents(workspace)]
+    answers, calls = _answers(workspace.state), last_calls(workspace.state)
+    rows: list[dict[str, Any]] = []
+    for client, known in agents_of(workspace):
+        found = files(workspace, client, known)
+        rows.append(
+            {
+                "agent": client.id, "title": known.title, "installed": any(row["installed"] for row in found),
+                "last_call": calls.get(client.id), "files": found, "needs": known.needs, "tried": known.tried,
+            }
+        )  # fmt: skip
     if asked.json:
-        as_json({"schema_version": "v1", "runtime": answers, "agents": rows})
+        as_json({"schema_version": "v2", "runtime": answers, "agents": rows})
         return 0
     say(f"runtime  {'answers' if answers else 'does not answer; start it with: deedbook serve'}")
     for row in rows:
-        missing = f"; not at {', '.join(row['missing'])}" if row["missing"] and row["installed"] else ""
-        hooks = f"hooks in {shown(Path(row['settings']))}{missing}" if row["installed"] else "no hooks installed"
-        say(f"{row['agent']}  {row['title']}: {hooks}")
-        if row["outdated"]:
-            again = f"deedbook bridge install{'' if row['agent'] == DEFAULT else ' ' + row['agent']}"
-            say(f"  not as they would be installed now, at {', '.join(row['outdated'])}; install again: {again}")
+        places = ", ".join(shown(Path(each["path"])) for each in row["files"] if each["installed"])
+        hooks = f"hooks in {places}" if places else "no hooks installed"
+        called = f"called last at {row['last_call']}" if row["last_call"] else "no hook has ever called"
+        say(f"{row['agent']}  {row['title']}: {hooks}; {called}")
+        for line in (line for each in row["files"] for line in told(each, row["agent"])):
+            say(plain(f"  {line}"))
+        if places and row["needs"]:
+            say(plain(f"  needs {row['needs']}"))
     if not rows:
         say("no coding agent is declared; for example: agents: {claude-code: {unknown_tools: ask}}")
     return 0
@@ -153,25 +172,29 @@ def status(asked: Asked) -> int:
 def test(asked: Asked, agent: str, tool: str | None, text: str) -> int:
     """Send a sample through, as AGENT would: a session with one use of a tool, which is judged and not done."""
     import json
-    from os import urandom
+    from os import environ, urandom
 
+    from deedbook.bridging.history import TEST
+    from deedbook.bridging.installations import place
     from deedbook.kernel import read_workspace
 
     from .common import read_arguments
 
+    given = read_arguments(text, "--input")
     workspace = read_workspace(asked.workspace)
-    client, known = _declared(workspace, agent)
+    client, known = declared(workspace, agent)
+    own = setting(workspace, client, known, place(known, known.personal, workspace.root, environ))
     name = tool or next(each for each, said in known.tools.items() if said["effects"] == "none")
-    told = {"session": f"deedbook-test-{urandom(8).hex()}", "tool": name, "input": read_arguments(text), "call": "test"}
+    told = {"session": f"{TEST}{urandom(8).hex()}", "tool": name, "input": given, "call": "test"}
     fields = {known.fields[key]: value for key, value in told.items() if known.fields[key]}
     fields[known.fields["error"] or "error"] = "only a test: nothing was done"
     judged = 0
     for moment in _SAMPLE:
         event = known.event(moment)
         if event is not None and not (judged and moment == "failed"):
-            body = json.dumps({**fields, known.fields["event"]: event}).encode()
-            ran = subprocess.run(_setting(workspace, client).words(event), input=body, capture_output=True, check=False)  # noqa: S603 - our own client
-            say(plain(f"{event}: status {ran.returncode} {ran.stdout.decode('utf-8', 'replace')}".rstrip()))
+            body = json.dumps({**fields, known.fields["event"]: event.name}).encode()
+            ran = subprocess.run(own.words(event), input=body, capture_output=True, check=False)  # noqa: S603 - our own client
+            say(plain(f"{event.name}: status {ran.returncode} {ran.stdout.decode('utf-8', 'replace')}".rstrip()))
             for line in ran.stderr.decode("utf-8", "replace").splitlines():
                 message(line)
             judged = ran.returncode if moment == "before" else judged
@@ -179,57 +202,6 @@ def test(asked: Asked, agent: str, tool: str | None, text: str) -> int:
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
-
-
-def _agents(workspace: "Workspace") -> "Iterator[tuple[ClientSource, Known]]":
-    from deedbook.bridging.agents import known
-
-    for name in sorted(workspace.clients):
-        client = workspace.clients[name]
-        agent = known(client.kind or client.id)
-        if agent is not None:
-            yield client, agent
-
-
-def _declared(workspace: "Workspace", name: str) -> "tuple[ClientSource, Known]":
-    """Return a declared coding agent; raises `BindingError`."""
-    from deedbook.bridging.agents import names
-    from deedbook.errors import BindingError, fault
-
-    for client, agent in _agents(workspace):
-        if client.id == name:
-            return client, agent
-    known = ", ".join(names())
-    why = f"no coding agent {name!r} is declared; write agents: {{{name}: {{}}}} in .system/deedbook.yaml"
-    raise BindingError(fault("BRIDGE_AGENT_UNKNOWN", f"{why}, or with kind: one of {known}"))
-
-
-def _setting(workspace: "Workspace", client: "ClientSource") -> "Setting":
-    from deedbook.bridging import client as program
-    from deedbook.bridging.settings import Setting
-
-    limit = PATIENCE + (client.wait_s if client.asks == "deedbook" else 0)
-    place = Path(program.__file__ or "").resolve()
-    return Setting(
-        name=client.id, python=sys.executable, client=str(place), state=str(workspace.state), limit=limit
-    )  # fmt: skip
-
-
-def _row(workspace: "Workspace", client: "ClientSource", known: "Known") -> dict[str, Any]:
-    from deedbook.bridging.settings import events, outdated
-
-    place = workspace.root / known.settings
-    text = _text(place)
-    found = events(text, place=str(place))
-    return {
-        "agent": client.id,
-        "title": known.title,
-        "settings": str(place),
-        "installed": bool(found),
-        "missing": [event for event in known.events if event not in found],
-        "outdated": outdated(known, text, _setting(workspace, client), place=str(place)),
-        "tried": known.tried,
-    }
 
 
 def _answers(state: Path) -> bool:
@@ -242,49 +214,8 @@ def _answers(state: Path) -> bool:
     return True
 
 
-def _own(root: Path, settings: str) -> Path:
-    """Return where a project's own settings are; a link leads to those of nobody else."""
-    from deedbook.errors import DeedbookError, fault
-
-    place = root / settings
-    if not place.parent.resolve().is_relative_to(root.resolve()):
-        why = f"leads to {place.parent.resolve()}, out of the workspace; if that is meant, say: --settings FILE"
-        raise DeedbookError(fault("BRIDGE_SETTINGS", why, place=str(place)))
-    return place
-
-
-def _text(place: Path) -> str:
-    from deedbook.errors import DeedbookError, fault
-
-    if place.exists() and not place.is_file():
-        raise DeedbookError(fault("BRIDGE_SETTINGS", "cannot be read: it is no regular file", place=str(place)))
-    try:
-        return place.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeError) as problem:
-        raise DeedbookError(fault("BRIDGE_SETTINGS", f"cannot be read: {problem}", place=str(place))) from None
-
-
 def _agreed(place: Path, verb: str) -> bool:
     if not watched(sys.stdin):
         message("nobody is there to be asked; --yes writes it")
         return False
     return click.confirm(f"{verb} {shown(place)}?", err=True)
-
-
-def _write(place: Path, before: str, after: str) -> None:
-    """Put the settings where they belong, whole, or delete them where nothing is left.
-
-    Whoever changed them meanwhile is not overwritten.
-    """
-    from hashlib import sha256
-
-    from deedbook.files import Folder
-
-    place.parent.mkdir(parents=True, exist_ok=True)
-    expected = sha256(before.encode()).hexdigest() if place.exists() else ""
-    with Folder.at(place.parent.resolve()) as folder:
-        folder.replace(place.name, (after or "{}\n").encode(), expected=expected, mode=0o644)
-        if not after:
-            folder.remove(place.name)

@@ -85,7 +85,7 @@ class Checker:
 
         What cannot be read is reported so, if it belongs to the workspace: it hides nothing of the others.
         """
-        from deedbook.errors import FileRefused
+        from deedbook.errors import FileRefused, describe
         from deedbook.verification.report import unreadable
         from deedbook.verify import verify_file
 
@@ -97,21 +97,23 @@ class Checker:
                 raise
             why = problem.error.message if isinstance(problem, FileRefused) else problem.strerror
             return unreadable(shown(place), why or str(problem))
+        except Exception as problem:  # noqa: BLE001 - it may hold anything, and the others are reported all the same
+            return unreadable(shown(place), describe(problem))
         judged = report.format == "1.1" and report.state != "workspace"
         if not judged or report.bytes.failures or report.structure.failures:
             return report
         return attrs.evolve(report, decisions=self._decisions(place))
 
     def _decisions(self, place: Path) -> "Decisions":
-        from deedbook.errors import LedgerError
+        from deedbook.errors import DeedbookError
         from deedbook.rejudging.charters import NO_CHARTER
         from deedbook.rejudging.recheck import recheck
         from deedbook.verification.report import Decisions
 
         try:
             return recheck(place, self._charters or (lambda _: NO_CHARTER))
-        except LedgerError as problem:  # sound, and not what is judged: one of an older form
-            return Decisions(unknown={str(problem): 1})
+        except (DeedbookError, OSError) as problem:  # sound, and not what is judged
+            return Decisions(unknown={str(problem): 1}, unchecked=str(problem))
 
 
 def _approvers(source: "Workspace") -> "Approvers":

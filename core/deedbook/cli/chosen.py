@@ -1,16 +1,19 @@
 """Which ledgers are to be verified, and what is missing of those that were recorded."""
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from deedbook.verification.heads import Gap, Head
     from deedbook.workspaces.declarations import Workspace
+
+COMPARISON: Final = "comparison"
+"""The check of a comparison that could not be made."""
 
 
 @attrs.frozen
@@ -18,7 +21,7 @@ class Chosen:
     """What is to be checked: the *files*, what is *lost* of those that were recorded, sessions that never began.
 
     *source* is the workspace, if there is one; *inside*: they are its own. *session* is the one session that was named.
-    *notes* are what a reader has to know of how they were chosen.
+    *notes* are what a reader has to know of how they were chosen, *unchecked* says why decisions cannot be checked.
     """
 
     files: "Sequence[Path]"
@@ -28,6 +31,7 @@ class Chosen:
     session: str | None = None
     inside: bool = True
     notes: "Sequence[str]" = ()
+    unchecked: "Sequence[str]" = ()
 
 
 def every(workspace: str) -> Chosen:
@@ -48,9 +52,9 @@ def folder(name: str) -> Chosen | None:
 
 
 def _every(source: "Workspace", notes: "Sequence[str]") -> Chosen:
-    from deedbook.errors import DeedbookError
     from deedbook.verification.agreement import disagreements
     from deedbook.verification.answers import misquoted
+    from deedbook.verification.charters import check_charters
     from deedbook.verification.recollections import recollections
     from deedbook.verification.taken_in import changed
     from deedbook.verification.uses import misused
@@ -60,13 +64,25 @@ def _every(source: "Workspace", notes: "Sequence[str]") -> Chosen:
     heads = _heads(source)  # before the files: they only grow
     names = sorted({*session_ids(source), *heads})
     each = [_session(source, name, heads.get(name, ())) for name in names]
-    lost = [*(gap for one in each for gap in one.lost), *disagreements(source.state, names, every=True)]
-    named = (recollections, misquoted, misused)
-    lost += (gap for check in named for gap in check(source.state, names))
-    with suppress(DeedbookError):  # its own verification says what is wrong with it
-        lost += changed(source.state)
-    files = [*([own(source)] if own(source).exists() else []), *(file for one in each for file in one.files)]
-    return Chosen(files, lost, [name for one in each for name in one.empty], source, notes=notes)
+    lost = [gap for one in each for gap in one.lost]
+    lost += _compared("tasks", disagreements, source.state, names, every=True)
+    for name, check in {"memory": recollections, "answers": misquoted, "approvals": misused}.items():
+        lost += _compared(name, check, source.state, names)
+    lost += _compared("imports", changed, source.state)
+    charters = check_charters(source.state, names, every=True)
+    lost += charters.gaps
+    files = [*_own(own(source), begun=bool(names)), *(file for one in each for file in one.files)]
+    empty = [name for one in each for name in one.empty]
+    return Chosen(files, lost, empty, source, notes=notes, unchecked=charters.unchecked)
+
+
+def _own(place: "Path", *, begun: bool) -> "list[Path]":
+    """Return the workspace ledger, if there is any; one without a byte is none where no session has *begun*, either.
+
+    A process that dies before it writes the first line leaves such a file, and no session begins before that line.
+    """
+    unwritten = not begun and place.is_file() and not place.is_symlink() and not place.stat().st_size
+    return [place] if place.exists() and not unwritten else []
 
 
 def one(workspace: str, name: str) -> Chosen:
@@ -75,6 +91,7 @@ def one(workspace: str, name: str) -> Chosen:
     from deedbook.upcasting.naming import parted
     from deedbook.verification.agreement import disagreements
     from deedbook.verification.answers import misquoted
+    from deedbook.verification.charters import check_charters
     from deedbook.verification.recollections import recollections
     from deedbook.verification.uses import misused
 
@@ -90,9 +107,30 @@ def one(workspace: str, name: str) -> Chosen:
         inside = source is not None and own(source).exists() and file.resolve() == own(source).resolve()
         return Chosen([file], source=source, inside=inside, notes=notes if inside else ())
     chosen = _session(source, identity, heads.get(identity, ()))
-    checks, named = (disagreements, recollections, misquoted, misused), [identity]
-    told = (gap for check in checks for gap in check(source.state, named))
-    return attrs.evolve(chosen, lost=[*chosen.lost, *told], notes=notes)
+    named: list[str] = [identity]
+    told: list[Gap] = []
+    checks = {"tasks": disagreements, "memory": recollections, "answers": misquoted, "approvals": misused}
+    for subject, check in checks.items():
+        told += _compared(subject, check, source.state, named)
+    charters = check_charters(source.state, named)
+    lost = [*chosen.lost, *told, *charters.gaps]
+    return attrs.evolve(chosen, lost=lost, notes=notes, unchecked=charters.unchecked)
+
+
+def _compared(subject: str, check: "Callable[..., Iterable[Gap]]", *of: object, **how: object) -> "list[Gap]":
+    """Compare ledgers with each other about a *subject*; one whose content makes that impossible is a gap itself.
+
+    What cannot be read is passed over: its own verification says what is wrong with it.
+    """
+    from deedbook.errors import DeedbookError, describe
+    from deedbook.verification.heads import Gap
+
+    try:
+        return list(check(*of, **how))
+    except (DeedbookError, OSError):
+        return []
+    except Exception as problem:  # noqa: BLE001 - ledgers may hold anything, and the others are reported all the same
+        return [Gap(subject, COMPARISON, "ledgers that can be compared", describe(problem))]
 
 
 def _heads(source: "Workspace") -> "Mapping[str, list[Head]]":

@@ -1,18 +1,19 @@
 """What several commands share: who was asked for what, options, and how places are shown."""
 
-import json
+import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 import click
+from click.core import ParameterSource
 
 from . import completing
-from .output import message
+from .output import message, owned
 
 if TYPE_CHECKING:
     from deedbook.changes import Difference
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from deedbook.locks import Opened
 
 _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
+_TEXTS: Final = frozenset(
+    {"note", "pointer", "prompt", "prompts", "reason", "removes", "said", "sets", "facts", "text", "value"}
+)
+"""Parameters that hold a text, which may be empty, or JSON, which has a refusal of its own."""
+_EMPTY: Final = "it is empty; name something, or leave it out"
 KINDS: Final = ("tool", "provider", "flow", "hook", "policy", "skill", "pack")
 """The kinds of plugins."""
 
@@ -32,8 +38,46 @@ class Asked:
     json: bool = False
 
 
+class FilePath(click.Path):
+    """A file or a folder, as a `Path`; an empty text names none, though `Path` takes it for the present folder."""
+
+    def __init__(self, *, file_okay: bool = True) -> None:
+        super().__init__(file_okay=file_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; raises `click.BadParameter`."""
+        if value == "":
+            self.fail(_EMPTY, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class CommandContext(click.Context):
+    """Runs a command: none of its values may be empty but texts, and standard output is the command's alone."""
+
+    def invoke(self, callback: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run *callback*; raises `click.BadParameter` for an empty value."""
+        own_callback = self.command.callback
+        if own_callback is None or callback is not own_callback:
+            return super().invoke(callback, *args, **kwargs)
+        for param in self.command.params:
+            self._refuse_empty(param)
+        own = getattr(callback, "__module__", "").startswith(__package__ or "")
+        with owned() if own else nullcontext():
+            return super().invoke(callback, *args, **kwargs)
+
+    def _refuse_empty(self, param: click.Parameter) -> None:
+        """Refuse an empty name: it would be taken for none, and something else would be done than was asked for."""
+        name = param.name or ""
+        given = self.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP, None)
+        value = self.params.get(name)
+        if given and name not in _TEXTS and "" in (value if isinstance(value, tuple) else (value,)):
+            raise click.BadParameter(_EMPTY, ctx=self, param=param)
+
+
 class Suggesting(click.Group):
     """A group that says which of its commands may have been meant."""
+
+    context_class = CommandContext
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -44,7 +88,10 @@ class Suggesting(click.Group):
             from deedbook.schema import suggest
 
             raise click.UsageError(f"there is no command {args[0]!r}{suggest(args[0], known)}", ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            command.context_class = CommandContext
+        return name, command, rest
 
 
 def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -69,6 +116,14 @@ principal_option = click.option(
     help="Act for this declared principal.",
     shell_complete=completing.principals,
 )
+
+span_option = click.option(
+    "--span", metavar="EVENT", help="Only this event, named by its seq or its span, and all that it caused."
+)
+args_option = click.option(
+    "--args", "text", metavar="JSON", help="The arguments as JSON; `-` reads standard input, `@FILE` a file."
+)
+pairs_argument = click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 
 wait_option = click.option(
     "--wait", type=click.FloatRange(0, 86400), default=0.0, metavar="SECONDS",
@@ -131,22 +186,76 @@ def shown(place: Path) -> str:
     return str(place)
 
 
-def read_arguments(text: str) -> Any:
-    """Return the JSON of ``--args`` (``-``: of standard input); large integers are for the ability to refuse.
+class RefusedJson(click.BadParameter):
+    """JSON of the command line that intake refuses; *is_text* where it is no JSON at all."""
 
-    Raises `click.BadParameter` for what is no JSON.
+    code = "INTAKE_REFUSED"
+
+    def __init__(self, message: str, option: str, *, is_text: bool = False) -> None:
+        super().__init__(message, param_hint=option)
+        self.is_text = is_text
+
+
+def read_json(
+    raw: bytes | str, option: str, *, hint: str = "", big_integers: Literal["refuse", "keep"] = "refuse"
+) -> Any:
+    """Return the value of JSON given as *option*; *hint* says how text is written that is no JSON.
+
+    Raises `RefusedJson`.
     """
     from deedbook.canonical import parse
-    from deedbook.errors import IntakeError
+    from deedbook.errors import IntakeError, NotJsonError
 
     try:
-        raw = _read() if text == "-" else text.encode()
-        parse(raw, big_integers="string")
-        return json.loads(raw)
+        return parse(os.fsencode(raw), big_integers=big_integers)
     except IntakeError as problem:
-        raise click.BadParameter(str(problem), param_hint="--args") from None
-    except UnicodeEncodeError:
-        raise click.BadParameter("not UTF-8", param_hint="--args") from None
+        is_text = isinstance(problem, NotJsonError)
+        raise RefusedJson(f"{problem}; {hint}" if hint and is_text else str(problem), option, is_text=is_text) from None
+
+
+def read_arguments(text: str, option: str = "--args") -> Any:
+    """Return the JSON of ``--args`` (``-``: of standard input, ``@FILE``: of a file).
+
+    Large integers are for the ability to refuse. Raises `RefusedJson`, and `click.BadParameter` for a bad file.
+    """
+    if text.startswith("@"):
+        return read_json(_read_file(text[1:], option), f"{option} {text}", big_integers="keep")
+    return read_json(_read() if text == "-" else text, option, big_integers="keep")
+
+
+def read_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Return arguments given as words: ``KEY=TEXT`` is a string, ``KEY:=JSON`` any JSON.
+
+    Raises `click.BadParameter` for a word that is neither, or a key that comes twice.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        name = key.removesuffix(":")
+        if not equals or not name:
+            raise click.BadParameter(f"{pair!r} is neither KEY=TEXT nor KEY:=JSON", param_hint="KEY=VALUE")
+        if name in found:
+            raise click.BadParameter(f"the key {name!r} comes twice", param_hint="KEY=VALUE")
+        found[name] = read_json(text, name, big_integers="keep") if key.endswith(":") else text
+    return found
+
+
+def given_arguments(text: str | None, pairs: tuple[str, ...]) -> Any:
+    """Return the arguments of a call, given as ``--args`` or as words; none at all are an empty object."""
+    if text is not None and pairs:
+        raise click.UsageError("give the arguments once: as --args JSON, or as KEY=VALUE words")
+    return read_pairs(pairs) if text is None else read_arguments(text)
+
+
+def _read_file(path: str, option: str) -> bytes:
+    from deedbook.canonical import MAX_BYTES
+
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as problem:
+        why = f"{path} cannot be read: {problem.strerror or problem}"
+        raise click.BadParameter(why, param_hint=option) from None
 
 
 def _read() -> bytes:

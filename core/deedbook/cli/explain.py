@@ -8,7 +8,7 @@ import attrs
 import click
 
 from . import completing
-from .common import Asked, json_option, principal_option, profile_option, read_arguments
+from .common import Asked, args_option, given_arguments, json_option, principal_option, profile_option, read_json
 from .output import DENIED, as_json, say
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ UNDETERMINED = 1
 
 @click.command("explain")
 @click.argument("what", metavar="ABILITY|SESSION", shell_complete=completing.abilities)
-@click.argument("event", required=False, metavar="[SEQ|SPAN]")
-@click.option("--args", "text", default="{}", metavar="JSON", help="The arguments; `-` reads standard input.")
+@click.argument("words", nargs=-1, metavar="[SEQ|SPAN | KEY=VALUE...]")
+@args_option
 @click.option("--role", metavar="NAME", help="As this role in a run, on behalf of the principal.")
 @click.option("--skill", metavar="NAME", help="In a run of this skill.")
 @click.option("--fact", "facts", multiple=True, metavar="NAME=JSON", help="A fact that gates read; may be repeated.")
@@ -31,7 +31,16 @@ UNDETERMINED = 1
 @profile_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, /, what: str, event: str | None, profile: str | None, **wanted: Any) -> int:
+def command(
+    asked: Asked,
+    /,
+    what: str,
+    words: tuple[str, ...],
+    profile: str | None,
+    text: str | None,
+    facts: tuple[str, ...],
+    **who: Any,
+) -> int:
     """Say step by step what would decide about a call of ABILITY, and where that is written.
 
     With SEQ or SPAN, say who decided about that call of SESSION, and whether the charter of today decides alike;
@@ -40,12 +49,13 @@ def command(asked: Asked, /, what: str, event: str | None, profile: str | None, 
     """
     from deedbook.kernel import bound_for_judging, read_workspace
 
+    event = words[0] if len(words) == 1 and "=" not in words[0] else None
+    wish = _Wish(args=given_arguments(text, () if event else words), facts=dict(map(_fact, facts)), **who)
     source = read_workspace(asked.workspace, profile)
     with bound_for_judging(source) as bindings:
         if event is not None:
             return _recorded(asked, source, bindings, what, event)
         _refuse_session(source, bindings, what)
-        wish = _Wish(**wanted)
         caller = _caller(bindings, wish)
         found = _explained(source, bindings, caller, what, wish)
     if asked.json:
@@ -67,12 +77,12 @@ def _refuse_session(source: "Workspace", bindings: "Bindings", what: str) -> Non
 
 @attrs.frozen
 class _Wish:
-    """A call that nobody has made: its arguments as text, who would make it, and facts."""
+    """A call that nobody has made: its arguments, who would make it, and facts in the place of a new session's."""
 
-    text: str
+    args: Any
     role: str | None
     skill: str | None
-    facts: tuple[str, ...]
+    facts: Mapping[str, Any]
     principal: str | None
 
 
@@ -87,46 +97,44 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
     from deedbook.rejudging.explanation import explain
     from deedbook.rejudging.rederive import Asking
 
-    args, bound = read_arguments(wish.text), bindings.abilities.get(ability)
+    args, bound = wish.args, bindings.abilities.get(ability)
     try:
         raw = admit(without_big_integers(args) if bound and bound.big_integers else args)
         raw = bound.judged(raw) if bound else raw
     except IntakeError as problem:
         raise DeedbookError(problem.error) from None
     now = timestamp(time.time())
-    when = Circumstances(now, "explained", _facts(wish.facts, now))
+    when = Circumstances(now, "explained", {**_facts(now), **wish.facts})
     return explain(
         Asking(bindings, caller, ability, decode(raw), raw, when), lambda _gate, _call: None, _places(source)
     )
 
 
-def _facts(given: tuple[str, ...], now: str) -> dict[str, Any]:
-    """Return the facts of a session that begins *now*, and what was given in their place."""
-    from deedbook.canonical import parse
-    from deedbook.errors import IntakeError
+def _facts(now: str) -> dict[str, Any]:
+    """Return the facts of a session that begins *now*."""
     from deedbook.folds import MetricsFold
+
+    return {**MetricsFold().start().facts(), "session.started": now, "context.state": None}
+
+
+def _fact(given: str) -> tuple[str, Any]:
+    """Return a fact, from ``NAME=JSON``; raises `click.BadParameter`."""
     from deedbook.policies.vocabulary import FACTS
     from deedbook.schema import suggest
 
-    facts: dict[str, Any] = {**MetricsFold().start().facts(), "session.started": now, "context.state": None}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals or name not in FACTS:
-            known = ", ".join(sorted(FACTS))
-            why = f"{each!r} is no NAME=JSON of a fact{suggest(name, FACTS)}; facts: {known}"
-            raise click.BadParameter(why, param_hint="--fact")
-        try:
-            facts[name] = parse(value)
-        except IntakeError as problem:
-            raise click.BadParameter(f"{name}: {problem}", param_hint="--fact") from None
-    return facts
+    name, equals, value = given.partition("=")
+    if not equals or name not in FACTS:
+        known = ", ".join(sorted(FACTS))
+        why = f"{given!r} is no NAME=JSON of a fact{suggest(name, FACTS)}; facts: {known}"
+        raise click.BadParameter(why, param_hint="--fact")
+    return name, read_json(value, f"--fact {name}")
 
 
 def _caller(bindings: "Bindings", wish: _Wish) -> "Caller":
     """Return who would ask: a person, or in a run a role of its skill."""
     from deedbook.callers import LOCAL, as_role, beginning, declared_principal, under_flow, with_skill
 
-    who = declared_principal(bindings.charter.document, wish.principal) if wish.principal else LOCAL
+    who = LOCAL if wish.principal is None else declared_principal(bindings.charter.document, wish.principal)
     caller = beginning(who, bindings)
     if wish.skill is not None:
         _known("skill", wish.skill, bindings.skills)

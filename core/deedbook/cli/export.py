@@ -1,6 +1,5 @@
 """``deedbook export``: a session in another form."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import click
 
 from . import completing
 from .common import Asked
+from .output import write
 
 FORMS = ("seed-002", "cloudevents")
 
@@ -19,7 +19,10 @@ FORMS = ("seed-002", "cloudevents")
 @click.option("--source", metavar="URI", default="", help="As CloudEvents: the source, in place of the ledger's own.")
 @click.pass_obj
 def command(asked: Asked, session: str, form: str, source: str, *, no_data: bool) -> int:
-    """Write SESSION (an id, or a file) to standard output, one event a line: as envelope 1.0, or as CloudEvents 1.0."""
+    """Write SESSION (an id, or a file) to standard output, one event a line: as envelope 1.0, or as CloudEvents 1.0.
+
+    `workspace` names the workspace's own ledger: as envelope 1.0 it is the boots and shutdowns of its processes.
+    """
     from .ledgers import session_file
     from .reading import torn
 
@@ -27,30 +30,52 @@ def command(asked: Asked, session: str, form: str, source: str, *, no_data: bool
         raise click.UsageError("--no-data and --source go with --as cloudevents")
     place = session_file(asked.workspace, session)
     if form == FORMS[0]:
-        _write(_seed_002(place))
+        write(_seed_002(place))
         return torn(place)
     from deedbook.observing.cloudevents import cloudevents
     from deedbook.observing.recorded import Recording
 
     with Recording(place) as recording:
-        _write(cloudevents(recording(), source=source, data=not no_data))
+        write(cloudevents(recording(), source=source, data=not no_data))
     return torn(place)
 
 
 def _seed_002(place: Path) -> Iterable[bytes]:
-    from deedbook.errors import LedgerError, fault
+    """Return a session in the form of seed 002; of the workspace ledger, the runs of the system."""
     from deedbook.reader import read
     from deedbook.verification.export import seed_002
+    from deedbook.verification.system_export import run_of, system_runs
 
     from .ledgers import identity, is_own
 
-    if is_own(place):
-        why = "that is the workspace ledger, and no session; it goes --as cloudevents, and sessions go as seed-002"
-        raise LedgerError(fault("USAGE", why))
     session_id, trace_id = identity(place)
-    return seed_002(read(place), session_id=session_id, trace_id=trace_id)
+    if is_own(place):
+        return system_runs(read(place), system=session_id, alive=_alive(place))
+    process = _process(place, session_id)
+    return seed_002(read(place), session_id=session_id, trace_id=trace_id, run=run_of(process) if process else None)
 
 
-def _write(lines: Iterable[bytes]) -> None:
-    if sys.stdout:
-        sys.stdout.buffer.writelines(lines)
+def _alive(place: Path) -> frozenset[str]:
+    """Return the processes that still run, where the ledger at *place* lies in its state folder."""
+    from deedbook.files import Folder
+    from deedbook.lifelines import living
+
+    with Folder.at(place.absolute().parent.parent) as state:
+        return living(state)
+
+
+def _process(place: Path, session: str) -> str:
+    """Return the process that wrote a *session*, as the workspace ledger beside it tells; empty: nobody knows."""
+    from deedbook.errors import DeedbookError
+    from deedbook.folds import fold
+    from deedbook.processes import ProcessesFold
+    from deedbook.reader import read
+
+    folder = place.absolute().parent
+    if folder.parent.name != "sessions" or folder.name != session:
+        return ""
+    try:
+        found = fold(ProcessesFold(), read(folder.parents[1] / "workspace")).sessions.get(session)
+    except (DeedbookError, OSError):  # its own verification says what is wrong with it
+        return ""
+    return found.process if found else ""

@@ -63,7 +63,8 @@ def command(  # noqa: PLR0913 - one for each option
         return _begun(kernel, parent, made, principal, wait)
 
     told = parent.events[0].payload.get("profile")
-    profile = profile or (told if isinstance(told, str) else None)
+    if profile is None and isinstance(told, str):
+        profile = told
     return act(asked, begin, lambda session: _done(session, forks[0]), profile=profile)
 
 
@@ -82,18 +83,14 @@ def _session(place: "Path") -> "Path":
 def _begun(kernel: "Kernel", parent: "Parent", made: "Fork", principal: str | None, wait: float) -> "Session":
     """Begin the new session, for who began the parent unless *principal* says otherwise."""
     from deedbook.callers import LOCAL
-    from deedbook.errors import DeedbookError, Err
 
     said = parent.events[0].payload
     who: Any = said.get("principal")
-    name = principal or (who.get("id") if isinstance(who, dict) else None)
+    name = who.get("id") if principal is None and isinstance(who, dict) else principal
     if not isinstance(name, str):
         raise click.UsageError("the ledger does not say for whom the session was; name somebody with --as")
-    acts = LOCAL if principal is None and name == LOCAL.id else kernel.principal(name)
-    begun = kernel.session(str(said.get("purpose")), principal=acts, wait=wait, origin=made.origin)
-    if isinstance(begun, Err):
-        raise DeedbookError(begun.error)
-    return begun.value
+    acts = LOCAL if principal is None and name == LOCAL.id else kernel.principal(name, via=LOCAL.via)
+    return kernel.session(str(said.get("purpose")), principal=acts, wait=wait, origin=made.origin)
 
 
 def _done(session: "Session", made: "Fork") -> "Ending":

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from .common import Asked, json_option, profile_option
+from .common import Asked, Suggesting, json_option, profile_option
 from .output import as_json, message, say, table
 
 
-@click.group("hooks", invoke_without_command=True)
+@click.group("hooks", cls=Suggesting, invoke_without_command=True)
 @profile_option
 @json_option
 @click.pass_context

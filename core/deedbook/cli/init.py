@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from .common import shown
+from .common import FilePath, shown
 from .output import message, say
 
 
 @click.command("init")
-@click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", default=".", type=FilePath(file_okay=False))
 @click.option("--full", is_flag=True, help="The whole starter: roles, skills, hooks, tools, a policy and its tests.")
 @click.option("--schemas", is_flag=True, help="Only write the JSON Schemas for editors again.")
 def command(folder: Path, *, full: bool, schemas: bool) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from . import completing
-from .common import Asked, principal_option
+from .common import Asked, principal_option, read_json
 from .output import complain, message, worded
 
 
@@ -51,14 +51,8 @@ def command(
 
 def _change(text: str) -> dict[str, Any]:
     """Return one change, from ``POINTER=JSON``; raises `click.BadParameter`."""
-    from deedbook.canonical import parse
-    from deedbook.errors import IntakeError
-
     pointer, sign, value = text.partition("=")
     if not sign:
         raise click.BadParameter(f"{text!r} has no `=`; expected POINTER=JSON", param_hint="--set")
-    try:
-        return {"at": pointer, "value": parse(value)}
-    except (IntakeError, UnicodeEncodeError):
-        why = f"{value!r} is not JSON; text stands in quotation marks: --set '{pointer}=\"…\"'"
-        raise click.BadParameter(why, param_hint="--set") from None
+    hint = f"text stands in quotation marks: --set '{pointer}=\"…\"'"
+    return {"at": pointer, "value": read_json(value, "--set", hint=hint)}

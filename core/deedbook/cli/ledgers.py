@@ -11,7 +11,8 @@ from deedbook.kernel import read_workspace
 from deedbook.reader import sessions
 from deedbook.schema import suggest
 from deedbook.upcasting.naming import parted
-from deedbook.upcasting.table import UPCASTERS, form_of
+from deedbook.upcasting.recognition import form_of, not_a_ledger, require_form
+from deedbook.upcasting.table import UPCASTERS
 from deedbook.workspaces.declarations import Workspace
 from deedbook.workspaces.site import STATE, state_at, told_state
 from deedbook.workspaces.sources import SYSTEM, find_workspace
@@ -62,12 +63,15 @@ def session_file(workspace: str, name: str) -> Path:
     """Return the ledger that *name* names: a session by its id or its beginning, ``last``, ``workspace``, or a file.
 
     One session of a file of an older form is ``FILE#SESSION``; one that was taken in is named by its id, too, or by
-    ``SHA256#SESSION``. Raises `LedgerError` (``SESSION_NOT_FOUND``).
+    ``SHA256#SESSION``. Raises `LedgerError`: ``SESSION_NOT_FOUND``, and ``NOT_A_LEDGER`` for a file that is none.
     """
     if not SESSION_ID.fullmatch(name):
         place, session = parted(name)
+        if place.is_dir() and not (place / FILE).exists():
+            raise not_a_ledger(str(place), f"it is a folder without a file {FILE}")
         place = place / FILE if place.is_dir() else place
         if place.exists():
+            refuse_other(place)
             return place if session is None else Path(f"{place}#{session}")
         found = _old(workspace, name)
         if found is None:
@@ -81,11 +85,31 @@ def session_file(workspace: str, name: str) -> Path:
     except LedgerError:
         found = _taken_in(source, name)
         if found is None:
+            _refuse_bare_file(name)
             raise
         return found
     if not ledger_of(source, identity).exists():
         raise LedgerError(fault("SESSION_NOT_FOUND", f"session {identity} has no ledger; `deedbook verify` says why"))
     return ledger_of(source, identity)
+
+
+def _refuse_bare_file(name: str) -> None:
+    """Raise `LedgerError` where *name*, which is no session, is a file here: a name without a dot or slash is an id."""
+    if Path(name).is_file():
+        why = f"there is no session {name!r}; to name the file, write ./{name}"
+        raise LedgerError(fault("SESSION_NOT_FOUND", why))
+
+
+def refuse_other(place: Path) -> None:
+    """Raise `LedgerError` (``NOT_A_LEDGER``) for a file that is no ledger of any form, and say what it is instead.
+
+    A file in the place of a ledger in a state folder passes: it is a damaged ledger, whatever it holds.
+    """
+    folders = place.absolute().parents
+    if place.name == FILE and any(is_state(folder) for folder in folders[1:3]):
+        return
+    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        require_form(file, str(place))
 
 
 def _old(workspace: str, name: str) -> Path | None:
@@ -188,6 +212,7 @@ def session_named(workspace: Workspace, name: str, also: Iterable[str] = ()) -> 
         except LedgerError:
             if _taken_in(workspace, name):
                 return None
+            _refuse_bare_file(name)
             raise
     place = Path(name)
     place = (place / FILE if place.is_dir() else place).resolve()

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .common import Asked, Suggesting, json_option, principal_option, profile_option, wait_option
+from .common import (
+    Asked,
+    RefusedJson,
+    Suggesting,
+    json_option,
+    principal_option,
+    profile_option,
+    read_json,
+    wait_option,
+)
 from .output import as_json, message, say, spelled, table
 
 if TYPE_CHECKING:
@@ -287,16 +296,15 @@ def _result(asked: Asked, name: str, pointer: str) -> dict[str, Any]:
 
 
 def _given(text: str) -> Any:
-    """Return the JSON that *text* is; what is none is a text. Raises `click.BadParameter` for JSON that is broken."""
-    from deedbook.canonical import parse
-    from deedbook.errors import IntakeError
-
+    """Return the JSON that *text* is, or the text itself where it is none; raises `RefusedJson` for refused JSON."""
     try:
-        return parse(text)
-    except IntakeError as problem:
-        if text.lstrip()[:1] in ("{", "[", '"'):
-            why = f"it begins like JSON and is none: {problem}; a text that begins so stands in quotation marks"
-            raise click.BadParameter(why, param_hint="VALUE") from None
+        return read_json(text, "VALUE")
+    except RefusedJson as problem:
+        if not problem.is_text:
+            raise
+        if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[", '"'):
+            why = f"it begins like JSON and is none: {problem.message}; a text that begins so stands in quotation marks"
+            raise RefusedJson(why, "VALUE") from None
         return text
 
 

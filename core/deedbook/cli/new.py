@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .common import KINDS, Suggesting, shown
+from .common import KINDS, FilePath, Suggesting, shown
 from .output import message, say
 
 
@@ -20,7 +20,7 @@ def command() -> None:
     "--into",
     default=".",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False),
     help="Where its folder is made; default: here.",
 )
 def plugin(name: str, kind: str, into: Path) -> int:

@@ -3,7 +3,9 @@
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
 from typing import Any, Final, TextIO
 
 import click
@@ -12,12 +14,37 @@ from deedbook.errors import CODES, DomainError
 from deedbook.terminal import plain
 
 TAB: Final = 8
+_OUT: Final[ContextVar[TextIO | None]] = ContextVar("deedbook_stdout", default=None)
 DENIED: Final = 3
 
 
-def say(text: str = "") -> None:
-    """Write one line of data; the caller has made it safe to print."""
-    click.echo(text)
+@contextmanager
+def owned() -> Iterator[None]:
+    """Keep standard output for what the command says; what plugins print meanwhile goes to standard error."""
+    kept = _OUT.set(stdout())
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _OUT.reset(kept)
+
+
+def stdout() -> TextIO | None:
+    """Return where data goes."""
+    return _OUT.get() or sys.stdout
+
+
+def say(text: str = "", *, nl: bool = True) -> None:
+    """Write one line of data, or a part of it without *nl*; the caller has made it safe to print."""
+    click.echo(text, file=stdout(), nl=nl)
+
+
+def write(lines: Iterable[bytes]) -> None:
+    """Write lines of data as they are."""
+    stream = stdout()
+    if stream is not None:
+        stream.flush()
+        stream.buffer.writelines(lines)
 
 
 def answer(text: str) -> None:
@@ -46,7 +73,7 @@ def worded(error: DomainError) -> str:
 
 def as_json(value: Any) -> None:
     """Write *value* as JSON, indented where a person looks on."""
-    say(spelled(json.dumps(value, ensure_ascii=False, indent=2 if watched(sys.stdout) else None)))
+    say(spelled(json.dumps(value, ensure_ascii=False, indent=2 if watched(stdout()) else None)))
 
 
 def spelled(text: str) -> str:

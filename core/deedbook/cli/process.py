@@ -1,5 +1,7 @@
 """What the command owes the process that it runs in: its streams, and an orderly end when it is told to stop."""
 
+import codecs
+import io
 import os
 import signal
 import sys
@@ -19,6 +21,7 @@ def hold_streams() -> None:
     """See to it that descriptors 0 to 2 are taken, and that nothing which is printed can fail to be spelled.
 
     A closed one would be given to the next file that is opened, a ledger perhaps, and whoever prints would write there.
+    Standard output moves to another descriptor, so that nothing but the command itself can write to it.
     """
     for fd in (0, 1, 2):
         try:
@@ -29,6 +32,29 @@ def hold_streams() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
             reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = _moved(sys.stdout)
+
+
+def _moved(stdout: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Return standard output at a descriptor of its own; what is written to descriptor 1 goes to standard error.
+
+    ASCII alone is taken for a mistake in the locale, as click does.
+    """
+    stdout.flush()
+    encoding = "utf-8" if codecs.lookup(stdout.encoding).name == "ascii" else stdout.encoding
+    own = os.fdopen(os.dup(1), "wb", 0 if stdout.write_through else -1)
+    os.dup2(2, 1)
+    return io.TextIOWrapper(
+        own, encoding, stdout.errors, line_buffering=stdout.line_buffering, write_through=stdout.write_through
+    )
+
+
+def give_back() -> None:
+    """Let descriptor 1 be standard output again, for a command that writes there."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+        os.dup2(sys.stdout.fileno(), 1)
 
 
 def take_signals() -> None:
@@ -43,13 +69,30 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def flush(status: int) -> int:
-    """Write out what is still held, and return the exit status: 1 instead of 0 where nobody can take it."""
-    failed = [stream for stream in (sys.stdout, sys.stderr) if stream and not _flushed(stream)]
+    """Write out what is still held, and return the exit status: 1 instead of 0 where nobody can take it.
+
+    A command that has failed has said so, and is not reported again.
+    """
+    failed = [stream for stream in (sys.stdout, sys.stderr) if stream and not _flushed(stream, quiet=status != 0)]
     return status or int(bool(failed))
 
 
+def drop_unwritable(problem: OSError) -> None:
+    """Drop what standard output still holds if it fails with *problem* again, which has been reported."""
+    try:
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError as again:
+        if again.errno == problem.errno:
+            _point_nowhere(sys.stdout)
+
+
 def leave(status: int) -> NoReturn:
-    """End the process with *status*: in an orderly way, or at once where something keeps it from ending."""
+    """End the process with *status*: in an orderly way, or at once where something keeps it from ending.
+
+    What exit functions of plugins print goes to standard error: the command has said all that it had to say.
+    """
+    sys.stdout = sys.stderr
     watch = threading.Timer(_PATIENCE, _cut_off, [os._exit, os.write, status])
     watch.daemon = True
     watch.start()
@@ -62,7 +105,7 @@ def _cut_off(exit_now: Callable[[int], NoReturn], write: Callable[[int, bytes], 
     exit_now(status or 1)
 
 
-def _flushed(stream: TextIO) -> bool:
+def _flushed(stream: TextIO, *, quiet: bool) -> bool:
     try:
         stream.flush()
     except BrokenPipeError:
@@ -70,7 +113,7 @@ def _flushed(stream: TextIO) -> bool:
         return False
     except (OSError, ValueError) as problem:
         _point_nowhere(stream)
-        if stream is sys.stdout and sys.stderr:
+        if stream is sys.stdout and sys.stderr and not quiet:
             sys.stderr.write(f"error: standard output: {getattr(problem, 'strerror', None) or problem}\n")
         return False
     return True

@@ -123,11 +123,9 @@ def _proof(place: str) -> dict[str, Any]:
         raise click.BadParameter(f"there is no file {place!r}", param_hint="--proof") from None
     try:
         told: dict[str, Any] = parse(raw)
-        wrong = [
-            str(each) for each in Schemas.load(data_folder("schemas")).validator("output_proof_v1").violations(told)
-        ]
     except IntakeError as problem:
-        wrong = [problem.error.message]
+        raise LedgerError(fault("LEDGER_UNSOUND", "NOT PROVED: this is no proof", place=place), problem.error) from None
+    wrong = [str(each) for each in Schemas.load(data_folder("schemas")).validator("output_proof_v1").violations(told)]
     if wrong:
         raise LedgerError(fault("LEDGER_UNSOUND", f"NOT PROVED: this is no proof: {wrong[0]}", place=place))
     return told

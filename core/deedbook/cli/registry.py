@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .common import Asked, Suggesting, json_option
+from .common import Asked, FilePath, Suggesting, json_option
 from .output import as_json, message, say
 
 
@@ -14,7 +14,7 @@ def command() -> None:
 
 
 @command.command("lint")
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
+@click.argument("files", nargs=-1, type=FilePath(), metavar="[FILE]...")
 @json_option
 @click.pass_obj
 def lint(asked: Asked, files: tuple[Path, ...]) -> int:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completing
-from .common import Asked, json_option, shown
+from .common import Asked, json_option, shown, span_option
 from .output import as_json, message, say
 from .reading import UNSOUND
-from .tree import span_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +64,7 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     """Return what verification says of the ledger at *place*."""
     from deedbook.replaying.page import Checked
     from deedbook.upcasting.naming import parted
-    from deedbook.verification.report import UNWITNESSED
+    from deedbook.verification.report import UNHASHED, UNWITNESSED
     from deedbook.verification.verdict import conclude
 
     from .checking import check
@@ -78,9 +77,10 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     chosen = one(asked.workspace, str(file))
     reports = check(chosen, plugins=False, jobs=1)
     vouched = vouch(chosen, reports, Believed())
-    verdict = conclude(reports, vouched.contradictions, vouched.covered)
-    lines = [line for report in reports for line in list(report.lines())[:-1] if line != UNWITNESSED]
-    return Checked(verdict.sound, verdict.said, (*vouched.notes, *lines), verdict.kind == "checkpointed")
+    verdict = conclude(reports, vouched.contradictions, vouched.covered, chosen.unchecked)
+    lines = [line for report in reports for line in list(report.lines())[:-1] if line not in (UNWITNESSED, UNHASHED)]
+    sound = None if verdict.kind == "unhashed" else verdict.sound
+    return Checked(sound, verdict.said, (*vouched.notes, *lines), verdict.kind == "checkpointed")
 
 
 def _page(place: Path, checked: "Checked", out: str | None) -> None:
@@ -98,7 +98,7 @@ def _page(place: Path, checked: "Checked", out: str | None) -> None:
     parts = page(_name(place), account, checked, style, left_out=left_out)
     if out is None:
         for part in parts:
-            click.echo(part, nl=False)
+            say(part, nl=False)
         return
     _write(Path(out), parts)
     message(f"the page is {shown(Path(out).absolute())}")

@@ -37,7 +37,7 @@ def command(asked: Asked, prompt: str, limit: int, client: str | None, profile: 
     catalogue = discover()
     workspace = read_workspace(asked.workspace, profile, catalogue)
     document = compile_charter(workspace, catalogue, kernel=VERSION).document
-    who = declared_client(document, client, LOCAL.via, LOCAL.id).principal if client else LOCAL
+    who = LOCAL if client is None else declared_client(document, client, LOCAL.via, LOCAL.id).principal
     abilities, knowledge = CharterRoutes(told(document, exposed(document))).rank(prompt, who, limit)
     if asked.json:
         rows = {"abilities": [*_rows(abilities)], "knowledge": [*_rows(knowledge)]}

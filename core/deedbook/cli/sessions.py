@@ -47,7 +47,8 @@ def command(ctx: click.Context) -> int:
             found += _taken_in(state, [each.id for each in own])
             found.sort(key=lambda pair: pair[0].started)
     if ctx.obj.json:
-        as_json({"schema_version": "v1", "sessions": [{**attrs.asdict(each), **more} for each, more in found]})
+        told = [{**attrs.asdict(each), **more} for each, more in found]
+        as_json({"schema_version": "v1", "sessions": [{k: v for k, v in each.items() if k != "torn"} for each in told]})
     elif found:
         table((more["name"], each.state, each.started, _count(each.events), _whose(more)) for each, more in found)
     else:
@@ -93,8 +94,8 @@ def _taken_in(state: "Path", own: list[str]) -> "list[tuple[Listed, Mapping[str,
 
 def _whose(belongs: "Mapping[str, str]") -> str:
     if "imported" in belongs:
-        unsound = "" if belongs["verdict"] == "sound" else ", unsound as taken in"
-        return f"imported {belongs['imported'][:SHOWN]}, {belongs['format']}{unsound}"
+        verdict = {"sound": "", "unhashed": ", without hashes"}.get(belongs["verdict"], ", unsound as taken in")
+        return f"imported {belongs['imported'][:SHOWN]}, {belongs['format']}{verdict}"
     return f"process {belongs['process'][:8]} run {belongs['run'][:8]}" if "run" in belongs else ""
 
 
@@ -112,18 +113,22 @@ def _uncovered(error: "DomainError") -> None:
 def close(asked: Asked, session: str) -> int:
     """End an interrupted SESSION: its open calls become unknown, and session.end is written.
 
-    Of a session that is empty, because it never began, the folder is removed. One that was taken in stays as it is.
+    A session that never began is removed; what its first write left is kept. What follows the end of one that has
+    ended is set aside. A session that was taken in stays as it is.
     """
     from deedbook.closing import told
     from deedbook.kernel import read_workspace
-    from deedbook.upkeep import close_session, discard_session
+    from deedbook.upkeep import close_session, discard_session, mend_session
 
     from .ledgers import session_here
 
     source = read_workspace(asked.workspace)
     identity = session_here(source, session)
-    if discard_session(source, identity):
-        message(f"session {identity} never began; its empty folder is removed")
+    if removed := discard_session(source, identity):
+        message(str(removed))
+        return 0
+    if torn := mend_session(source, identity, _uncovered):
+        message(f"session {identity} had ended; {torn} bytes after its last line are set aside")
         return 0
     message(f"session {identity} is closed; {told(close_session(source, identity, _uncovered))}")
     return 0

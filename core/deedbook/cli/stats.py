@@ -70,8 +70,22 @@ def command(
 
 def _chosen(ledgers: Ledgers, names: tuple[str, ...]) -> list[Found]:
     if names and EVERY not in names:
-        return list({found.place: found for found in map(ledgers.named, names)}.values())
+        return list({found.place: found for name in names for found in _parts(ledgers.named(name))}.values())
     return list(ledgers.every())
+
+
+def _parts(found: Found) -> list[Found]:
+    """Return what one name stands for: a ledger, or each session of a file of an older form that holds several."""
+    from deedbook.errors import LedgerError
+    from deedbook.reader import sessions_in
+    from deedbook.upcasting.naming import parted
+
+    place, session = parted(found.place)
+    try:
+        names = [] if session else sessions_in(place)
+    except LedgerError:  # reading it says what is wrong with it
+        names = []
+    return [Found(Path(f"{place}#{name}")) for name in names] if len(names) > 1 else [found]
 
 
 def _counted(fold: "FiguresFold", chosen: list[Found]) -> "tuple[Figures, list[tuple[str, DeedbookError]]]":

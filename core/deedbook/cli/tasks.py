@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import completing
-from .common import Asked, Suggesting, json_option, principal_option, profile_option, read_arguments, wait_option
+from .common import (
+    Asked,
+    Suggesting,
+    args_option,
+    given_arguments,
+    json_option,
+    pairs_argument,
+    principal_option,
+    profile_option,
+    read_arguments,
+    wait_option,
+)
 from .output import answer, as_json, message, say, table
 
 if TYPE_CHECKING:
@@ -71,15 +82,19 @@ def show(asked: Asked, task: str) -> int:
 
 @command.command("create")
 @click.argument("ability", shell_complete=completing.abilities)
-@click.option("--args", "text", default="{}", metavar="JSON", help="The arguments; `-` reads standard input.")
+@pairs_argument
+@args_option
 @click.option("--key", metavar="KEY", help="An idempotency key: asked again with it, the same task comes back.")
 @profile_option
 @principal_option
 @json_option
 @click.pass_obj
-def create(asked: Asked, ability: str, text: str, key: str | None, profile: str | None, principal: str | None) -> int:
+def create(
+    asked: Asked, ability: str, pairs: tuple[str, ...], text: str | None, key: str | None, profile: str | None,
+    principal: str | None,
+) -> int:  # fmt: skip
     """Make a task for one use of ABILITY, if the hooks of PreAbilityCreate let it; print its id."""
-    args = read_arguments(text)
+    args = given_arguments(text, pairs)
     return _act(asked, lambda tasks: _made(tasks.create(ability, args, idempotency_key=key)), profile, principal)
 
 

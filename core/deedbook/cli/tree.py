@@ -5,12 +5,8 @@ from pathlib import Path
 import click
 
 from . import completing
-from .common import Asked, json_option
+from .common import Asked, json_option, span_option
 from .output import as_json, say
-
-span_option = click.option(
-    "--span", metavar="EVENT", help="Only this event, named by its seq or its span, and all that it caused."
-)
 
 
 @click.command("tree")

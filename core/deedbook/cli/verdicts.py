@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 def as_told(reports: "Sequence[Report]", chosen: "Chosen", vouched: "Vouched", verdict: "Verdict") -> dict[str, Any]:
     """Return everything as JSON."""
+    from deedbook.verification.report import MOST_LISTED
+
+    counts = {"missing": len(chosen.lost), "empty": len(chosen.empty)}
+    more = {name: count - MOST_LISTED for name, count in counts.items() if count > MOST_LISTED}
     return {
         "schema_version": "v1",
         "sound": verdict.sound,
         "verdict": verdict.as_json(),
         "reports": [report.as_json() for report in reports],
-        "missing": [_gap(gap) for gap in chosen.lost],
-        "empty": list(chosen.empty),
+        "missing": [_gap(gap) for gap in chosen.lost[:MOST_LISTED]],
+        "empty": list(chosen.empty[:MOST_LISTED]),
+        **({"more": more} if more else {}),
         "log": vouched.part,
         "notes": list(vouched.notes),
     }
@@ -38,7 +43,7 @@ def tell(reports: "Sequence[Report]", chosen: "Chosen", vouched: "Vouched", verd
         _tell_rest(chosen)
         return
     say(paint(plain(verdict.said), "green" if verdict.sound else "red"))
-    for note in vouched.notes:
+    for note in (*vouched.notes, *(f"decisions not checked: {why}" for why in verdict.unchecked[1:])):
         say(plain(note))
     if alone:
         _tell_one(reports, verdict)
@@ -54,10 +59,10 @@ def _gap(gap: "Gap") -> dict[str, str]:
 
 
 def _tell_one(reports: "Sequence[Report]", verdict: "Verdict") -> None:
-    from deedbook.verification.report import UNWITNESSED
+    from deedbook.verification.report import UNHASHED, UNWITNESSED
 
     for report in reports:
-        *lines, last = (line for line in report.lines() if line != UNWITNESSED)
+        *lines, last = (line for line in report.lines() if line not in (UNWITNESSED, UNHASHED))
         for line in lines:
             say(line)
         say(f"{last}, taken by itself" if report.sound and not verdict.sound else last)
@@ -89,11 +94,13 @@ def _tell_all(reports: "Sequence[Report]", verdict: "Verdict") -> None:
 def _tell_rest(chosen: "Chosen") -> None:
     """Say what is lost, and which sessions never began."""
     from deedbook.terminal import plain
+    from deedbook.verification.report import MOST_LISTED, few
 
-    for gap in chosen.lost:
-        say(plain(f"missing  {gap}"))
-    for name in chosen.empty:
-        say(plain(f"empty  session {name}: nothing was ever recorded; `deedbook sessions close {name}` removes it"))
+    for text in few((f"missing  {gap}" for gap in chosen.lost), MOST_LISTED):
+        say(plain(text))
+    empty = "empty  session {0}: nothing was ever recorded; `deedbook sessions close {0}` removes it"
+    for text in few((empty.format(name) for name in chosen.empty), MOST_LISTED):
+        say(plain(text))
     if chosen.lost:
         count = len({gap.session for gap in chosen.lost})
         are = "1 session is" if count == 1 else f"{count} sessions are"

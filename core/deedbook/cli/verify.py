@@ -44,7 +44,9 @@ def command(
     All of it is held against the workspace's checkpoints, and those against what you, its witnesses and the state
     folder hold. The first line is the verdict. No plugin is imported unless --plugins is given.
     """
-    if proof:
+    if proof is not None:
+        if given["held"] or given["witness"]:
+            raise click.UsageError("--checkpoint and --witness do not go with --proof, which stands by itself")
         return check_proof(asked, proof, given["log_key"], given["witness_key"], ledger)
     from deedbook.verification.verdict import conclude
 
@@ -57,7 +59,7 @@ def command(
     chosen = whole or one(asked.workspace, ledger or "")
     reports = check(chosen, plugins=plugins, jobs=jobs)
     vouched = vouch(chosen, reports, Believed(given["log_key"], given["witness_key"], given["held"], given["witness"]))
-    verdict = conclude(reports, vouched.contradictions, vouched.covered)
+    verdict = conclude(reports, vouched.contradictions, vouched.covered, chosen.unchecked)
     if asked.json:
         as_json(as_told(reports, chosen, vouched, verdict))
     else:

@@ -115,7 +115,7 @@ def _swapped(chosen: "Chosen", reports: "Sequence[Report]") -> "Iterator[Contrad
     if chosen.source is None or not chosen.inside:
         return
     for report in reports:
-        name = Path(report.file).resolve().parent.name
+        name = Path(report.file).absolute().parent.name
         if report.state != "workspace" and report.session_id not in (None, name):
             why = f"in its place lies the ledger of {report.session_id}"
             yield Contradiction("broken", f"session {name}", 0, why)
@@ -197,7 +197,7 @@ def _held(
         for held in _asked(place, origins):
             if not isinstance(held, str):
                 yield held
-            elif wanted and held not in _NONE:
+            elif wanted:
                 found.append(Contradiction("unseen", "the workspace ledger", None, f"the witness at {place} {held}"))
             else:
                 notes.append(f"the witness at {place} {held}")
@@ -230,10 +230,6 @@ def _file(place: str) -> str:
             return folder.read(Path(place).name, limit=MAX_TEXT).decode(errors="replace")
     except FileNotFoundError:
         raise click.BadParameter(f"there is no file {place!r}", param_hint="--checkpoint") from None
-
-
-_NONE: Final = ("has no checkpoint of this log",)
-"""What a witness says that was asked and has seen nothing."""
 
 
 def _places(source: "Workspace", believed: Believed) -> dict[str, bool]:
@@ -274,7 +270,7 @@ def _asked(place: str, origins: "Iterable[str]") -> "Iterator[Held | str]":
         held = read_held(f"the witness at {place}", text)
         yield f"answers what is no checkpoint: {held}" if isinstance(held, str) else held
     if not texts:
-        yield _NONE[0]
+        yield "has no checkpoint of this log: it never saw it, or knows another one that stood here before"
 
 
 # --- what it comes to -------------------------------------------------------------------------------------------------
@@ -328,9 +324,8 @@ def _seen(size: int, seen: "Sequence[Seen]", trust: "Trust") -> str:
 
 
 def _part(log: "Log") -> dict[str, Any]:
+    from deedbook.verification.report import failures_as_json
+
     part = log.findings.part()
     told = {"origin": log.origin, "leaves": log.size, "checkpoints": log.signed}
-    return told | {
-        "failed": len(part.failures) + part.more,
-        "failures": [attrs.asdict(failure) for failure in part.failures],
-    }
+    return told | failures_as_json(part)

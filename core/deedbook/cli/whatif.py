@@ -93,7 +93,7 @@ def _other(system: str, profile: str | None) -> "Workspace":
 def _announce(workspace: str, charter: "Charter") -> None:
     """Say what is looser or tighter in the other charter than in the one that was last in force here, if it is kept."""
     from deedbook.changes import difference
-    from deedbook.errors import DeedbookError
+    from deedbook.errors import BindingError, DeedbookError
     from deedbook.files import Folder
     from deedbook.kernel import read_workspace
     from deedbook.locks import Opened
@@ -102,7 +102,13 @@ def _announce(workspace: str, charter: "Charter") -> None:
     with suppress(DeedbookError, OSError), Folder.at(read_workspace(workspace).state) as state:
         store = Store(state)
         digest = store.current()
-        kept = store.find(digest) if digest else None
+        try:
+            kept = store.find(digest) if digest else None
+            if kept:
+                kept.refuse_uncanonical()
+        except BindingError as problem:
+            message(f"the two charters cannot be compared: {problem}")
+            return
         if kept and kept.digest != charter.digest:
             announce(Opened(charter, digest, difference(kept.document, charter.document)))
 

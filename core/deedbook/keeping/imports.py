@@ -6,28 +6,27 @@ read-only. They are never rewritten: whoever reads them gets present events.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from deedbook.canonical import digest, encode_payload
+from deedbook.canonical import encode_payload
 from deedbook.contracts import Object
-from deedbook.errors import LedgerError, fault, recordable
-from deedbook.events import FORMAT, HEADER, Entry, label
+from deedbook.errors import IntakeError, LedgerError, fault, recordable
+from deedbook.events import Entry, label
 from deedbook.files import Folder
 from deedbook.ledger import WorkspaceLedger
-from deedbook.reader import Listed, old_sessions, read
+from deedbook.reader import Listed, read
 from deedbook.sealed import opened
-from deedbook.upcasting.table import form_of
+from deedbook.verification.report import Report
+
+from .old_file import OldFile
 
 FOLDER: Final = "imported"
 FILE: Final = "events.jsonl"
-MAX_BYTES: Final = 1024 * 1024 * 1024
-"""The largest file that is taken in."""
 TOLD: Final = "ledger.imported"
-Verdict: TypeAlias = Literal["sound", "unsound"]
+Verdict: TypeAlias = Literal["sound", "unsound", "unhashed"]
 
 
 @attrs.frozen
@@ -88,68 +87,47 @@ def find(known: Sequence[Imported], name: str) -> list[tuple[Imported, Listed]]:
 # --- taking one in ----------------------------------------------------------------------------------------------------
 
 
-def old_form(raw: bytes, name: str) -> str:
-    """Return the form of an old ledger; raises `LedgerError` (``IMPORT_REFUSED``) for what is none."""
-    first = raw.partition(b"\n")[0]
-    form = form_of(first)
-    if form != FORMAT:
-        return form
-    why = "it is no ledger of an older form"
-    if HEADER.match(first):
-        why += f"; one of format {FORMAT} is read as it is: give its path to `replay`, `tree` or `verify`"
-    else:
-        why += ", nor of any form that is known: envelope 1.0 and seed 000's events are taken in"
-    raise LedgerError(fault("IMPORT_REFUSED", why, place=name))
-
-
-def surveyed(raw: bytes, name: str, *, lenient: bool = False) -> tuple[str, tuple[Listed, ...]]:
-    """Return the form of an old ledger and its sessions; a *lenient* look passes over lines that cannot be read.
-
-    Raises `LedgerError` (``IMPORT_REFUSED``) for what is none, or cannot be read.
-    """
-    form = old_form(raw, name)
-    try:
-        found = old_sessions(BytesIO(raw), name, form, lenient=lenient)
-    except LedgerError as problem:
-        why = f"it cannot be read ({problem.error.message}); nothing was taken in"
-        raise LedgerError(fault("IMPORT_REFUSED", why, place=problem.error.place)) from None
-    if not found:
-        raise LedgerError(fault("IMPORT_REFUSED", "it holds no event", place=name))
-    return form, tuple(found.values())
-
-
-def keep(state: Folder, raw: bytes) -> str:
-    """Keep the bytes of an old ledger in the *state* folder, durably and read-only; return their hash.
+def keep(state: Folder, old: OldFile) -> None:
+    """Keep the bytes of an old ledger in the *state* folder, durably and read-only, under their hash.
 
     What is there already with these bytes stays; other bytes under this hash raise `LedgerError` (``LEDGER_UNSOUND``).
     """
-    sha = digest(raw)
-    place = f"{FOLDER}/{sha}/{FILE}"
-    state.make(f"{FOLDER}/{sha}")
+    folder = f"{FOLDER}/{old.sha256}"
+    state.make(folder)
     try:
-        if digest(state.read(place, limit=MAX_BYTES)) != sha:
+        if state.digests(folder, [FILE]) != [old.sha256]:
             why = "other bytes are kept there than their name says; put the right ones there, or remove it by hand"
-            raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{place}"))
+            raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{folder}/{FILE}"))
     except FileNotFoundError:
-        state.replace(place, raw, expected="", mode=0o444)
-    return sha
+        state.replace(f"{folder}/{FILE}", old.blocks(), expected="", mode=0o444)
 
 
 def take_in(
-    state: Folder, ledger: WorkspaceLedger, raw: bytes, *, name: str, by: str, sound: bool, as_is: str | None
+    state: Folder, ledger: WorkspaceLedger, old: OldFile, report: Report, *, by: str, as_is: str | None
 ) -> Imported:
-    """Keep an old ledger in the *state* folder and record that in the workspace's *ledger*; raises `LedgerError`.
+    """Keep an *old* ledger in the *state* folder and record that in the workspace's *ledger*; raises `LedgerError`.
 
-    It may be killed at any moment and begun again: the bytes are there before the ledger tells of them.
+    *report* is what its verification found. The import may be killed at any moment and begun again: the bytes are
+    there before the ledger tells of them.
     """
-    form, sessions = surveyed(raw, name, lenient=not sound)
-    stamp, sha = ledger.now(), keep(state, raw)
-    verdict: Verdict = "sound" if sound else "unsound"
-    why = None if as_is is None or sound else recordable(as_is)
-    found = Imported(sha, len(raw), form, sessions, recordable(name), by, verdict, stamp, why)
-    entry = Entry(label(TOLD, "user", by), ledger.span(), ledger.root, encode_payload(told(found)))
+    sessions, stamp = old.sessions(lenient=not report.faultless), ledger.now()
+    verdict: Verdict = "sound" if report.sound else "unhashed" if report.faultless else "unsound"
+    why = None if as_is is None or report.faultless else recordable(as_is)
+    name = recordable(Path(old.name).name)
+    found = Imported(old.sha256, old.size, old.form, sessions, name, by, verdict, stamp, why)
+    entry = Entry(label(TOLD, "user", by), ledger.span(), ledger.root, _payload(found, old.name))
+    keep(state, old)
     ledger.append([entry], ts=stamp, durable=True)
     return found
+
+
+def _payload(found: Imported, place: str) -> bytes:
+    """Return the payload of ``ledger.imported``; raises `LedgerError` (``IMPORT_REFUSED``) if it cannot be one."""
+    try:
+        return encode_payload(told(found))
+    except IntakeError:
+        why = f"it holds {len(found.sessions)} sessions, too many for one event; divide the file"
+        raise LedgerError(fault("IMPORT_REFUSED", why, place=place)) from None
 
 
 def told(found: Imported) -> Object:

@@ -4,6 +4,7 @@ It names the ledger, the line up to which it was folded, and its own checksum. O
 ledger, is passed over; one of a later form is never touched, and one of an older form is for `memory.legacy`.
 """
 
+import re
 from typing import Any, Final, Literal, NamedTuple
 
 from deedbook.canonical import decode, digest, encode, parse
@@ -17,6 +18,7 @@ FOLDER: Final = "memory"
 NAME: Final = f"{FOLDER}/memory_store.json"
 FORM: Final = "v1"
 MAX_BYTES: Final = 1024 * 1024 * 1024
+_FORM: Final = re.compile("v[0-9]{1,9}")
 _DEPTH: Final = 128
 _NODES: Final = 100_000_000
 
@@ -78,7 +80,7 @@ def form_of(raw: bytes) -> str | None:
         return "v0"
     if form == FORM:
         return FORM
-    if isinstance(form, str) and form[:1] == "v" and form[1:].isdigit() and int(form[1:]) < int(FORM[1:]):
+    if isinstance(form, str) and _FORM.fullmatch(form) and int(form[1:]) < int(FORM[1:]):
         return form
     why = (
         f"its form is {str(form)[:40]!r}, and this release knows {FORM}; use the release that wrote it, or move it away"
@@ -128,7 +130,7 @@ def readable(raw: bytes) -> Object:
     try:
         said = parse(raw)
     except IntakeError as problem:
-        raise MemoryRefused(fault("MEMORY_UNREADABLE", str(problem))) from None
+        raise MemoryRefused(fault("MEMORY_UNREADABLE", "it is not what intake accepts"), problem.error) from None
     if not isinstance(said, dict):
         raise MemoryRefused(fault("MEMORY_UNREADABLE", "it is no JSON object"))
     return said

@@ -146,7 +146,7 @@ class FiguresFold:
         if event.type == "session.start":
             state.charter = sealed_or(event.payload.get("charter"), "")
         elif event.type == "session.end":
-            state.ended = "ok" if event.payload.get("ok") is True else "failed"
+            state.ended = _ending(event.payload.get("ok"))
         at = milliseconds(event.ts)
         family, _, what = event.type.partition(".")
         if event.type in _CLOSING and event.parent in state.open:
@@ -242,6 +242,11 @@ def _settle(begun: _Open, outcome: str, state: Figures, provider: str, model: st
     spent = state.models.at(provider, model or begun.model, begun.role)
     tally(spent.outcomes, outcome)
     return spent
+
+
+def _ending(ok: Any) -> str:
+    """Return how a session ended; the ends of older forms do not say whether it went well."""
+    return "ok" if ok is True else "failed" if ok is False else "ended"
 
 
 def _response(payload: Object) -> Object:

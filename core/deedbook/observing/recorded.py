@@ -21,7 +21,8 @@ from deedbook.events import FORMAT, TRACE_ID
 from deedbook.files import Folder
 from deedbook.reader import Follower, read
 from deedbook.upcasting.naming import parted
-from deedbook.upcasting.table import UPCASTERS, form_of
+from deedbook.upcasting.recognition import form_of
+from deedbook.upcasting.table import UPCASTERS
 
 __all__ = ["Recorded", "Recording"]
 

@@ -1,7 +1,8 @@
 """The policy kind ``rules``: an ordered list of matches, each with what then; the first that holds decides.
 
 ``{rules: [{match, when, then: allow | ask | deny, reason}], default: allow | ask | deny, reads: [facts]}``. Without
-``default`` a call that no rule is about is denied. ``when`` is a condition in CEL (`expressions`), asked where the
+``default`` a call that no rule is about is denied. Where the default is ``deny`` and the ability has the tag
+``ask-by-default``, a person is asked instead. ``when`` is a condition in CEL (`expressions`), asked where the
 match holds; one that is neither true nor false denies, whatever its rule says then.
 """
 
@@ -22,6 +23,8 @@ from .expressions import LONGEST, Expression, Flaw, Invalid, Language, NoEngine,
 
 _OUTCOMES: Final = ["allow", "ask", "deny"]
 _REMEMBERED: Final = 4096
+ASK_BY_DEFAULT: Final = "ask-by-default"
+"""The tag of abilities about which a person is asked where no rule says anything and the default is to deny."""
 
 SETTINGS: Final[Object] = {
     "description": "Rules in order; the first whose match holds decides, else the default",
@@ -121,6 +124,7 @@ class Rules:
         self._language = _language(settings)
         self.rules = tuple(_compiled(index, rule, self._language) for index, rule in enumerate(settings["rules"]))
         self._default = _default(settings.get("default", "deny"))
+        self._asked = _default("ask", f"by the ability's tag {ASK_BY_DEFAULT} a person decides")
         self._plans: dict[_Key, Plan] = {}
 
     def __call__(self, call: Call) -> Decision:
@@ -137,7 +141,8 @@ class Rules:
     def plan(self, ability: AbilityFacts) -> Plan:
         """Return the rules as they are asked about the calls of *ability*: the static parts are decided."""
         steps: list[Step] = []
-        otherwise = self._default
+        asks = self._default.outcome == "deny" and ASK_BY_DEFAULT in ability.tags
+        otherwise = self._asked if asks else self._default
         for rule in self.rules:
             if rule.match.could_match(ability):
                 test = rule.match.test_for(ability)
@@ -186,8 +191,8 @@ def _compiled(index: int, rule: Object, language: Language | None) -> Rule:
     return Rule(compiled, when, Decision(then, rule.get("reason", said), None, {"rule": index}))
 
 
-def _default(outcome: Outcome) -> Decision:
-    return Decision(outcome, "" if outcome == "allow" else f"no rule matches; the default is {outcome}")
+def _default(outcome: Outcome, why: str = "") -> Decision:
+    return Decision(outcome, "" if outcome == "allow" else f"no rule matches; {why or f'the default is {outcome}'}")
 
 
 def _language(settings: Object) -> Language | None:

@@ -4,7 +4,7 @@ The question holds the arguments of the event's method by their names. The answe
 one answer that could be meant is none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -80,10 +80,19 @@ def decision(event: str, said: Any, about: Sequence[Any]) -> Decision:
 
 def parse(raw: bytes) -> Any:
     """Read an answer: one document in UTF-8 without a byte order mark; raises `Unanswered`."""
+    return _read(raw, canonical.parse)
+
+
+def parse_frame(raw: bytes) -> Any:
+    """Read a line of the process of a plugin's hook, as strictly as `parse`; raises `Unanswered`."""
+    return _read(raw, canonical.parse_payload)
+
+
+def _read(raw: bytes, read: Callable[[bytes], Any]) -> Any:
     try:
-        return canonical.parse(raw)
+        return read(raw)
     except IntakeError as problem:
-        raise Unanswered(f"answered what is {problem}") from None
+        raise Unanswered(f"{problem.error.code}: the answer is refused: {problem}") from None
 
 
 def _decided(

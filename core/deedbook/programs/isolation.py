@@ -22,7 +22,7 @@ from deedbook.host import WorkspaceHost
 from deedbook.terminal import plain, short
 
 from . import scripts
-from .exchange import decision, dumps, parse, question
+from .exchange import decision, dumps, parse, parse_frame, question
 from .workers import LIMIT, Worker, Workers
 
 BEGIN: Final = (
@@ -173,14 +173,15 @@ class Plugged:
     def _ask(self, line: dict[str, Any], seconds: float) -> dict[str, Any]:
         name = token_hex(8)
         try:
-            said = orjson.loads(self._worker.ask(dumps({"id": name, **line}), seconds))
+            raw = self._worker.ask(dumps({"id": name, **line}), seconds)
         except Failed as problem:
             raise Unanswered(f"{problem.code}: {problem}") from None
-        if said.get("id") != name:
+        said = parse_frame(raw)
+        if type(said) is not dict or said.get("id") != name:
             raise Unanswered("its process answered another question")
         if "error" in said:
             raise Unanswered(said["error"])
-        return said  # type: ignore[no-any-return]
+        return said
 
 
 def _environment(declared: Mapping[str, Any], host: WorkspaceHost) -> Iterator[tuple[str, str]]:

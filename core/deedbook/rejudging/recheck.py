@@ -7,48 +7,68 @@ from the record and counted, with the distribution that would have to be there.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import attrs
 
 from deedbook.approvals.requests import call_digest
 from deedbook.bindings import Bindings
+from deedbook.canonical import decode
 from deedbook.contracts import Call, Decision
+from deedbook.errors import DeedbookError, LedgerError
+from deedbook.events import split_line
 from deedbook.files import Folder
 from deedbook.gates import BoundGate, rule_of
-from deedbook.verification.report import Decisions, Findings
+from deedbook.sealed import opened
+from deedbook.terminal import excerpt
+from deedbook.verification.headers import MAX_LINE
+from deedbook.verification.report import Decisions, Failure, Findings
 
 from .calls import read_calls
+from .charters import Invalid, judge_fault
 from .recorded import NOBODY, Recorded
 from .rederive import SAID_LATE, Rejudge, Settled, answers, compared, recorded_answer
 
-Charters: TypeAlias = Callable[[str], Bindings | str]
-"""Returns a charter by its digest, bound to judge; a text says why it is not."""
+Charters: TypeAlias = Callable[[str], Bindings | Invalid | str]
+"""Returns a charter by its digest, bound to judge; a text says why it cannot be had here."""
 
 _CALLS: Final = "session.calls"
+_COMPILED: Final = "a charter that Deedbook compiled, whose bytes match its digest"
 
 
 def recheck(ledger: Path, charters: Charters) -> Decisions:
     """Judge every call of a session's file *ledger* again; memory does not grow with it.
 
-    Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line of format 1.1, `FileNotFoundError`.
+    Whatever a charter holds, there is an answer. Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line of
+    format 1.1, `FileNotFoundError`.
     """
     with Folder.at(ledger.parent) as folder, folder.open(ledger.name) as file:
-        told = next(read_calls(file, str(ledger), folder), None)
-        if told is None:
-            return Decisions()
-        bindings = charters(told.told.charter)
-        if isinstance(bindings, str):
-            file.seek(0)
-            calls = sum(1 for _ in read_calls(file, str(ledger), folder))
-            return Decisions(calls=calls, unknown={bindings: calls})
-        if told.told.enforcement != bindings.enforcement:
-            bindings = attrs.evolve(bindings, enforcement=told.told.enforcement)
+        bindings = _charter(file, str(ledger), folder, charters)
         file.seek(0)
-        checking = _Checking(bindings)
+        if not isinstance(bindings, Bindings):
+            return _unchecked(bindings, sum(1 for _ in read_calls(file, str(ledger), folder)))
+        checking: _Checking | None = None
         for call in read_calls(file, str(ledger), folder, bindings.reads):
+            checking = checking or _Checking(attrs.evolve(bindings, enforcement=call.told.enforcement))
             checking.take(call)
-        return checking.told()
+        return checking.told() if checking else Decisions()
+
+
+def _charter(file: BinaryIO, place: str, folder: Folder, charters: Charters) -> Bindings | Invalid | str:
+    """Return the charter that the first line of a session names."""
+    try:
+        digest = opened(folder, decode(split_line(file.readline(MAX_LINE), place=place).payload)).get("charter")
+    except LedgerError:
+        raise
+    except (DeedbookError, OSError, ValueError) as problem:
+        return f"what the session says of its charter cannot be read: {problem}"
+    return charters(digest) if isinstance(digest, str) else "the session names no charter"
+
+
+def _unchecked(why: Invalid | str, calls: int) -> Decisions:
+    if isinstance(why, str):
+        return Decisions(calls=calls, unknown={why: calls}, unchecked=why)
+    return Decisions(calls=calls, failures=(Failure(1, "charter", _COMPILED, excerpt(why.why)),))
 
 
 class _Checking:
@@ -68,8 +88,18 @@ class _Checking:
         return Decisions(part.checked, self._same, part.failures, part.more, self._recorded, self._unknown)
 
     def take(self, call: Recorded) -> None:
-        """Judge a call again."""
+        """Judge a call again; whatever the charter holds, there is an answer."""
         self._findings.checked += 1
+        try:
+            self._take(call)
+        except Exception as problem:  # noqa: BLE001 - an ability is bound when it is first judged, and may be anything
+            why = judge_fault(problem)
+            if isinstance(why, str):
+                self._unknown[why] += 1
+            else:
+                self._findings.add(call.seq + 1, "charter", _COMPILED, why.why)
+
+    def _take(self, call: Recorded) -> None:
         if call.signed and call.why in ("", NOBODY):
             found = call_digest(call.ability, call.final, call.principal)
             if found != call.signed:

@@ -76,10 +76,16 @@ def _verdict(checked: Checked, left_out: int) -> Iterator[str]:
         yield tag("p", f"This page holds the first {MOST_EVENTS} events; {left_out} more stand in the ledger.")
 
 
+def _ending(ok: Any, reason: Any) -> str:
+    """Return how a session ended, as far as its end says: older forms have no `ok`, and no reason."""
+    how = "ended" if ok is None else f"ended {'ok' if ok is True else 'not ok'}"
+    return how if reason is None else f"{how}: {show(reason)}"
+
+
 def _facts(account: Account) -> str:
     came, events = account.came, account.events
     first, last = (events[0], events[-1]) if events else (None, None)
-    ended = "not ended" if not came.closed else f"ended {'ok' if came.ok is True else 'not ok'}: {show(came.reason)}"
+    ended = _ending(came.ok, came.reason) if came.closed else "not ended"
     who = came.principal
     counts = f"{came.events} events, {came.calls.total()} calls, {len(came.denied)} denied, {len(came.errors)} errors"
     rows = [

@@ -1,13 +1,12 @@
 """Doing the actions of a request in their order, each recorded before it is begun and before its client is told."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from deedbook import canonical
 from deedbook.contracts import Object
 from deedbook.errors import CODES, DeedbookError, DomainError, Err, LedgerError, Result, fault, recordable
-from deedbook.events import Entry, label
+from deedbook.events import Entry, label, new_id
 from deedbook.session import Session
 from deedbook.tasks.runner import Created, Ran, Task, Tasks
 
@@ -151,7 +150,7 @@ def refuse(session: Session, error: DomainError, principal: str) -> None:
 
 def new_request() -> str:
     """Return a name for a request that nobody gave one; no idempotency key is like it."""
-    return f"~{os.urandom(16).hex()}"
+    return f"~{new_id()}"
 
 
 # --- what came of it --------------------------------------------------------------------------------------------------

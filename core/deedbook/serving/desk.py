@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contracts import Principal
-from deedbook.errors import DeedbookError, Err, Ok, Result, fault
+from deedbook.errors import DeedbookError, Err, Ok, Result, SessionRefused, fault
 from deedbook.kernel import Kernel
 from deedbook.session import Session
 from deedbook.tasks.book import Book
@@ -77,10 +77,10 @@ class Desk:
         if refusal is not None:
             return refusal
         who = self._kernel.client(client, via=principal.via, on_behalf_of=principal.id) if client else principal
-        begun = self._kernel.session(purpose, principal=who, run=run)
-        if isinstance(begun, Err):
-            return begun
-        session = begun.value
+        try:
+            session = self._kernel.session(purpose, principal=who, run=run)
+        except SessionRefused as problem:
+            return problem.refusal
         seat = Seat(session, Tasks(self._kernel, session, book=self._book), principal.id, {by})
         with self._lock:
             self._seats[seat.id] = seat

@@ -75,7 +75,7 @@ class Runtime:
             line = stream.line()
             return self._answer(self._wire.read(line), peer) if line else b""
         except LineTooLongError:
-            return refused(None, fault("MESSAGE_UNREADABLE", "a line has at most 16 MiB; this one was skipped"))
+            return refused(None, fault("INTAKE_REFUSED", "a line has at most 16 MiB; this one was skipped"))
         except RefusedError as problem:
             self._record(peer, problem.params, problem.error)
             return refused(problem.id, problem.error, problem.violations)

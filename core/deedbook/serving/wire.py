@@ -19,7 +19,7 @@ _ROOM: Final = (canonical.PAYLOAD_DEPTH + 16, 10**9)
 """How deep and how large an answer may be: what is in it was bounded when it came about."""
 _NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        "MESSAGE_UNREADABLE": -32700,
+        "INTAKE_REFUSED": -32700,
         "MESSAGE_INVALID": -32600,
         "METHOD_UNKNOWN": -32601,
         "SCHEMA_VIOLATION": -32602,
@@ -66,7 +66,7 @@ class Wire:
         try:
             said = canonical.parse(line)
         except IntakeError as problem:
-            raise RefusedError(None, attrs.evolve(problem.error, kind="serving", code="MESSAGE_UNREADABLE")) from None
+            raise RefusedError(None, problem.error) from None
         if not isinstance(said, dict):
             what = "several requests in an array are not taken; send each in a line" if isinstance(said, list) else ""
             raise RefusedError(None, fault("MESSAGE_INVALID", what or "a request is a JSON object"))

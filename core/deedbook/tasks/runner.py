@@ -4,7 +4,6 @@ Whatever it does to the world goes through the session's door. The workspace led
 who want to do something to one at the same time, one is first there, and the others are told.
 """
 
-import os
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
@@ -13,6 +12,7 @@ import attrs
 from deedbook import canonical
 from deedbook.contracts import Json, Object
 from deedbook.errors import DeedbookError, DomainError, Err, Ok, Result, TaskError, fault, recordable
+from deedbook.events import new_id
 from deedbook.identity import Identity
 from deedbook.ledger import WorkspaceLedger
 from deedbook.session import Session
@@ -141,7 +141,7 @@ class Tasks:
         if found is not None:
             return Ok(Created(task=view(self.book, found), fresh=False))
         bound, signals = self._preflights.ask(ability, raw)
-        identity, said = f"t-{os.urandom(16).hex()}", self._preflights.said(bound, raw, key, direct=False)
+        identity, said = f"t-{new_id()}", self._preflights.said(bound, raw, key, direct=False)
         try:
             self._clerk.create(identity, said, self._session.cause, self._first(key))
         except _Made:
@@ -218,7 +218,7 @@ class Tasks:
         bound = self._session.bindings.find(ability)
         if bound is None:
             return self._unnamed(ability, args)
-        identity = f"t-{os.urandom(16).hex()}"
+        identity = f"t-{new_id()}"
         said = self._preflights.said(bound, raw, key, direct=True)
         try:
             span = self._clerk.create(identity, said, self._session.cause, self._first(key), begun=True)

@@ -1,7 +1,12 @@
 """Envelope 1.0, as seed 002 wrote it: seven fields, causal fields in the payload. Its spelling, and what came next."""
 
 import json
+import math
 import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 
 Row: TypeAlias = dict[str, Any]
@@ -19,15 +24,44 @@ def dump(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def spell(event_type: str, payload: Row, *, session_id: str, trace_id: str, ts: str) -> bytes:
+    r"""Return a line of format 1.0 with its ``\n``, which holds the hash of *payload*."""
+    envelope = {
+        "event_type": event_type,
+        "payload": payload,
+        "payload_hash": sha256(dump(payload)).hexdigest(),
+        "schema_version": VERSION,
+        "session_id": session_id,
+        "trace_id": trace_id,
+        "ts": ts,
+    }
+    return dump(envelope) + b"\n"
+
+
 def load(line: bytes) -> Row:
-    """Return the object that *line* spells; `ValueError` if it is none, or is not JSON in UTF-8."""
+    """Return the object that *line* spells; `ValueError` if it is none, not JSON in UTF-8, or has a key twice."""
     try:
-        value = json.loads(line.decode(), parse_constant=_no_constant)
+        value = json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError("no object")  # noqa: TRY004 - it is what JSON reading raises
     return value
+
+
+def moment(ts: Any) -> str | None:
+    """Return a time as 1.0 writes it, from seconds since the epoch or from ISO 8601; ``None`` if it is neither."""
+    try:
+        if isinstance(ts, str):
+            found = datetime.fromisoformat(ts)
+            found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        elif isinstance(ts, int | float) and not isinstance(ts, bool) and math.isfinite(ts):
+            found = datetime.fromtimestamp(ts, UTC)
+        else:
+            return None
+        return found.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{found.microsecond // 1000:03d}Z"
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def upcast(row: Row) -> Row:
@@ -38,6 +72,8 @@ def upcast(row: Row) -> Row:
     payload = dict(row["payload"])
     actor = str(payload.pop("_actor", "runtime"))
     known = actor in _ACTORS
+    names = _RENAMED.get(str(row["event_type"]), {})
+    payload = {names[key] if key in names and names[key] not in payload else key: payload[key] for key in payload}
     return {
         "schema_version": "1.1",
         "session_id": str(row["session_id"]),
@@ -53,7 +89,18 @@ def upcast(row: Row) -> Row:
 
 
 _ACTORS: Final = frozenset({"runtime", "user", "agent", "tool", "policy", "system"})
+_RENAMED: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {"system.boot": {"boot_mode": "kind"}, "system.shutdown": {"exit_reason": "reason"}}
+)
+"""Members of payloads that have another name in the present form."""
 _NAME: Final = re.compile("[A-Za-z0-9._-]{1,64}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key appears twice in an object")
+    return made
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -1,5 +1,6 @@
 """How one of several sessions of a file is named: ``FILE#SESSION``."""
 
+import os
 from pathlib import Path
 
 
@@ -7,6 +8,7 @@ def parted(source: str | Path) -> tuple[Path, str | None]:
     """Return the file that *source* names, and the session in it where it is ``FILE#SESSION``."""
     text = str(source)
     cuts = [at for at, sign in enumerate(text) if sign == "#"]
-    if not cuts or Path(source).exists():
+    if not cuts or os.path.exists(source):  # noqa: PTH110 - a session's name may be too long for a file's, which raises
         return Path(source), None
-    return next(((Path(text[:at]), text[at + 1 :]) for at in cuts if Path(text[:at]).is_file()), (Path(source), None))
+    found = ((Path(text[:at]), text[at + 1 :]) for at in cuts if os.path.isfile(text[:at]))  # noqa: PTH113 - the same
+    return next(found, (Path(source), None))

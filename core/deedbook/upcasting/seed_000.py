@@ -4,32 +4,15 @@ Its programs wrote the ability's name as ``name`` and a model's request and answ
 say ``tool_name``, and put them under ``request`` and ``response``.
 """
 
-import math
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
-from .envelope_1_0 import VERSION, Row
+from .envelope_1_0 import VERSION, Row, moment
 
 FORM: Final = "seed-000"
 KEYS: Final = frozenset({"id", "session_id", "ts", "type", "actor", "payload", "schema_version", "parent_id"})
 SCHEMA: Final = "v1"
-
-
-def moment(ts: Any) -> str | None:
-    """Return a time as 1.0 writes it, from seconds since the epoch or from ISO 8601; ``None`` if it is neither."""
-    try:
-        if isinstance(ts, str):
-            found = datetime.fromisoformat(ts)
-            found = found if found.tzinfo else found.replace(tzinfo=UTC)
-        elif isinstance(ts, int | float) and not isinstance(ts, bool) and math.isfinite(ts):
-            found = datetime.fromtimestamp(ts, UTC)
-        else:
-            return None
-        return found.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{found.microsecond // 1000:03d}Z"
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def upcast(row: Row) -> Row:

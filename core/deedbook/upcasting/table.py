@@ -1,13 +1,14 @@
 """Every older form of an event, and what makes it the next one: a chain of pure functions that ends at the present.
 
-A *form* is that of a whole line: ``seed-000``, ``1.0``, ``1.1``. A payload has a version of its own: ``v1``, unless
-its member ``schema_version`` says another. Released forms and versions never change, so each function is written once.
+A *form* is that of a whole line: ``seed-000``, ``seed-002-unhashed``, ``1.0``, ``1.1``. A payload has a version of its
+own: ``v1``, unless its member ``schema_version`` says another. Released forms and versions never change, so each
+function is written once.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -16,8 +17,8 @@ from deedbook.contracts import Event
 from deedbook.errors import LedgerError, fault
 from deedbook.events import ALIASES, FORMAT
 
-from . import envelope_1_0, seed_000
-from .envelope_1_0 import Row, load
+from . import envelope_1_0, event_ledger, seed_000
+from .envelope_1_0 import Row
 
 Step: TypeAlias = Callable[[Event], Event]
 """Makes an event with a payload of one version one with the next version."""
@@ -95,6 +96,7 @@ UPCASTERS: Final = Upcasters(
     forms=MappingProxyType(
         {
             seed_000.FORM: (envelope_1_0.VERSION, seed_000.upcast),
+            event_ledger.FORM: (envelope_1_0.VERSION, event_ledger.upcast),
             envelope_1_0.VERSION: (FORMAT, envelope_1_0.upcast),
         }
     ),
@@ -103,22 +105,9 @@ UPCASTERS: Final = Upcasters(
 """All there are."""
 
 
-def form_of(first: bytes) -> str:
-    """Return the form of a ledger whose first line, or as much as is there of it, is *first*; it need not be sound."""
-    if first.startswith(b'{"schema_version":"1.1"'):
-        return FORMAT
-    if first.startswith(b'{"event_type":'):
-        return envelope_1_0.VERSION
-    try:
-        row: Any = load(first)
-    except ValueError:
-        return seed_000.FORM if re.match(rb'\s*\{\s*"id"\s*:', first) else FORMAT
-    if {"id", "type", "payload"} <= row.keys():
-        return seed_000.FORM
-    old = "envelope_hash" not in row and ({"event_type", "payload_hash"} <= row.keys() or row.get("schema_version"))
-    return envelope_1_0.VERSION if old and row.get("schema_version") != FORMAT else FORMAT
-
-
 def named(form: str) -> str:
     """Return a form as messages call it."""
-    return "seed 000's events" if form == seed_000.FORM else f"envelope {form}"
+    return _NAMES.get(form) or f"envelope {form}"
+
+
+_NAMES: Final = MappingProxyType({seed_000.FORM: "seed 000's events", event_ledger.FORM: "seed 002's EventLedger"})

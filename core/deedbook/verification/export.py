@@ -10,21 +10,22 @@ from deedbook.canonical import encode
 from deedbook.contracts import Event
 from deedbook.errors import LedgerError, fault
 from deedbook.events import OUTCOMES
-from deedbook.upcasting.envelope_1_0 import VERSION, dump
+from deedbook.upcasting.envelope_1_0 import spell
 
 SOURCE: Final = "deedbook"
 
 
-def seed_002(events: Iterable[Event], *, session_id: str, trace_id: str) -> Iterator[bytes]:
+def seed_002(events: Iterable[Event], *, session_id: str, trace_id: str, run: str | None = None) -> Iterator[bytes]:
     r"""Yield a finished session as lines of envelope 1.0, each with its ``\n``.
 
-    The last reply lists every tool call that ran; where there is none, one is made (``docs/ledger-format.md``). Raises
+    *run* is the id of the run that it belonged to, where that is known; each payload names it as ``run_id``. The last
+    reply lists every tool call that ran; where there is none, one is made (``docs/ledger-format.md``). Raises
     `LedgerError`: ``USAGE`` if the session has not ended, ``LEDGER_UNSOUND`` if a tool call has no outcome.
     """
     told = list(events)
     _refuse_unfinished(told, session_id)
     for event in _accounted(told, session_id):
-        yield _line(event, session_id, trace_id)
+        yield _line(event, session_id, trace_id, run)
 
 
 def _refuse_unfinished(told: list[Event], session_id: str) -> None:
@@ -76,18 +77,9 @@ def _answer(told: list[Event]) -> str:
     return result if isinstance(result, str) else encode(result).decode()
 
 
-def _line(event: Event, session_id: str, trace_id: str) -> bytes:
+def _line(event: Event, session_id: str, trace_id: str, run: str | None) -> bytes:
     causal = {"_actor": event.actor, "_span_id": event.span, "_source": SOURCE}
     if event.parent:
         causal["_parent_span_id"] = event.parent
-    payload = {**event.payload, **causal}
-    envelope = {
-        "event_type": event.type,
-        "payload": payload,
-        "payload_hash": sha256(dump(payload)).hexdigest(),
-        "schema_version": VERSION,
-        "session_id": session_id,
-        "trace_id": trace_id,
-        "ts": event.ts,
-    }
-    return dump(envelope) + b"\n"
+    payload = {**({"run_id": run} if run else {}), **event.payload, **causal}
+    return spell(event.type, payload, session_id=session_id, trace_id=trace_id, ts=event.ts)

@@ -29,18 +29,17 @@ class Headers:
     the format gives, counted from the header's two ends; only one that is not so is matched closely.
     """
 
-    def __init__(self, findings: Findings, seq: int = 0) -> None:
+    def __init__(self, findings: Findings) -> None:
         self.prefix = b""
         self._findings = findings
-        self._seq, self._other_seq = seq, -1
+        self._other_seq = -1
         self._labels: dict[bytes, str] = {}
         self._types: dict[bytes, str] = {}
         self._ts = b""
 
     def read(self, number: int, head: bytes, rest: bytes) -> Told | None:
         """Return what the line tells (see `Link`); ``None`` for what cannot be read."""
-        seq = self._seq
-        self._seq = seq + 1
+        seq = number - 1
         start = b'%b%d,"ts":"' % (self.prefix, seq)
         at = len(start)
         ts, span, parent = head[at : at + 24], head[-223:-207], head[-187:-171]
@@ -112,6 +111,9 @@ class Headers:
     def _explain(self, number: int, line: bytes) -> None:
         if len(line) > MAX_LINE:
             self._findings.add(number, "size", f"a line of at most {MAX_LINE} bytes", "a longer one")
+            return
+        if self._findings.is_full("header"):
+            self._findings.count("header")
             return
         pieces, good = events.HEADER.pattern.split(b',"'), 0
         for n in range(1, len(pieces) + 1):

@@ -12,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from deedbook.canonical import MAX_INTEGER
 from deedbook.contracts import Event
 from deedbook.events import MAX_PAYLOAD, SESSION_ID, split_line
 from deedbook.files import Folder
@@ -118,7 +119,7 @@ def _head(event: Event) -> Head | None:
         return None
     if not SESSION_ID.fullmatch(session) or session.startswith(_WORKSPACE):
         return None
-    if type(events) is not int or events < 1 or not isinstance(head, str):
+    if type(events) is not int or not 1 <= events <= MAX_INTEGER or not isinstance(head, str):
         return None
     return Head(session, events, head, "in a checkpoint" if is_leaf else str(told.get("state")))
 

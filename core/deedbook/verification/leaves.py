@@ -19,7 +19,7 @@ def misfits(log: Log, state: Path, sessions: Collection[str] | None = None) -> I
         file = state / "workspace" / ".events.jsonl" if own else state / "sessions" / name / ".events.jsonl"
         try:
             lines, found = states(file, [leaf.size for leaf in leaves])
-        except (FileNotFoundError, FileRefused):  # a link or a pipe is no ledger
+        except (OSError, FileRefused):  # a link or a pipe is no ledger
             lines, found = 0, {}
         yield from _misfit("the workspace ledger" if own else f"session {name}", leaves, lines, found)
 

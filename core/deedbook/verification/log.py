@@ -11,7 +11,7 @@ import attrs
 
 from deedbook import canonical, events
 from deedbook.cosignatures import WitnessKey
-from deedbook.errors import SignatureError
+from deedbook.errors import DeedbookError, FileRefused, SignatureError
 from deedbook.files import Folder
 from deedbook.notes import Note, VerifierKey
 from deedbook.proofs import Checkpoint, Frontier, Tree, leaf_hash
@@ -209,7 +209,7 @@ def named(state: Path) -> str | None:
     try:
         with Folder.at(state / "workspace") as folder, folder.open(".events.jsonl") as file:
             first = next((events.HEADER.match(line) for line in Lines(file, MAX_LINE)), None)
-    except FileNotFoundError:
+    except (OSError, FileRefused):  # its own verification says what is wrong with it
         return None
     return first["session_id"].decode() if first else None
 
@@ -231,7 +231,7 @@ def read_log(state: Path) -> Log | None:
                 if _OURS in line[:_FAR]:
                     _take(log, seq, line)
                 log.events = seq + 1
-    except FileNotFoundError:
+    except (OSError, FileRefused):
         return None
     return log
 
@@ -246,5 +246,5 @@ def _take(log: Log, seq: int, line: bytes) -> None:
     kind = found["event_type"].decode()
     try:
         log.take(seq, kind, found["ts"].decode(), canonical.decode(line[found.end() : -1]))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (DeedbookError, ValueError, TypeError, KeyError, AttributeError):
         log.findings.add(seq + 1, kind.partition(".")[2], f"what {kind} holds", line[found.end() : -1][:80])

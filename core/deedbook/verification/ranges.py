@@ -90,7 +90,7 @@ def _range(folder: Folder, file: BinaryIO, schemas: Schemas, start: int, end: in
     file.seek(start)
     first, stored, said = int(match["seq"]), Findings(), Findings()
     chain, lines = Chain(opening, payloads=True), Lines(_Part(file, end - start), MAX_LINE)
-    headers, payloads = Headers(stored, first), Payloads(folder, schemas, stored, said)
+    headers, payloads = Headers(stored), Payloads(folder, schemas, stored, said)
     rows: list[Row] = []
     for number, head, rest in chain.links(lines, number=first, prev=(b"",) if start else None):
         told = headers.read(number, head, rest)

@@ -1,17 +1,26 @@
 """What a verification found: failures by line, check, expected and found; said for people and as JSON."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import attrs
 
 from deedbook.terminal import excerpt, plain
 
-MAX_FAILURES: Final = 100
+MOST_OF_A_KIND: Final = 20
+"""How many failures of one check are described for each ledger; the rest are counted."""
+MOST_LISTED: Final = 100
+"""How many sessions that lack something, or are empty, are listed; the rest are counted."""
 
 UNWITNESSED: Final = (
     "unwitnessed: nobody else holds a checkpoint of this ledger; "
     "whoever can write the file could have cut its end or written it anew"
+)
+
+UNHASHED: Final = (
+    "nothing to verify: this form has no hashes, so nothing here shows whether anything was changed, added or removed"
 )
 
 
@@ -31,22 +40,24 @@ class Failure:
 
 @attrs.frozen
 class Part:
-    """One part of a verification: how many lines were *checked*, what failed, and how many more failures there are.
+    """One part of a verification: how many lines were *checked*, and what failed.
 
-    ``checked == 0`` with no failure means that the part was not asked for.
+    *failures* holds the first few of each check, *more* how many others each check found. ``checked == 0`` with no
+    failure means that the part was not asked for.
     """
 
     checked: int = 0
     failures: tuple[Failure, ...] = ()
-    more: int = 0
+    more: Mapping[str, int] = attrs.field(factory=dict)
+
+    @property
+    def failed(self) -> int:
+        """How many failures there are."""
+        return len(self.failures) + sum(self.more.values())
 
     def as_json(self) -> dict[str, Any]:
         """Return the part as JSON."""
-        return {
-            "checked": self.checked,
-            "failed": len(self.failures) + self.more,
-            "failures": [attrs.asdict(failure) for failure in self.failures],
-        }
+        return {"checked": self.checked, **failures_as_json(self)}
 
 
 @attrs.frozen
@@ -54,23 +65,29 @@ class Decisions:
     """The third part: how many *calls* are recorded, and of how many everything was judged again to be the *same*.
 
     *failures* are those decided otherwise. *recorded* counts calls by gates whose recorded answer was taken, with what
-    would have to be installed to ask them again; *unknown* by why they were not judged again at all.
+    would have to be installed to ask them again; *unknown* by why they were not judged again at all. *unchecked* says
+    why none of them could be, such as a charter that is not at hand; empty: they could.
     """
 
     calls: int = 0
     same: int = 0
     failures: tuple[Failure, ...] = ()
-    more: int = 0
+    more: Mapping[str, int] = attrs.field(factory=dict)
     recorded: Mapping[str, int] = attrs.field(factory=dict)
     unknown: Mapping[str, int] = attrs.field(factory=dict)
+    unchecked: str = ""
+
+    @property
+    def failed(self) -> int:
+        """How many failures there are."""
+        return len(self.failures) + sum(self.more.values())
 
     def as_json(self) -> dict[str, Any]:
         """Return the part as JSON."""
         return {
             "calls": self.calls,
             "same": self.same,
-            "failed": len(self.failures) + self.more,
-            "failures": [attrs.asdict(failure) for failure in self.failures],
+            **failures_as_json(self),
             "recorded": [{"who": who, "calls": calls} for who, calls in sorted(self.recorded.items())],
             "unknown": [{"why": why, "calls": calls} for why, calls in sorted(self.unknown.items())],
         }
@@ -91,7 +108,7 @@ class Report:
     *format* is the envelope's version; *level* says how far the checks went; *state* is ``ended``, ``open`` (without
     ``session.end``: running, or interrupted), ``workspace``, or ``unknown`` where only hashes were checked. *head* is
     the stored hash of the last line. *notes* break no rule; the first says what no reader of the file alone can know.
-    *decisions* is the third part; ``None`` where nobody asked for it.
+    *decisions* is the third part; ``None`` where nobody asked for it. A form that is not *hashed* is never sound.
     """
 
     file: str
@@ -106,31 +123,40 @@ class Report:
     notes: tuple[str, ...]
     torn: Torn | None
     decisions: Decisions | None = None
+    hashed: bool = True
 
     @property
     def sound(self) -> bool:
-        """Whether every check passed and the file ends with a complete line."""
+        """Whether the lines have hashes, every check passed, and the file ends with a complete line."""
+        return self.hashed and self.faultless
+
+    @property
+    def faultless(self) -> bool:
+        """Whether every check that its form allows passed, and the file ends with a complete line."""
         failed = self.bytes.failures or self.structure.failures or (self.decisions and self.decisions.failures)
         return self.torn is None and not failed
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON."""
-        parts = {"bytes", "structure", "notes", "decisions"}
+        parts = {"bytes", "structure", "notes", "decisions", "hashed"}
         own = attrs.asdict(self, filter=lambda field, _: field.name not in parts)
         told = {"bytes": self.bytes.as_json(), "structure": self.structure.as_json(), "notes": list(self.notes)}
-        decisions = {"decisions": self.decisions.as_json()} if self.decisions else {}
-        return {"schema_version": "v1", "sound": self.sound, **own, **told, **decisions}
+        more: dict[str, Any] = {"decisions": self.decisions.as_json()} if self.decisions else {}
+        if not self.hashed:
+            more["hashed"] = False
+        return {"schema_version": "v1", "sound": self.sound, **own, **told, **more}
 
     def lines(self) -> Iterator[str]:
         """Yield the report for people: notes first, then each part with its failures."""
         yield from map(plain, self.notes)
         yield f"{plain(self.file)}: format {self.format}, {counted(self.events, 'event')}, {self.state}"
-        yield from _part("bytes", self.bytes)
-        yield from _part("structure", self.structure)
+        good = "sound" if self.hashed else "without faults"
+        yield from _part("bytes", self.bytes, good)
+        yield from _part("structure", self.structure, good)
         yield from _decisions(self.decisions) if self.decisions else ()
         if self.torn:
             yield f"torn: {counted(self.torn.size, 'byte')} after the last complete line, at offset {self.torn.offset}"
-        yield "sound" if self.sound else "NOT SOUND"
+        yield "NOT SOUND" if not self.faultless else "sound" if self.hashed else "nothing to verify"
 
 
 def unreadable(file: str, why: str) -> Report:
@@ -147,52 +173,78 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _part(name: str, part: Part) -> Iterator[str]:
-    failed = len(part.failures) + part.more
+def few(texts: Iterable[str], limit: int = MOST_OF_A_KIND) -> Iterator[str]:
+    """Yield the first *limit* of *texts*, and then how many more there are."""
+    rest = iter(texts)
+    yield from islice(rest, limit)
+    if more := sum(1 for _ in rest):
+        yield f"and {more} more"
+
+
+def _part(name: str, part: Part, good: str) -> Iterator[str]:
+    failed = part.failed
     if not part.checked and not failed:
         yield f"{name}: not checked"
         return
     lines = counted(part.checked, "line")
-    yield f"{name}: {lines} checked, {counted(failed, 'failure')}" if failed else f"{name}: {lines} sound"
-    yield from (f"  {failure}" for failure in part.failures)
-    if part.more:
-        yield f"  and {part.more} more"
+    yield f"{name}: {lines} checked, {counted(failed, 'failure')}" if failed else f"{name}: {lines} {good}"
+    yield from _failed(part)
 
 
 def _decisions(told: Decisions) -> Iterator[str]:
     """Say what came of judging again, and what that rests on."""
-    failed = len(told.failures) + told.more
-    if not told.calls:
+    failed = told.failed
+    if not told.calls and not failed:
         yield "decisions: no calls"
         return
     unknown = sum(told.unknown.values())
     more = f", {counted(failed, 'failure')}" if failed else ""
     more += f", {unknown} not" if unknown else ""
     yield f"decisions: {told.same} of {counted(told.calls, 'call')} judged again and the same{more}"
-    yield from (f"  {failure}" for failure in told.failures)
-    if told.more:
-        yield f"  and {told.more} more"
+    yield from _failed(told)
     for who, calls in sorted(told.recorded.items()):
         yield plain(f"  {counted(calls, 'call')}: taken from the record what {who} answered")
     for why, calls in sorted(told.unknown.items()):
         yield plain(f"  {counted(calls, 'call')}: {why}")
 
 
+def _failed(part: Part | Decisions) -> Iterator[str]:
+    """Say which failures were described, and how many more of each check there are."""
+    yield from (f"  {failure}" for failure in part.failures)
+    if part.more:
+        each = ", ".join(f"{check} {number}" for check, number in sorted(part.more.items()))
+        yield plain(f"  and {sum(part.more.values())} more: {each}")
+
+
+def failures_as_json(part: Part | Decisions) -> dict[str, Any]:
+    """Return what failed as JSON: how many failures there are, the first few of each check, and the rest counted."""
+    more = {"more": dict(sorted(part.more.items()))} if part.more else {}
+    return {"failed": part.failed, "failures": [attrs.asdict(failure) for failure in part.failures], **more}
+
+
 class Findings:
-    """Failures as they come: the first hundred are kept, the rest counted."""
+    """Failures as they come: the first few of each check are kept, the rest are counted."""
 
     def __init__(self) -> None:
         self.checked = 0
         self._kept: list[Failure] = []
-        self._more = 0
+        self._counts: Counter[str] = Counter()
 
     def add(self, line: int, check: str, expected: str, found: bytes | str) -> None:
         """Take note of a failure; *found* is made safe to print."""
-        if len(self._kept) < MAX_FAILURES:
+        self._counts[check] += 1
+        if self._counts[check] <= MOST_OF_A_KIND:
             self._kept.append(Failure(line, check, expected, excerpt(found)))
-        else:
-            self._more += 1
+
+    def is_full(self, check: str) -> bool:
+        """Say whether further failures of *check* are only counted, so that nobody needs to describe them."""
+        return self._counts[check] >= MOST_OF_A_KIND
+
+    def count(self, check: str) -> None:
+        """Take note of a further failure of a *check* that is full."""
+        self._counts[check] += 1
 
     def part(self) -> Part:
         """Return what was found."""
-        return Part(self.checked, tuple(sorted(self._kept, key=lambda each: each.line)), self._more)
+        kept = Counter(failure.check for failure in self._kept)
+        return Part(self.checked, tuple(sorted(self._kept, key=lambda each: each.line)), dict(self._counts - kept))

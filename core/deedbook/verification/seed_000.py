@@ -5,12 +5,13 @@ Whether an audit would find everything that seed 000 wants of a run is remarked,
 
 from collections import Counter
 from collections.abc import Iterator
+from sys import intern
 from typing import Any, Final
 
 import attrs
 
-from deedbook.upcasting.envelope_1_0 import Row, load
-from deedbook.upcasting.seed_000 import FORM, KEYS, SCHEMA, moment
+from deedbook.upcasting.envelope_1_0 import Row, load, moment
+from deedbook.upcasting.seed_000 import FORM, KEYS, SCHEMA
 
 from .lines import Lines
 from .report import UNWITNESSED, Findings, Report
@@ -102,7 +103,7 @@ class _Session:
             findings.add(number, "parent", "the id of an earlier line", parent)
         elif parent is not None and kind == "tool.result" and self._ids[parent] != "tool.invoke":
             findings.add(number, "outcome", "tool.result under a tool.invoke", f"it under {self._ids[parent]}")
-        self._ids.setdefault(identity, kind)
+        self._ids.setdefault(identity, intern(kind))
         self._take(kind, row)
 
     def _take(self, kind: str, row: Row) -> None:

@@ -109,7 +109,7 @@ def test_rework_is_bounded_and_then_needs_a_human(stage, lines, bound):
     assert run.roles.count("worker") == run.folded().attempts == bound + 1
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(verdicts=st.lists(st.booleans(), min_size=6, max_size=6), bound=st.integers(0, 5))
 def test_rework_ends_with_the_first_pass_or_at_its_bound(stage, lines, verdicts, bound):
     reviews = [lines.passed if verdict else lines.fail for verdict in verdicts]

@@ -121,7 +121,7 @@ def test_it_is_pure_and_says_what_it_reads():
 # --- at the door ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_interleaving_of_calls_passes_the_limit(make_lab, data):
     most, threads, names = data.draw(st.tuples(st.integers(0, 6), st.integers(1, 6), st.lists(

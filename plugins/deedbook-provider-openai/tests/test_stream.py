@@ -5,10 +5,10 @@ import pytest
 from deedbook import Failed
 
 
-def failed(ask, *args):
+def failed(ask, *args, code="PROVIDER_ERROR"):
     with pytest.raises(Failed) as caught:
         ask(*args, stream=True, retries=0)
-    assert caught.value.code == "PROVIDER_ERROR"
+    assert caught.value.code == code
     return str(caught.value), caught.value.retryable
 
 
@@ -89,7 +89,7 @@ def test_stream_that_is_cut_is_no_answer(endpoint, say, ask):
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"data: {\n\n", b"data: 5\n\n", b"data: \xff\n\n", b'data: {"choices": 5}\n\n', b'data: {"choices": [5]}\n\n',
+    [b"data: 5\n\n", b'data: {"choices": 5}\n\n', b'data: {"choices": [5]}\n\n',
      b'data: {"choices": [{"index": 0, "delta": 5}]}\n\n', b'data: {"choices": [{"delta": {"content": 5}}]}\n\n',
      b'data: {"choices": [{"delta": {"tool_calls": [5]}}]}\n\n'],
 )  # fmt: skip
@@ -97,6 +97,19 @@ def test_garbage_in_a_stream_is_no_answer(endpoint, say, ask, garbage):
     endpoint.plays(say.sse(garbage, say.chunk({"content": "x"}, "stop"), say.DONE))
     told, retryable = failed(ask)
     assert "the stream" in told
+    assert retryable
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [b"{", b"\xff", b'{"choices": [{"delta": {"content": "\xff"}}]}',
+     b'{"choices": [{"delta": {"content": "\\ud800"}}]}',
+     b'{"choices": [], "choices": [{"delta": {"content": "x"}}]}', b'{"choices": [], "usage": NaN}'],
+)  # fmt: skip
+def test_chunk_that_intake_refuses_is_no_answer(endpoint, say, ask, chunk):
+    endpoint.plays(say.sse(b"data: " + chunk + b"\n\n", say.chunk({"content": "x"}, "stop"), say.DONE))
+    told, retryable = failed(ask, code="INTAKE_REFUSED")
+    assert "the stream holds a chunk that is refused: " in told
     assert retryable
 
 

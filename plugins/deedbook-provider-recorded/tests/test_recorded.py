@@ -128,6 +128,15 @@ def test_file_that_is_no_ledger_fails(serve, tmp_path, raw, message):
     assert message in str(failure(serve(), request("a")))
 
 
+@pytest.mark.parametrize("twice", [b'{"request":{},"request":{}}', b'{"request":NaN}', b'{"request":"\\ud800"}'])
+def test_line_that_intake_refuses_is_not_served(recording, serve, tmp_path, twice):
+    recording.add("llm.request", twice, recording.root)
+    recording.write(tmp_path)
+    told = failure(serve(), request("a"))
+    assert told.code == "INTAKE_REFUSED"
+    assert "is no ledger that can be served" in str(told)
+
+
 @pytest.mark.parametrize(
     "change", [(b"AAA", b"BBB"), (b'"seq":1', b'"seq":9'), (b'"actor":"agent"', b'"actor":"polic"')]
 )

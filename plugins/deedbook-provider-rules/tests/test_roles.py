@@ -213,10 +213,12 @@ def result(content, call_id="t1"):
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
+NOT_READ = ("say hello", '{"request": "a", "request": "b"}')
 ODD = {
     "no user message": ([{"role": "system", "content": "x"}], "hold no user message"),
     "prose": ([{"role": "user", "content": "say hello"}], "not a JSON object"),
     "a list": ([{"role": "user", "content": "[]"}], "not a JSON object"),
+    "a key twice": ([{"role": "user", "content": '{"request": "a", "request": "b"}'}], "not a JSON object .* twice"),
     "no request": ([{"role": "user", "content": "{}"}], 'a text "request"'),
     "no plan": ([{"role": "user", "content": '{"request": "say hello to A"}'}], "no plan with steps"),
 }
@@ -226,12 +228,12 @@ ODD = {
 def test_messages_off_the_protocol_are_refused(model, skill, hello, messages, message):
     with pytest.raises(Failed, match=message) as caught:
         model.complete({"messages": messages, "response_schema": "worker_report_v1", "skill": skill(hello)})
-    assert caught.value.code == "PROVIDER_ERROR"
+    assert caught.value.code == ("INTAKE_REFUSED" if messages[0]["content"] in NOT_READ else "PROVIDER_ERROR")
 
 
 ODD_RESULTS = {
     "an answer to nothing": ([result("{}")], "answers 't1', which was not called"),
-    "no JSON": ([call(), result("oops")], "the answer to t1 is not JSON"),
+    "no JSON": ([call(), result("oops")], "the answer to t1 is refused"),
     "more answers than steps": (
         [call(), result("{}"), call(call_id="t2"), result("{}", "t2")],
         "2 tool results for 1 steps",
@@ -244,7 +246,7 @@ def test_tool_messages_off_the_protocol_are_refused(model, skill, hello, message
     brief = {"request": "say hello to A", "plan": {"steps": [{"id": "s1"}]}}
     with pytest.raises(Failed, match=message) as caught:
         model.ask("worker", "worker_report_v1", brief, skill(hello), messages)
-    assert caught.value.code == "PROVIDER_ERROR"
+    assert caught.value.code == ("INTAKE_REFUSED" if "refused" in message else "PROVIDER_ERROR")
 
 
 def test_usage_is_estimated_from_bytes(model):

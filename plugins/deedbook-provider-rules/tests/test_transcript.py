@@ -71,6 +71,7 @@ BAD = {
     "no JSON": ("oops\n", "is not JSON or JSON Lines"),
     "half an array": ("[{", "is not JSON or JSON Lines"),
     "too deep": ("[" * 100_000, "is not JSON or JSON Lines"),
+    "a key twice": ('{"response": {"text": "a", "text": "b"}}', "is not JSON or JSON Lines"),
     "no response": ('{"role": "lead"}\n', 'entry 1 has no object "response"'),
     "second is a text": ('{"response": {}}\n"x"\n', 'entry 2 has no object "response"'),
     "empty": ("", "no response left"),
@@ -83,4 +84,4 @@ def test_file_that_is_no_transcript_fails(tmp_path, host, model_of, raw, message
         (tmp_path / "t.jsonl").write_text(raw)
     with pytest.raises(Failed, match=message) as caught:
         say(model_of(Transcript({"path": "t.jsonl"}, host)), "lead")
-    assert caught.value.code == "PROVIDER_ERROR"
+    assert caught.value.code == ("INTAKE_REFUSED" if "JSON Lines" in message else "PROVIDER_ERROR")

@@ -129,6 +129,20 @@ def test_ledger_of_an_old_form_is_told(lab, session, otel, collector, tmp_path):
     assert told(collector.spans[-1])["deedbook.session.id"] == "another"
 
 
+def test_old_session_whose_end_does_not_say_how_is_no_failure(lab, session, otel, collector, tmp_path):
+    rows = [
+        {"event_type": "session.start", "payload": {"_span_id": "a"}},
+        {"event_type": "session.end", "payload": {"_parent_span_id": "a", "_span_id": "b", "message": "ended"}},
+    ]
+    common = {"schema_version": "1.0", "session_id": "s", "trace_id": "t", "ts": "2025-12-18T02:28:10.544Z"}
+    lines = (json.dumps({**row, **common, "payload_hash": ""}, sort_keys=True) for row in rows)
+    (tmp_path / "old.jsonl").write_text("\n".join([*lines, ""]))
+    otel("export", str(tmp_path / "old.jsonl"))
+    assert [span.name for span in collector.spans] == ["session"]
+    assert "error.type" not in told(collector.spans[0])
+    assert collector.spans[0].status.code == 0
+
+
 FOREIGN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

@@ -172,23 +172,23 @@ def test_server_that_is_not_there_is_retryable(operation, fails, server):
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("answer", "code", "why"),
     [
-        (said(b"<html>", kind="text/html; charset=utf-8"), "is text/html, not JSON"),
-        (said(b"{}", kind=""), "of no type, not JSON"),
-        (said(b'{"a": 1, "a": 2}'), "a key stands twice"),
-        (said(b'{"a": NaN}'), "NaN is no JSON"),
-        (said(b"{} {}"), "is not the JSON that was expected"),
-        (said(b"[" * 100_000), "is not the JSON that was expected"),
-        (said(b'"\xff"'), "is not UTF-8 text"),
-        (said(b"\x1f\x8b", content_encoding="gzip"), "answers compressed"),
+        (said(b"<html>", kind="text/html; charset=utf-8"), "OUTPUT_REFUSED", "is text/html, not JSON"),
+        (said(b"{}", kind=""), "OUTPUT_REFUSED", "of no type, not JSON"),
+        (said(b"\x1f\x8b", content_encoding="gzip"), "OUTPUT_REFUSED", "answers compressed"),
+        (said(b'{"a": 1, "a": 2}'), "INTAKE_REFUSED", "key 'a' appears twice"),
+        (said(b'{"a": NaN}'), "INTAKE_REFUSED", "NaN is not a JSON number"),
+        (said(b"{} {}"), "INTAKE_REFUSED", "is not the JSON that was expected"),
+        (said(b"[" * 100_000), "INTAKE_REFUSED", "is not the JSON that was expected"),
+        (said(b'"\xff"'), "INTAKE_REFUSED", "can't decode byte 0xff"),
     ],
 )
-def test_answer_of_another_kind_is_refused(operation, fails, server, answer, why):
+def test_answer_of_another_kind_is_refused(operation, fails, server, answer, code, why):
     operation()
     server.answer = lambda request: answer
     error = fails()
-    assert error.code == "OUTPUT_REFUSED"
+    assert error.code == code
     assert why in error.message
 
 

@@ -135,6 +135,17 @@ def test_garbage_has_an_answer_and_ends_nothing(web, version, body):
     assert answer.json()["error"]["code"] in (-32700, -32600, -32602)
 
 
+@pytest.mark.parametrize("version", [None, "2026-07-28"])
+@pytest.mark.parametrize("arguments", [b'{"text":"deny","text":"allow"}', b'{"text":NaN}', b'{"text":"\\udc00"}'])
+def test_arguments_that_intake_refuses_run_nothing(web, version, arguments):
+    before = len(web.sessions())
+    call = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"say__echo","arguments":%b}}' % arguments
+    answer = web.post(call, **({"mcp-protocol-version": version} if version else {}))
+    assert (answer.status_code, answer.json()["id"]) == (400, 7)
+    assert answer.json()["error"]["data"]["code"] == "INTAKE_REFUSED"
+    assert len(web.sessions()) == before
+
+
 def test_message_that_is_too_large_is_refused_before_it_is_read(web):
     assert web.post(b"x" * (17 * 1024 * 1024)).status_code == 413
 

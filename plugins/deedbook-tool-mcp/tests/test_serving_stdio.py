@@ -129,7 +129,8 @@ def test_garbage_is_answered_and_passed_over(raw):
     raw.ask("tools/call", arguments={})
     assert raw.answer()["error"]["code"] == -32602
     raw.ask("tools/call", name="say__echo", arguments={"text": "x", "more": json.loads("[" * 90 + "]" * 90)})
-    assert raw.answer()["result"]["_meta"]["deedbook/error"]["code"] == "INTAKE_REFUSED"
+    answer = raw.answer()
+    assert (answer["id"], answer["error"]["data"]["code"]) == (raw.ids, "INTAKE_REFUSED")
     assert raw.leave() == (0, "")
     assert [each.state for each in raw.listed()] == ["ended"]
 
@@ -198,3 +199,19 @@ def test_call_that_is_cancelled_by_a_notification_has_no_answer(raw):
         ["unknown"],
         ["cancelled"],
     )
+
+
+def test_arguments_with_a_key_twice_run_nothing_and_are_refused_to_whoever_asked(raw):
+    """What a policy would judge would not be what the client sent."""
+    raw.hello()
+    call = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"say__echo","arguments":%b}}\n'
+    for arguments in (b'{"text":"deny","text":"allow"}', b'{"text":"\\ud800"}', b'{"text":NaN}', b'{"$sealed":"x"}'):
+        raw.send(call % arguments)
+        answer = raw.answer()
+        assert (answer["id"], answer["error"]["code"], answer["error"]["data"]["code"]) == (7, -32700, "INTAKE_REFUSED")
+    raw.send(call.replace(b'"id":7', b'"id":7,"id":8') % b'{"text":"x"}')
+    assert raw.answer()["id"] is None
+    raw.ask("tools/call", name="say__echo", arguments={"text": "still here"})
+    assert raw.answer()["result"]["structuredContent"] == {"text": "still here"}
+    assert raw.leave() == (0, "")
+    assert [event.payload["args"] for event in raw.events() if event.type == "tool.call"] == [{"text": "still here"}]

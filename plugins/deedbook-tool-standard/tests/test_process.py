@@ -271,7 +271,7 @@ def test_lines_are_lines_and_json_is_one_document(program, run):
 @pytest.mark.parametrize("said", ["", "{", '{"a":1,"a":2}', "NaN", "1 2", "[" * 50_000, "\ufeff{}"])
 def test_output_that_is_no_json_is_refused(program, fails, said):
     program(["cat"], stdin="{text}", output="json", more={"schema_out": ANY})
-    assert fails(text=said).code == "OUTPUT_REFUSED"
+    assert fails(text=said).code == "INTAKE_REFUSED"
 
 
 def test_json_of_another_shape_is_a_violation(program, fails):

@@ -20,7 +20,7 @@ def call(lab):
 
     def go(who, ability, /, **args):
         kernel = lab.kernel()
-        with kernel.session(principal=kernel.principal(who)).value as session:
+        with kernel.session(principal=kernel.principal(who)) as session:
             return session.call(ability, args)
 
     return go

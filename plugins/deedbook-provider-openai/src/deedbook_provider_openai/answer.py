@@ -1,11 +1,10 @@
 """From a ``chat.completion`` to ``completion_response_v2``; whatever is unclear is a `Trouble`, never a guess."""
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from deedbook import Object
+from deedbook import IntakeError, Object, parse
 
 from .names import Names
 from .trouble import Trouble
@@ -46,14 +45,6 @@ def read(completion: Any, request: Object, names: Names, prices: Mapping[str, fl
         "model": model if isinstance(model, str) and model else request["model"],
         "schema_version": "v2",
     }
-
-
-def parse(text: str | bytes) -> Any:
-    """Read JSON strictly: no key twice, no NaN; raises ``ValueError``."""
-    try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
 
 
 def _choice(completion: Any) -> dict[str, Any]:
@@ -105,10 +96,9 @@ def _arguments(told: Any, name: str) -> dict[str, Any]:
         return {}
     try:
         found = parse(told) if isinstance(told, str) else told
-    except ValueError as problem:
-        raise Trouble(
-            f"the model's call of {name[:80]} has arguments that are no JSON: {problem}", retryable=True
-        ) from None
+    except IntakeError as problem:
+        why = f"the model's call of {name[:80]} has arguments that are refused: {problem}"
+        raise Trouble(why, retryable=True, code=problem.error.code) from None
     return _object(found, f"the model's call of {name[:80]} has arguments that are no JSON object")
 
 
@@ -154,14 +144,3 @@ def _object(value: Any, why: str) -> dict[str, Any]:
 
 def _unclear(why: str) -> NoReturn:
     raise Trouble(f"the endpoint's answer is not what the protocol says: {why}", retryable=True)
-
-
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return made
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")

@@ -22,7 +22,8 @@ PATIENCE: Final = 60.0
 class OpenAI:
     """Asks ``/chat/completions``: ``completion_request_v2`` → ``completion_response_v2``.
 
-    Everything that goes wrong is `Failed` with ``PROVIDER_ERROR``; a message names the secret, never the key.
+    Everything that goes wrong is `Failed` with ``PROVIDER_ERROR``, or with ``INTAKE_REFUSED`` for an answer that is not
+    acceptable JSON; a message names the secret, never the key.
     """
 
     spec = HandlerSpec(settings=SETTINGS, effects="read", interruptible=True)
@@ -41,7 +42,7 @@ class OpenAI:
         try:
             return await self._tried(request, ctx)
         except Trouble as trouble:
-            raise Failed("PROVIDER_ERROR", str(trouble), retryable=trouble.retryable) from None
+            raise Failed(trouble.code, str(trouble), retryable=trouble.retryable) from None
 
     async def _tried(self, request: Object, ctx: Ctx) -> dict[str, Any]:
         names = names_of(request)
@@ -109,4 +110,4 @@ def _after(trouble: Trouble, attempts: int, wait: float) -> Trouble:
     told = f"; asked {attempts} times" if attempts > 1 else ""
     if trouble.wait is not None and trouble.wait >= 1:
         told += f"; it wants to be asked again in {wait:.0f} s"
-    return Trouble(f"{trouble}{told}", retryable=trouble.retryable)
+    return Trouble(f"{trouble}{told}", retryable=trouble.retryable, code=trouble.code)

@@ -18,9 +18,16 @@ class Trouble(Exception):  # noqa: N818 - it is turned into `Failed` before it l
     """The endpoint failed. *again*: the same request may be sent once more, after *wait* seconds if that is known."""
 
     def __init__(
-        self, message: str, *, retryable: bool = False, again: bool = False, wait: float | None = None
+        self,
+        message: str,
+        *,
+        retryable: bool = False,
+        again: bool = False,
+        wait: float | None = None,
+        code: str = "PROVIDER_ERROR",
     ) -> None:
         super().__init__(message)
+        self.code = code
         self.retryable = retryable or again
         self.again = again
         self.wait = wait
@@ -54,6 +61,11 @@ class Endpoint:
             again = False
         why = self._why(status, code, said)
         return Trouble(f"{self.base_url} {why} ({told})", again=again, wait=wait_of(headers))
+
+    def broke_off(self, body: object) -> Trouble:
+        """Return what an error in the midst of a stream means."""
+        said = _error(body)[1]
+        return Trouble(f"{self.base_url} broke off its stream: {self.words(said)}", again=True)
 
     def _why(self, status: int, code: str, said: str) -> str:
         if any(word in f"{code} {said}".lower() for word in _TOO_LONG):

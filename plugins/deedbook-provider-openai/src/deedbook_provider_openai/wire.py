@@ -9,7 +9,8 @@ from typing import Any, Final
 import httpx2
 import openai
 
-from .answer import parse
+from deedbook import IntakeError, NotJsonError, parse
+
 from .merged import Merged
 from .settings import Settings
 from .trouble import Endpoint, Trouble
@@ -44,7 +45,7 @@ async def complete(
     try:
         async with _client(settings, headers) as client:
             if settings.stream:
-                return await _streamed(client, asked, settings.extra, limit, show)
+                return await _streamed(client, asked, settings.extra, limit, _Chunks(endpoint, show))
             return await _whole(client, asked, settings.extra, limit)
     except Trouble:
         raise
@@ -65,22 +66,46 @@ async def _whole(client: Any, body: Mapping[str, Any], extra: Mapping[str, Any],
     raw = await client.chat.completions.with_raw_response.create(**body, extra_body=dict(extra) or None, timeout=limit)
     answer = raw.http_response
     _expect(answer, "application/json")
+    return _parsed(answer.content, "the endpoint's answer is refused")
+
+
+async def _streamed(
+    client: Any, body: Mapping[str, Any], extra: Mapping[str, Any], limit: Any, chunks: "_Chunks"
+) -> Any:
+    """Read the stream here and not in the SDK, which would take a key that stands twice in a chunk."""
+    asked = client.chat.completions.with_streaming_response.create
+    async with asked(**body, extra_body=dict(extra) or None, timeout=limit) as raw:
+        _expect(raw.http_response, "text/event-stream")
+        raw.http_response.encoding = "latin-1"  # a character for each byte: UTF-8 is for intake to check
+        async for event in httpx2.EventSource(raw.http_response, max_event_size=None):
+            if event.data.startswith("[DONE]"):
+                break
+            chunks.add(event.data.encode("latin-1"))
+    return chunks.merged.completion()
+
+
+class _Chunks:
+    """Takes the chunks of a stream and shows their text."""
+
+    def __init__(self, endpoint: Endpoint, show: Show) -> None:
+        self.merged = Merged()
+        self._endpoint, self._show = endpoint, show
+
+    def add(self, raw: bytes) -> None:
+        """Take one chunk; raises `Trouble`."""
+        chunk = _parsed(raw, "the stream holds a chunk that is refused")
+        if isinstance(chunk, Mapping) and chunk.get("error"):
+            raise self._endpoint.broke_off(chunk)
+        text = self.merged.add(chunk)
+        if text:
+            self._show(text)
+
+
+def _parsed(raw: bytes | str, why: str) -> Any:
     try:
-        return parse(answer.content)
-    except ValueError as problem:
-        raise Trouble(f"the endpoint's answer is no JSON: {problem}", again=True) from None
-
-
-async def _streamed(client: Any, body: Mapping[str, Any], extra: Mapping[str, Any], limit: Any, show: Show) -> Any:
-    merged = Merged()
-    async with await client.chat.completions.create(**body, extra_body=dict(extra) or None, timeout=limit) as stream:
-        _expect(stream.response, "text/event-stream")
-        async for chunk in stream:
-            told = chunk.to_dict(warnings=False) if isinstance(chunk, openai.BaseModel) else chunk
-            text = merged.add(told)
-            if text:
-                show(text)
-    return merged.completion()
+        return parse(raw)
+    except IntakeError as problem:
+        raise Trouble(f"{why}: {problem}", again=True, code=problem.error.code) from None
 
 
 def _expect(answer: httpx2.Response, kind: str) -> None:
@@ -93,18 +118,24 @@ def _expect(answer: httpx2.Response, kind: str) -> None:
 def explained(problem: Exception, endpoint: Endpoint) -> Trouble:
     """Return an exception of the SDK, or from below it, as what it means."""
     if isinstance(problem, openai.APIStatusError):
-        return endpoint.refused(problem.status_code, problem.response.headers, problem.body)
-    if isinstance(problem, openai.APITimeoutError):
+        return endpoint.refused(problem.status_code, problem.response.headers, _said(problem))
+    if isinstance(problem, openai.APITimeoutError | httpx2.TimeoutException):
         return Trouble(f"{endpoint.base_url} did not answer in time; raise the model's timeout_ms", again=True)
-    if isinstance(problem, openai.APIConnectionError):
+    if isinstance(problem, openai.APIConnectionError | httpx2.TransportError):
         cause = endpoint.words(problem.__cause__ or problem)
         why = f"cannot be reached, or cut the connection ({cause}); see whether it runs and base_url is right"
         return Trouble(f"{endpoint.base_url} {why}", again=True)
-    if isinstance(problem, openai.APIError):
-        return Trouble(f"{endpoint.base_url} broke off its stream: {endpoint.words(problem.message)}", again=True)
-    if isinstance(problem, ValueError):
-        return Trouble(f"the stream of {endpoint.base_url} holds something that is no JSON", again=True)
     return Trouble(f"{endpoint.base_url}: {type(problem).__name__}: {endpoint.words(problem)}")
+
+
+def _said(problem: openai.APIStatusError) -> object:
+    """Return the body of a refusal, as intake reads it; the SDK has its own opinion of what is JSON."""
+    try:
+        return parse(problem.response.content)
+    except NotJsonError:
+        return problem.response.text
+    except IntakeError as refused:
+        return f"with an error that is refused: {refused}"
 
 
 class _Guarded(httpx2.AsyncBaseTransport):

@@ -1,9 +1,10 @@
 """The lines of a ledger of format 1.1, each hash checked: a recording that was changed is not served."""
 
-import json
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, BinaryIO, Final, NamedTuple
+
+from deedbook import parse_payload
 
 LONGEST: Final = 2 * 1024 * 1024
 """No line of the format is longer."""
@@ -22,9 +23,9 @@ class Line(NamedTuple):
 
 
 def lines(file: BinaryIO) -> Iterator[Line]:
-    """Yield the events of the ledger in *file*; raises `ValueError` for a line that is not what was written.
+    """Yield the events of the ledger in *file*; bytes after the last newline are not read.
 
-    Bytes after the last newline are not read.
+    Raises `ValueError` for a line that is not what was written, `IntakeError` for JSON that no ledger holds.
     """
     before, number = b"", 0
     while (raw := file.readline(LONGEST)).endswith(b"\n"):
@@ -37,8 +38,8 @@ def lines(file: BinaryIO) -> Iterator[Line]:
         whole = b'"payload_hash":"%b","prev_envelope_hash":"%b"' % (header[-153:-89] if out else digest, before)
         if not header.endswith(whole) or not rest.startswith(b'%b","payload":{' % own) or not rest.endswith(b"}"):
             raise ValueError(f"line {number + 1} is not what was written")
-        said = json.loads(header + b"}")
-        made = None if out else json.loads(payload)
+        said = parse_payload(header + b"}")
+        made = None if out else parse_payload(payload)
         yield Line(said["seq"], said["event_type"], said["span_id"], said["parent_span_id"], made)
         before, number = own, number + 1
     if len(raw) == LONGEST:

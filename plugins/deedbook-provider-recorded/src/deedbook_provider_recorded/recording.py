@@ -1,13 +1,12 @@
 """The model calls of a ledger: each request with the answer that it got, sealed values opened."""
 
-import json
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any, BinaryIO, Final
 
 import attrs
 
-from deedbook import Failed
+from deedbook import Failed, IntakeError, parse_payload
 
 from .lines import lines
 
@@ -44,6 +43,8 @@ def read_recording(path: str, open_: Open) -> list[Answer]:
             return list(_answers(file, _Sealed(f"{folder}/sealed" if folder else "sealed", open_)))
     except OSError as problem:
         raise Failed("PROVIDER_ERROR", f"{place} cannot be read: {problem.strerror}") from None
+    except IntakeError as problem:
+        raise Failed(problem.error.code, f"{place} is no ledger that can be served: {problem}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise Failed("PROVIDER_ERROR", f"{place} is no ledger that can be served: {problem}") from None
 
@@ -95,4 +96,4 @@ class _Sealed:
             raw = file.read(MOST + SALT + 1)
         if sha256(raw).hexdigest() != digest:
             raise ValueError(f"sealed/{digest} is not what the ledger commits to")
-        return self.opened(json.loads(raw[SALT:]))
+        return self.opened(parse_payload(raw[SALT:]))

@@ -1,11 +1,12 @@
 """What a role has been told and what it has done so far, read from a request's messages."""
 
-import json
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
-from deedbook import Failed, Json, Object
+from deedbook import Failed, IntakeError, Json, Object, parse
+
+_WANTED: Final = 'the user message is not a JSON object with a text "request"'
 
 
 @attrs.frozen
@@ -55,11 +56,11 @@ class Conversation:
 
 def _brief(content: str) -> dict[str, Any]:
     try:
-        brief = json.loads(content)
-    except ValueError:
-        brief = None
+        brief = parse(content)
+    except IntakeError as problem:
+        raise Failed(problem.error.code, f"{_WANTED}: {problem}") from None
     if not isinstance(brief, dict) or not isinstance(brief.get("request"), str):
-        raise Failed("PROVIDER_ERROR", 'the user message is not a JSON object with a text "request"')
+        raise Failed("PROVIDER_ERROR", _WANTED)
     return brief
 
 
@@ -73,9 +74,9 @@ def _answered(message: Object, names: dict[str, str]) -> Done:
     if call not in names:
         raise Failed("PROVIDER_ERROR", f"a tool message answers {call!r}, which was not called")
     try:
-        told = json.loads(message["content"])
-    except ValueError:
-        raise Failed("PROVIDER_ERROR", f"the answer to {call} is not JSON") from None
+        told = parse(message["content"])
+    except IntakeError as problem:
+        raise Failed(problem.error.code, f"the answer to {call} is refused: {problem}") from None
     if _is_error(told):
         return Done(call, names[call], error=told["error"])
     return Done(call, names[call], told)

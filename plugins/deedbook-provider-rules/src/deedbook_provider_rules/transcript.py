@@ -1,11 +1,10 @@
 """The provider ``transcript``: plays responses from a file, in order for each role."""
 
-import json
 from collections import deque
 from threading import Lock
 from typing import Any, Final
 
-from deedbook import Ctx, Failed, HandlerSpec, Host, Object
+from deedbook import Ctx, Failed, HandlerSpec, Host, IntakeError, Object, parse
 
 from .completion import REQUEST, RESPONSE, response
 
@@ -16,7 +15,8 @@ class Transcript:
     """Plays the file under ``path``: JSON Lines, or one JSON array, of ``{"role": …, "response": {…}}``.
 
     Each entry serves the next request of its role; one without ``role`` serves the next request of any. A response may
-    leave out all but its text or its tool calls. When nothing is left, `Failed` with ``PROVIDER_ERROR``.
+    leave out all but its text or its tool calls. When nothing is left, `Failed` with ``PROVIDER_ERROR``; for a
+    file that intake refuses, with ``INTAKE_REFUSED``.
     """
 
     spec = HandlerSpec(
@@ -74,7 +74,7 @@ class Transcript:
         lines = [line for line in raw.split(b"\n") if line.strip()]
         try:
             if raw.lstrip().startswith(b"["):
-                return list(json.loads(raw))
-            return [json.loads(line) for line in lines]
-        except (ValueError, RecursionError) as problem:
-            raise Failed("PROVIDER_ERROR", f"{self.path} is not JSON or JSON Lines: {problem}") from None
+                return list(parse(raw))
+            return [parse(line) for line in lines]
+        except IntakeError as problem:
+            raise Failed(problem.error.code, f"{self.path} is not JSON or JSON Lines: {problem}") from None

@@ -135,7 +135,7 @@ class Shape:
         self._charter = _word(payload, "charter")
         purpose = _word(payload, "purpose")
         about = _own(payload, "purpose", "charter", "enforcement", "profile", "kernel", "durability")
-        return Made(f"session {purpose}", {**about, names.CONVERSATION: recorded.session})
+        return Made(f"session {purpose}".rstrip(), {**about, names.CONVERSATION: recorded.session})
 
     def _turn(self, recorded: "Recorded", payload: Object) -> Made:
         about = {names.OPERATION: "invoke_agent", names.PROVIDER: names.OWN, names.CONVERSATION: recorded.session}
@@ -248,7 +248,7 @@ class Shape:
                 span.attributes |= {"deedbook.approval.outcome": answer, **_own(payload, "approver", under="approval.")}
             case "approval.expired" | "approval.withdrawn" as kind:
                 span.attributes["deedbook.approval.outcome"] = kind.partition(".")[2]
-            case "session.end" | "skill.complete" if payload.get("ok") is not True:
+            case "session.end" | "skill.complete" if payload.get("ok") is False:
                 span.error = _word(payload, "reason")[:80]
                 span.attributes[names.ERROR] = span.error
 

@@ -8,7 +8,7 @@ import pytest
 
 from deedbook.canonical import encode
 from deedbook.contracts import Event, Principal
-from deedbook.errors import Err, Ok, Result, fault
+from deedbook.errors import Err, Ok, Result, SessionRefused, fault
 from deedbook.lifecycle import EVENTS
 from deedbook.session import Session
 
@@ -133,10 +133,10 @@ class HookContract(_GateContract):
             yield case, *self._happened(lab, case)
 
     def _happened(self, lab: Lab, case: Asked) -> tuple[Mapping[str, Any], Result[Any]]:
-        begun = lab.kernel().session(principal=Principal("somebody", "contract", frozenset(case.roles)))
-        if isinstance(begun, Err):
-            return _answer(self._fired(lab, _only(lab))[-1], "hook"), begun
-        session = begun.value
+        try:
+            session = lab.kernel().session(principal=Principal("somebody", "contract", frozenset(case.roles)))
+        except SessionRefused as problem:
+            return _answer(self._fired(lab, _only(lab))[-1], "hook"), problem.refusal
         result = self._act(lab, session, case)
         session.end(ok=case.ok, reason="asked")
         event = self._fired(lab, session.id)[-1]

@@ -12,7 +12,7 @@ from typing import Any, Final
 import importlib_metadata
 
 from deedbook.contracts import Event, GateSpec, HandlerSpec
-from deedbook.errors import DeedbookError, Err
+from deedbook.errors import DeedbookError
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins import GROUPS, Catalogue, discover
 from deedbook.reader import read
@@ -158,15 +158,14 @@ class Lab:
         return kernel
 
     def session(self, purpose: str = "open", **options: Any) -> Session:
-        """Begin a session in a kernel of its own; fails the test if it is refused.
+        """Begin a session in a kernel of its own; raises `SessionRefused` if a hook refuses it.
 
         *options* are those of `open_kernel` and of `Kernel.session`.
         """
         opening = {name: options.pop(name) for name in ("profile", "catalogue") if name in options}
-        begun = self.kernel(**opening).session(purpose, **options)
-        assert not isinstance(begun, Err), begun.error
-        self._sessions.append(begun.value)
-        return begun.value
+        session = self.kernel(**opening).session(purpose, **options)
+        self._sessions.append(session)
+        return session
 
     @contextmanager
     def tasks(self, session: Session) -> Iterator[Tasks]:

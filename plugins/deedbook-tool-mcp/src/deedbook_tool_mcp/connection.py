@@ -18,6 +18,7 @@ from pydantic import RootModel
 
 from deedbook.contracts import Failed, Host, Kept, Object, Secret
 
+from .messages import refusal_code
 from .pipes import Pipes
 from .results import is_about_the_call, refused, result_of
 from .web import reached
@@ -235,6 +236,9 @@ class Connection:
             return Failed(first.code, f"the MCP server {self.name}: {first}{told}", retryable=first.retryable)
         if isinstance(first, TimeoutError):
             return Failed("MCP_UNAVAILABLE", f"the MCP server {self.name} did not begin within {STARTING:g} s{told}")
+        code = refusal_code(first)
+        if code is not None:
+            return Failed(code, f"the answer of the MCP server {self.name} is refused: {first}{told}")
         why = str(first) or type(first).__name__
         return Failed("MCP_UNAVAILABLE", f"the MCP server {self.name} cannot be spoken with: {why}{told}")
 

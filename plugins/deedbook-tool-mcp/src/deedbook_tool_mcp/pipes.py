@@ -15,10 +15,12 @@ from mcp.shared.message import SessionMessage
 
 from deedbook.contracts import Failed, Kept
 
+from .messages import Refused, read
+
 MOST: Final = 16 * 1024 * 1024
 """Bytes of one message; more are no answer."""
 GARBAGE: Final = 65536
-"""Bytes that are no message, such as a banner, that a server may write to its standard output in all."""
+"""Bytes that are no message and no answer, such as a banner, that a server may write to its standard output in all."""
 ASKING: Final = 64
 """Requests of a server that wait to be answered: one that asks more and reads nothing is not listened to."""
 PATIENCE: Final = 1.0
@@ -69,12 +71,14 @@ class Pipes:
                 if not line.strip():
                     continue
                 try:
-                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
-                    garbage += len(line)
-                    if garbage > GARBAGE:
-                        return self._blame("MCP_DISCONNECTED", f"writes what is no MCP message: {_shown(line)}")
-                    continue
+                    message = read(line)
+                except Refused as problem:
+                    if not problem.answers or problem.id is None:
+                        garbage += len(line)
+                        if garbage > GARBAGE:
+                            return self._blame("MCP_DISCONNECTED", f"writes what is no MCP message: {_shown(line)}")
+                        continue
+                    message = problem.reply()
                 self._asked += isinstance(message, types.JSONRPCRequest)
                 if self._asked > ASKING:
                     return self._blame("MCP_DISCONNECTED", f"asks more than {ASKING} things and hears no answer")

@@ -9,6 +9,8 @@ from pydantic import ValidationError
 
 from deedbook.contracts import Failed, Secret
 
+from .messages import refusal_code
+
 _TOLD: Final = 2000
 
 
@@ -37,14 +39,18 @@ def refused(problem: Exception, what: str, *, lost: bool) -> Failed | None:
     if isinstance(problem, ValidationError):
         where = "; ".join(".".join(map(str, each["loc"])) for each in problem.errors(include_input=False)[:3])
         return Failed("MCP_RESULT_INVALID", f"{what}: the answer is not what MCP says: {where}", lost=lost)
+    code = refusal_code(problem)
+    if code is not None:
+        return Failed(code, f"{what}: the answer is refused: {str(problem)[:_TOLD]}", lost=lost)
     if isinstance(problem, MCPError) and problem.code != CONNECTION_CLOSED:
         return Failed("MCP_REFUSED", f"{what}: {problem.message[:_TOLD]} ({problem.code})")
     return None
 
 
 def is_about_the_call(problem: Exception) -> bool:
-    """Say whether a refusal is about what was asked, and leaves the connection as it was."""
-    return isinstance(problem, MCPError) and problem.code in (INVALID_PARAMS, METHOD_NOT_FOUND)
+    """Say whether a refusal is about what was asked, or about one answer, and leaves the connection as it was."""
+    told = isinstance(problem, MCPError) and problem.code in (INVALID_PARAMS, METHOD_NOT_FOUND)
+    return told or refusal_code(problem) is not None
 
 
 def _requests(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:

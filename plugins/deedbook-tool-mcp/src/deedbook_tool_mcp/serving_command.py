@@ -1,6 +1,8 @@
 """``deedbook mcp serve``: the workspace's abilities as the tools of an MCP server."""
 
-from typing import Any
+import os
+import sys
+from typing import Any, BinaryIO
 
 import click
 
@@ -35,6 +37,7 @@ def command(
 
     if http is None and (tokens or hosts):
         raise click.UsageError("--token and --allow-host go with --http")
+    source, sink = _taken() if http is None else (None, None)  # before any plugin is loaded, which may print
     with open_kernel(asked.workspace, profile=profile) as kernel:
         changes = kernel.opened.changes
         for why in kernel.opened.charter.set_aside:
@@ -45,9 +48,25 @@ def command(
         if http is None:
             from .serving_server import serve_stdio  # noqa: PLC0415 - the SDK takes its time
 
-            serve_stdio(kernel, client, wait)
+            serve_stdio(kernel, client, wait, source, sink)
         else:
             from .serving_http import Address, serve_http  # noqa: PLC0415 - as above
 
             serve_http(kernel, client, wait, Address.parse(http, tokens, hosts, kernel))
     return 0
+
+
+def _taken() -> tuple[BinaryIO, BinaryIO]:
+    """Return files of their own for standard input and output.
+
+    From now on input is empty for everybody else, and what anybody prints goes to standard error.
+    """
+    sys.stdout.flush()
+    source = os.fdopen(os.dup(0), "rb", buffering=0)
+    sink = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return source, sink

@@ -23,12 +23,13 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deedbook import Kernel
 
+from .messages import Refused, intake
 from .serving_calls import Context
 from .serving_server import build, until_told
 from .serving_sessions import IDLE, Connection, Desk
@@ -153,10 +154,49 @@ class _Door:
             await JSONResponse(body, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
             return
         scope["user"] = AuthenticatedUser(AccessToken(token="-", client_id=principal, scopes=[]))  # noqa: S106 - none
+        if request.method == "POST":
+            content, receive = await _read(request.headers, receive)
+            try:
+                if content is not None:
+                    intake(content)
+            except Refused as problem:
+                told = problem.reply().model_dump_json(by_alias=True)
+                await Response(told, 400, media_type="application/json")(scope, receive, send)
+                return
         await self._manager.handle_request(scope, receive, send)
         if request.method == "DELETE":
             over = Connection(principal, request.headers.get(_HEADER, ""))
             await anyio.to_thread.run_sync(self._desk.end, over, "the client has ended it")
+
+
+async def _read(headers: Mapping[str, str], receive: Receive) -> tuple[bytes | None, Receive]:
+    """Return the body of a request, and what gives it to the SDK again.
+
+    ``None`` for one that ends too early or is too large, which the SDK refuses before it reads it.
+    """
+    parts, size, more, last = [], 0, True, None
+    if headers.get("content-length", "0").rjust(20, "0") > f"{LONGEST:020}":
+        return None, receive
+    while more and size <= LONGEST:
+        last = await receive()
+        if last["type"] != "http.request":
+            return None, _again([last], receive)
+        parts.append(last)
+        size += len(last.get("body", b""))
+        more = last.get("more_body", False)
+    whole = None if more else b"".join(part.get("body", b"") for part in parts)
+    return whole, _again(parts, receive)
+
+
+def _again(parts: list[Message], receive: Receive) -> Receive:
+    """Return what gives *parts* first, and then what is received."""
+    left = iter(parts)
+
+    async def give() -> Message:
+        part = next(left, None)
+        return await receive() if part is None else part
+
+    return give
 
 
 class _Server(uvicorn.Server):

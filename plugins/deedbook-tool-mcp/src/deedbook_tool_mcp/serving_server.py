@@ -13,7 +13,7 @@ from deedbook import Kernel
 
 from .serving_calls import Context, Counter
 from .serving_sessions import Connection, Desk
-from .serving_stdio import standard_streams
+from .serving_stdio import message_streams
 from .serving_tools import FRESH_MS
 
 NAME: Final = "deedbook"
@@ -39,14 +39,14 @@ def build(desk: Desk, patience: float, connected: Callable[[Context], Connection
     )
 
 
-def serve_stdio(kernel: Kernel, client: str, patience: float) -> None:
-    """Serve the one client at standard input and output until it is gone, or a signal ends it."""
+def serve_stdio(kernel: Kernel, client: str, patience: float, source: Any, sink: Any) -> None:
+    """Serve the one client that writes to *source* and reads from *sink* until it is gone, or a signal ends it."""
     desk = Desk(kernel, client)
 
     async def serve() -> None:
         here = Connection(_LOCAL, "stdio")
         server = build(desk, patience, lambda _ctx: here)
-        async with standard_streams() as (incoming, outgoing):
+        async with message_streams(source, sink) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
 
     try:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import attrs
 
-from deedbook import DomainError, Err, Kernel, Ok, Result, Session
+from deedbook import DomainError, Err, Kernel, Ok, Result, Session, SessionRefused
 
 from .serving_lanes import Lanes
 from .serving_tools import Shelf
@@ -107,7 +107,9 @@ class Desk:
         if self._closed:
             return Err(DomainError("ledger", "SESSION_ENDED", "the server has ended"))
         client = self._kernel.client(self._client, via="mcp", on_behalf_of=connection.principal)
-        begun = self._kernel.session("open", principal=client, show=shown, run=uuid4().hex)
-        if not isinstance(begun, Err):
-            begun.value.ledger.subscribe(noticed)
-        return begun
+        try:
+            session = self._kernel.session("open", principal=client, show=shown, run=uuid4().hex)
+        except SessionRefused as problem:
+            return problem.refusal
+        session.ledger.subscribe(noticed)
+        return Ok(session)

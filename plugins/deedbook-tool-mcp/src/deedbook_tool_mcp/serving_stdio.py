@@ -1,12 +1,8 @@
-"""Standard input and output as a connection: one JSON-RPC message a line, of bounded length.
-
-Descriptors 0 and 1 are taken away from everybody else meanwhile: what plugins print goes to standard error.
-"""
+"""Standard input and output as a connection: one JSON-RPC message a line, of bounded length."""
 
 import asyncio
 import os
 import stat
-import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,9 +11,8 @@ from typing import Any, Final
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
-from mcp_types.jsonrpc import jsonrpc_message_adapter
-from pydantic import ValidationError
+
+from .messages import Refused, read, refusal
 
 LONGEST: Final = 16 * 1024 * 1024
 """How many bytes a message may have."""
@@ -30,12 +25,14 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 @asynccontextmanager
-async def standard_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Yield what comes in and where answers go; what is no message is answered with an error and passed over."""
+async def message_streams(source: Any, sink: Any) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+    """Yield the messages that come from *source*, and where answers to *sink* go; both are closed in the end.
+
+    What is no message is answered with an error and passed over.
+    """
     read_in, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, write_out = anyio.create_memory_object_stream[SessionMessage](0)
     refusals = outgoing.clone()
-    source, sink = _taken()
     written = anyio.Event()
     with source, sink:
         async with anyio.create_task_group() as writing:
@@ -52,40 +49,22 @@ async def standard_streams() -> AsyncIterator[tuple[Incoming, Outgoing]]:
             writing.cancel_scope.cancel()
 
 
-def _taken() -> tuple[Any, Any]:
-    """Return files of their own for descriptors 0 and 1, which lead nowhere and to standard error from now on."""
-    sys.stdout.flush()
-    source, sink = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nowhere, 0)
-    os.close(nowhere)
-    os.dup2(2, 1)
-    return source, sink
-
-
 async def _read(source: Any, read_in: MemoryObjectSendStream[SessionMessage | Exception], refusals: Outgoing) -> None:
     async with read_in, refusals:
         async for line in _lines(source):
-            message = _message(line)
             try:
-                if isinstance(message, ErrorData):
-                    refusal = JSONRPCError(jsonrpc="2.0", id=None, error=message)
-                    await refusals.send(SessionMessage(refusal))
-                else:
-                    await read_in.send(message)
+                try:
+                    await read_in.send(_message(line))
+                except Refused as problem:
+                    await refusals.send(SessionMessage(problem.reply()))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
 
 
-def _message(line: bytes | None) -> SessionMessage | ErrorData:
+def _message(line: bytes | None) -> SessionMessage:
     if line is None:
-        return ErrorData(code=INVALID_REQUEST, message=f"a message of more than {LONGEST} bytes")
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValidationError as problem:
-        bad = problem.errors(include_url=False, include_context=False, include_input=False)
-        broken = any(each["type"] == "json_invalid" for each in bad)
-        return ErrorData(code=PARSE_ERROR if broken else INVALID_REQUEST, message="no JSON-RPC message, on one line")
+        raise refusal(f"a message of more than {LONGEST} bytes")
+    return SessionMessage(read(line))
 
 
 async def _lines(source: Any) -> AsyncIterator[bytes | None]:

@@ -77,6 +77,9 @@ def call(ident, name, args):
         case "list-changed":
             send({"method": "notifications/tools/list_changed"})
             send({"id": ident, "result": text("changed")})
+        case {"raw": raw}:
+            sys.stdout.write(raw.replace("ID", str(ident)) + "\n")
+            sys.stdout.flush()
         case str() if how in ASKED:
             method, params = ASKED[how]
             send({"id": "mine", "method": method, "params": params})

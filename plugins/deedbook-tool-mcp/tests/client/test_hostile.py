@@ -48,6 +48,26 @@ def test_call_that_breaks_is_unknown_and_never_repeated_and_the_next_one_works(r
             os.kill(pid, 0)
 
 
+REFUSED = {
+    "a key twice": '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"content":[{"type":"text","text":"x"}]}}',
+    "NaN": '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"structuredContent":{"a":NaN}}}',
+    "a lone surrogate": '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\\ud800"}]}}',
+    "too deep": '{"jsonrpc":"2.0","id":ID,"result":{"a":' + "[" * 80 + "]" * 80 + "}}",
+    "a sealed value": '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"structuredContent":{"$sealed":"x"}}}',
+}
+
+
+@pytest.mark.parametrize("said", REFUSED.values(), ids=REFUSED)
+def test_answer_that_intake_refuses_is_no_result_and_the_server_goes_on(rogue, said):
+    rogue.does(x={"raw": said}, pid="pid")
+    before = rogue.text("pid")
+    error = rogue.fails("x")
+    assert error.code == "INTAKE_REFUSED"
+    assert error.message.startswith("rogue: x: the answer is refused: ")
+    assert rogue.lab.payload("tool.error")["outcome"] == "unknown"
+    assert rogue.text("pid") == before
+
+
 def test_lost_call_without_effects_has_failed(rogue):
     rogue.lists(tool("x"), do={"x": "die"}).declared(tools={"x": {"effects": "read"}}).pinned()
     assert rogue.fails("x").code == "MCP_DISCONNECTED"

@@ -91,10 +91,50 @@ def test_answer_that_is_too_large_is_not_read_to_its_end(web, rogue):
     well = web.answer
     web.answer = lambda message: said(message, {"content": [{"type": "text", "text": "x" * (17 * 1024 * 1024)}]})
     error = rogue.fails("say")
-    assert error.code in ("OUTPUT_TOO_LARGE", "MCP_DISCONNECTED")
+    assert error.code == "OUTPUT_TOO_LARGE"
     assert rogue.lab.payload("tool.error")["outcome"] == "unknown"
     web.answer = well
     assert isinstance(rogue.call("say"), Ok), "the next call reaches it anew"
+
+
+def spoken(body, kind):
+    """Return the answer *body* as a document, or as the event of a stream."""
+    if kind == "application/json":
+        return 200, {"content-type": kind}, body
+    return 200, {"content-type": f"{kind}; charset=latin-1"}, b"id: 1\r\ndata: " + body + b"\r\n\r\n"
+
+
+WELL = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"h\xc3\xa9\xe2\x80\xa8llo"}]}}'
+REFUSED = {
+    "a key twice": WELL.replace(b'"result"', b'"result":{"content":[]},"result"'),
+    "no UTF-8": WELL.replace(b"\xc3\xa9", b"\xe9"),
+    "NaN": WELL.replace(b'"text":"h', b'"x":NaN,"text":"h'),
+    "another id": WELL.replace(b'"id":%d', b'"id":%d,"id":99'),
+}
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+def test_answer_that_intake_accepts_comes_as_it_was_sent(web, rogue, kind):
+    web.answer = lambda message: spoken(WELL % message["id"], kind)
+    assert rogue.text("say") == "h\u00e9\u2028llo"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize("said", REFUSED.values(), ids=REFUSED)
+def test_answer_that_intake_refuses_is_no_result(web, rogue, said, kind):
+    well = web.answer
+    web.answer = lambda message: spoken(said % message["id"], kind)
+    error = rogue.fails("say")
+    assert error.code == "INTAKE_REFUSED"
+    assert rogue.lab.payload("tool.error")["outcome"] == "unknown"
+    web.answer = well
+    assert isinstance(rogue.call("say"), Ok)
+
+
+def test_compressed_answer_is_refused(web, rogue):
+    web.answer = lambda message: (200, {"content-type": "application/json", "content-encoding": "gzip"}, b"x")
+    error = rogue.fails("say")
+    assert (error.code, "it is compressed" in error.message) == ("OUTPUT_REFUSED", True)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +152,7 @@ def test_answer_that_is_none_fails_and_the_next_call_works(web, rogue, answer):
     well = web.answer
     web.answer = lambda _message: answer
     error = rogue.fails("say")
-    assert error.code in ("MCP_REFUSED", "MCP_DISCONNECTED")
+    assert error.code in ("MCP_REFUSED", "MCP_DISCONNECTED", "INTAKE_REFUSED")
     assert "hunter2hunter2" not in error.message
     known = answer[0] == 404  # there is nothing at that address: nothing was called
     assert rogue.lab.payload("tool.error")["outcome"] == ("failed" if known else "unknown")

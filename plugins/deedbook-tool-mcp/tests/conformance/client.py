@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from deedbook.compiling.instances import instances
-from deedbook.errors import Err, Ok
+from deedbook.errors import Err
 from deedbook.files import Folder
 from deedbook.kernel import open_kernel
 from deedbook.plugins import discover
@@ -41,9 +41,7 @@ def main():
             keep(folder, listing)
         abilities = load_workspace(root).abilities
         with open_kernel(root) as kernel:
-            begun = kernel.session("conformance")
-            assert isinstance(begun, Ok), begun
-            session = begun.value
+            session = kernel.session("conformance")
             ended = [session.call(name, fitting(ability.schema_in)) for name, ability in sorted(abilities.items())]
             session.end(ok=True, reason="the scenario is over")
     for each in ended:

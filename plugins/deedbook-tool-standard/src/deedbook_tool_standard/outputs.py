@@ -5,9 +5,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus
 
+from deedbook import IntakeError, parse
 from deedbook.contracts import Failed, Json, Secret
 
 _SHOWN = 400
@@ -81,23 +81,12 @@ def lines(raw: bytes, what: str) -> list[str]:
 
 
 def document(raw: bytes, what: str) -> Json:
-    """Return exactly one JSON document; raises `Failed` with ``OUTPUT_REFUSED``, also for NaN and doubled keys."""
+    """Return exactly one JSON document, as intake reads it; raises `Failed` with ``INTAKE_REFUSED``."""
     try:
-        found: Json = json.loads(text(raw, what), object_pairs_hook=_object, parse_constant=_refuse)
-    except (ValueError, RecursionError) as problem:
-        raise Failed("OUTPUT_REFUSED", f"{what} is not the JSON that was expected: {str(problem)[:200]}") from None
+        found: Json = parse(raw)
+    except IntakeError as problem:
+        raise Failed(problem.error.code, f"{what} is not the JSON that was expected: {problem}") from None
     return found
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a key stands twice in an object")
-    return made
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
 
 
 def beginning(raw: bytes) -> str:

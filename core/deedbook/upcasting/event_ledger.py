@@ -1,0 +1,42 @@
+"""The lines of seed 002's second writer, `EventLedger`: a time, a type, perhaps a session, a payload; and no hashes.
+
+That writer puts down boots and shutdowns of the system and what the memory gate decides; ``ts`` is in seconds since the
+epoch, or ISO 8601 as its protocol says. Its later version writes envelope 1.0, with the session ``unknown`` where none
+was named; this module does the same.
+"""
+
+from typing import Final
+
+from .envelope_1_0 import VERSION, Row, moment
+
+FORM: Final = "seed-002-unhashed"
+KEYS: Final = frozenset({"ts", "event_type", "session_id", "payload"})
+NO_SESSION: Final = "unknown"
+"""The session of lines that name none."""
+
+
+def is_line(row: Row) -> bool:
+    """Say whether a JSON object has the fields of this form, and no others; ``session_id`` may be left out."""
+    return KEYS - {"session_id"} <= row.keys() <= KEYS
+
+
+def session_of(row: Row) -> str:
+    """Return the session that a line belongs to."""
+    return str(row.get("session_id") or NO_SESSION)
+
+
+def upcast(row: Row) -> Row:
+    """Return a line as one of envelope 1.0; its hash stays empty, since the form has none."""
+    if not is_line(row):
+        raise ValueError("not a line of this form")
+    session = session_of(row)
+    payload = row["payload"] if isinstance(row["payload"], dict) else {"value": row["payload"]}
+    return {
+        "schema_version": VERSION,
+        "event_type": str(row["event_type"]),
+        "session_id": session,
+        "trace_id": session,
+        "ts": moment(row["ts"]) or str(row["ts"]),
+        "payload_hash": "",
+        "payload": payload,
+    }

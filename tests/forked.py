@@ -1,0 +1,99 @@
+"""Commands run as forks of one process that has imported everything: see `forkserver.py`."""
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+from forkclient import Asked
+
+HERE = Path(__file__).parent
+ENDS = 120
+"""Seconds in which the process has to end, on a busy machine too."""
+OWN = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+"""Variables for Python's own start that a fork can still obey."""
+STAND_IN = "#!{} -IS\nimport sys\nsys.path.insert(0, {!r})\nimport forkclient\nforkclient.stand_in({!r})\n"
+
+
+class ForkServer:
+    """The process that forks."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="fork")
+        self.commands = Path(self._folder.name, "bin")
+        self.place = os.path.join(self._folder.name, "socket")
+        ear, self._lifeline = os.pipe()
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        env |= {"LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, str(HERE / "forkserver.py"), self.place, str(ear)]
+        self._process = subprocess.Popen(
+            command, env=env, pass_fds=[ear], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, process_group=0
+        )
+        os.close(ear)
+        assert self._process.stdout
+        assert self._process.stdout.read(1), "the process that forks did not start"
+        self.commands.mkdir()
+        for name in ("deedbook", "python"):
+            (self.commands / name).write_text(STAND_IN.format(sys.executable, str(HERE), self.place))
+            (self.commands / name).chmod(0o755)
+
+    def close(self) -> None:
+        """End the process and what it still runs."""
+        os.close(self._lifeline)
+        self._process.communicate(timeout=ENDS)
+        self._folder.cleanup()
+
+
+@cache
+def server() -> ForkServer:
+    """Return the one that serves this process."""
+    made = ForkServer()
+    atexit.register(made.close)
+    return made
+
+
+def commands() -> Path:
+    """Return a folder for a shell's PATH, in which `deedbook`, and `python` with a file, are such forks."""
+    return server().commands
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: bytes = b"",
+    program: str | None = None,
+    seconds: float,
+) -> tuple[int, bytes, bytes]:
+    """Run the command, or the Python file *program*, and return its status and what it wrote.
+
+    The status is below zero for a signal, as `subprocess` has it. Raises `TimeoutError` after *seconds*; the process
+    is then killed.
+    """
+    with ExitStack() as stack:
+        names = ("in", "out", "err")
+        streams = [stack.enter_context(open(os.memfd_create(name), "w+b", buffering=0)) for name in names]
+        streams[0].write(stdin)
+        streams[0].seek(0)
+        fds = [stream.fileno() for stream in streams]
+        asked = Asked(server().place, argv, fds, program=program, cwd=os.fspath(cwd), env=dict(env))
+        try:
+            status = asked.wait(seconds)
+        except TimeoutError:
+            asked.kill(signal.SIGKILL)
+            raise
+        out, err = (os.pread(fd, os.fstat(fd).st_size, 0) for fd in fds[1:])
+    return status, out, err
+
+
+def can_fork(env: Mapping[str, str]) -> bool:
+    """Say whether a fork can obey *env*: what Python looks at when it starts is decided before."""
+    locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
+    return locale.upper().endswith("UTF-8") and {name for name in env if name.startswith("PYTHON")} <= OWN

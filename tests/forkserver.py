@@ -1,0 +1,220 @@
+"""A process that has imported the command line once, and forks for each command that a test calls.
+
+A command that is called this way is a process of its own, with its own arguments, environment, folder, streams, signals
+and exit status. Only the start of Python and the imports are left out, which take longer than most commands do.
+`python tests/forkserver.py SOCKET FD` serves at SOCKET until FD, the reading end of a pipe, is closed.
+"""
+
+import array
+import atexit
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from typing import Any, NoReturn
+
+PACKAGES = (
+    "deedbook",
+    "deedbook_flow_review",
+    "deedbook_hook_standard",
+    "deedbook_policy_standard",
+    "deedbook_provider_recorded",
+    "deedbook_provider_rules",
+    "deedbook_skill_markdown",
+    "deedbook_tool_standard",
+)
+"""What is imported before the first fork: the kernel, and the plugins of the starter."""
+LIBRARIES = ("cryptography.hazmat.primitives.asymmetric.ed25519", "jsonschema_rs", "prometheus_client", "ruamel.yaml")
+"""What they import late."""
+FDS = 3
+SIZE = 1 << 20
+
+
+class Server:
+    """Forks a process for each connection: first its id is answered, and, when it has ended, how."""
+
+    def __init__(self, place: str, lifeline: int) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(place)
+        self._socket.listen(64)
+        self._lifeline = lifeline
+        self._waiting: dict[int, socket.socket] = {}
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def serve(self) -> "Request | None":
+        """Serve until nobody is there any more; in a forked process, return what is asked of it."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        with selectors.DefaultSelector() as selector:
+            for each in (self._socket, self._lifeline, self._woken):
+                selector.register(each, selectors.EVENT_READ)
+            while True:
+                ready = {key.fileobj for key, _ in selector.select()}
+                if self._lifeline in ready:
+                    return self._stop()
+                if self._woken in ready:
+                    with suppress(BlockingIOError):
+                        os.read(self._woken, SIZE)
+                self._reap()
+                if self._socket in ready and (request := self._fork(selector)):
+                    return request
+
+    def _fork(self, selector: selectors.BaseSelector) -> "Request | None":
+        connection, _ = self._socket.accept()
+        request = Request.received(connection)
+        if request is None:
+            connection.close()
+            return None
+        pid = os.fork()
+        if pid:
+            request.close()
+            with suppress(OSError):  # whoever asked may be gone; the process is waited for all the same
+                connection.send(json.dumps({"pid": pid}).encode())
+            self._waiting[pid] = connection
+            return None
+        selector.close()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for each in (self._socket, connection, *self._waiting.values()):
+            each.close()
+        for fd in (self._lifeline, self._woken, self._waker):
+            os.close(fd)
+        return request
+
+    def _reap(self) -> None:
+        while self._waiting:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            with self._waiting.pop(pid) as connection, suppress(OSError):
+                connection.send(json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
+
+    def _stop(self) -> None:
+        for pid in self._waiting:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._waiting:
+            os.waitpid(pid, 0)
+
+
+class Request:
+    """What a process is to run: a module's `main` or a file, its arguments, folder, environment and streams."""
+
+    def __init__(self, asked: dict[str, Any], fds: list[int]) -> None:
+        self._asked, self._fds = asked, fds
+
+    @classmethod
+    def received(cls, connection: socket.socket) -> "Request | None":
+        """Read the request of a connection; ``None`` if it has none."""
+        raw, more, _, _ = connection.recvmsg(SIZE, socket.CMSG_LEN(FDS * array.array("i").itemsize))
+        fds = array.array("i")
+        for _, _, data in more:
+            fds.frombytes(data)
+        return cls(json.loads(raw), list(fds)) if raw else None
+
+    def close(self) -> None:
+        """Close the streams, which are the forked process's."""
+        for fd in self._fds:
+            os.close(fd)
+
+    def run(self) -> NoReturn:
+        """Become the process that was asked for, and end with its status."""
+        self._take_over()
+        status = 0
+        try:
+            if self._asked["program"] is None:
+                from deedbook.command import main
+
+                main()
+            else:
+                runpy.run_path(self._asked["program"], run_name="__main__")
+        except SystemExit as end:
+            status = self._exit_status(end)
+        except KeyboardInterrupt:
+            traceback.print_exc()
+            status = 130
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+        leave(status)
+
+    @staticmethod
+    def _exit_status(end: SystemExit) -> int:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+
+    def _take_over(self) -> None:
+        """Take on what was asked for, as Python does at its start."""
+        for number, fd in enumerate(self._fds):
+            os.dup2(fd, number)
+        self.close()
+        os.environ.clear()
+        os.environ.update(self._asked["env"])
+        os.chdir(self._asked["cwd"])
+        os.umask(self._asked["umask"])
+        program, before = self._asked["program"], os.environ.get("PYTHONPATH", "")
+        sys.argv = self._asked["argv"]
+        sys.path[0] = os.path.dirname(os.path.abspath(program or sys.argv[0]))
+        sys.path[1:1] = [os.path.abspath(path) for path in before.split(os.pathsep)] if before else []
+        sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in os.environ
+        importlib.invalidate_caches()
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open as long as the process is there
+        sys.stdout = _stream(1, "strict")
+        sys.stderr = _stream(2, "backslashreplace")
+
+
+def _stream(fd: int, errors: str) -> io.TextIOWrapper:
+    raw = open(fd, "wb", buffering=-1, closefd=False)  # noqa: SIM115 - as above
+    return io.TextIOWrapper(raw, "utf-8", errors, line_buffering=fd == 2 or raw.isatty())
+
+
+def leave(status: int) -> NoReturn:
+    """End as Python does: threads are waited for, exit functions are called, streams are written out."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(ValueError):  # somebody closed it
+                stream.flush()
+    except OSError:
+        status = status or 120
+    os._exit(status)
+
+
+def prepare() -> None:
+    """Import what the commands import; there must be one thread, as a fork has no other."""
+    for package in PACKAGES:
+        path = importlib.import_module(package).__path__
+        for _, name, _ in pkgutil.walk_packages(path, f"{package}."):
+            importlib.import_module(name)
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    assert len(os.listdir("/proc/self/task")) == 1
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    """Serve; a forked process comes back with its request and runs it."""
+    place, lifeline = sys.argv[1], int(sys.argv[2])
+    prepare()
+    server = Server(place, lifeline)
+    os.write(1, b"!")
+    request = server.serve()
+    if request:
+        request.run()
+
+
+if __name__ == "__main__":
+    main()
