@@ -192,3 +192,40 @@ def test_lock_says_which_server_cannot_be_asked(shop):
     ran = shop.here("lock", "--editable", status=1)
     assert "the MCP server it" in ran.err
     assert shop.here("lock", "--editable", "--no-servers", status=0)
+
+
+# --- what a server claims ---------------------------------------------------------------------------------------------
+
+READS, WRITES = {"annotations": {"readOnlyHint": True}}, {"annotations": {"readOnlyHint": False}}
+SLY = {"annotations": {"readOnlyHint": True, "destructiveHint": True}}
+TASK = {"annotations": {"readOnlyHint": True}, "execution": {"taskSupport": "required"}}
+
+
+def test_claims_of_a_server_are_written_for_review_where_somebody_trusts_them(shop):
+    shop.lists(tool("get", **READS), tool("put", **WRITES), tool("sly", **SLY), tool("say"), tool("job", **TASK))
+    ran = shop.here("mcp", "add", "it", "--trust-hints", "--yes", *shop.command, status=0)
+    assert "it claims the effects of 3 of 4 tools; nothing proves them: read servers.it.tools" in ran.err
+    assert "left out: job: it works only as a task (execution.taskSupport: required)" in ran.err
+    assert (
+        "    tools:\n      get: {effects: read}\n      put: {effects: write}\n      sly: {effects: write}\n"
+        in shop.settings
+    )
+    rows = shop.here("mcp", "tools", "it", "--json", status=0).fits("output_mcp_tools_v1")["tools"]
+    assert {row["id"]: row["effects"] for row in rows} == {
+        "it/get": "read", "it/put": "write", "it/sly": "write", "it/say": "write",
+    }  # fmt: skip
+
+
+def test_claims_of_a_server_change_nothing_where_nobody_trusts_them(shop):
+    shop.lists(tool("get", **READS), tool("put", **WRITES))
+    shop.here("mcp", "add", "it", "--yes", *shop.command, status=0)
+    assert "effects" not in shop.settings.partition("servers:")[2]
+    rows = shop.here("mcp", "tools", "it", "--json", status=0).fits("output_mcp_tools_v1")["tools"]
+    assert {row["effects"] for row in rows} == {"write"}
+
+
+def test_a_server_that_claims_nothing_has_nothing_written(shop):
+    shop.lists(tool("say"), tool("odd", annotations={"title": "Odd"}))
+    ran = shop.here("mcp", "add", "it", "--trust-hints", "--yes", *shop.command, status=0)
+    assert "it claims the effects of 0 of 2 tools" in ran.err
+    assert "tools" not in shop.settings.partition("servers:")[2]

@@ -6,6 +6,7 @@ hooks and policies that cannot match are left out, event names are rendered. Wha
 
 from collections.abc import Callable, Mapping
 from math import inf
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -13,10 +14,11 @@ import attrs
 
 from . import canonical
 from .bound import DURABLE, EVERYTHING, Abilities, Bound, Caller, Patterns, Persona, Scope, Words, no_persona, words
+from .bridging.ways import ServerPaths
 from .charter import Charter
 from .compiling.linker import Linked, Linker
 from .completions import Completion, CompletionSchema
-from .contracts import Handler, Host, Skill
+from .contracts import PATHS, Handler, Host, Skill
 from .errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
 from .fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from .gates import BoundGate, in_order
@@ -43,6 +45,7 @@ T = TypeVar("T")
 
 CALL: Final = frozenset({"allow", "deny", "ask"})
 POLICY_LIMIT: Final = 1.0
+_SERVER: Final = ["tool", "mcp"]
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -115,14 +118,15 @@ def freeze(
     *,
     persona: Persona = no_persona,
     lazily: bool = False,
+    root: Path | None = None,
 ) -> Bindings:
     """Load, check and construct all that *charter* names; raises `BindingError` with every fault.
 
-    *persona* reads the persona of a chosen agent, given what the charter says of it.
-    *lazily*: all but the hooks and policies is constructed when an ability is first used. That is for a charter that
-    was constructed whole before, from the same code.
+    *persona* reads the persona of a chosen agent, given what the charter says of it. *root* is where the
+    workspace is. *lazily*: all but the hooks and policies is constructed when an ability is first used. That is for a
+    charter that was constructed whole before, from the same code.
     """
-    made = Freezer(charter, Linker(catalogue), host, schemas).bindings(lazily=lazily)
+    made = Freezer(charter, Linker(catalogue), host, schemas, root).bindings(lazily=lazily)
     return attrs.evolve(made, persona=persona)
 
 
@@ -149,8 +153,11 @@ class _Ready:
 class Freezer:
     """One binding of a charter; collects faults instead of stopping at the first."""
 
-    def __init__(self, charter: Charter, linker: Linker, host: Host, schemas: Schemas) -> None:
+    def __init__(
+        self, charter: Charter, linker: Linker, host: Host, schemas: Schemas, root: Path | None = None
+    ) -> None:
         self.charter = charter
+        self.root = root
         self.document = charter.document
         self.linker = linker
         self.host = host
@@ -284,8 +291,16 @@ class Freezer:
             reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
             words=words(entry["kind"], name),
             outside=outside(self.document, entry),
+            ways=self._ways(entry, facts.paths),
             mask=masking(self.host),
         )
+
+    def _ways(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> ServerPaths | None:
+        """Return how paths lead to a server that is started here; nobody else has paths of this machine."""
+        settings = entry["settings"]
+        if self.root is None or entry["plugin"] != _SERVER or "command" not in settings:
+            return None
+        return ServerPaths(self.root, paths, settings.get("cwd", ""), here=paths != PATHS)
 
     def _validator(self, entry: Mapping[str, Any], own: str, narrowed: str) -> Validator:
         """Return what both the plugin's schema and the one in YAML accept, compiled once for all that share them."""

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from . import canonical, commands
+from .bridging.ways import ServerPaths
 from .conditions import lookup
 from .contracts import PATHS, Effects, Failed, Handler, Object, Principal
 from .gates import BoundGate
@@ -88,8 +89,17 @@ class Words:
 class Bound:
     """One ability, ready to be called. *timeout* is in seconds (infinity: none), *mask* takes out secrets.
 
-    *outside* says why a caller may not use it with these arguments, where its scope depends on them.
+    *outside* says why a caller may not use it with these arguments, where its scope depends on them. *ways* leads from
+    paths as a server has them to those that are judged, and back.
     """
+
+    def judged(self, given: bytes) -> bytes:
+        """Return *given* arguments, canonical, as they are judged and recorded."""
+        return given if self.ways is None else self.ways.inward(given, self.takes.valid)
+
+    def told(self, args: Any, given: bytes) -> Any:
+        """Return judged *args* as the handler is told them: a server has paths as they were *given*."""
+        return args if self.ways is None else self.ways.outward(args, given)
 
     id: str
     kind: str
@@ -116,6 +126,7 @@ class Bound:
     reconciles: bool = False
     words: Words
     outside: Callable[[Caller, Object], str | None] | None = None
+    ways: ServerPaths | None = None
     mask: Callable[[str], str] = str
 
 

@@ -191,11 +191,11 @@ class Door:
         now = self.ledger.now()
         facts = self._facts(bound.reads) if bound and bound.reads else {}
         when = Circumstances(now, self.ledger.session_id, facts, grant.approved if grant else None)
-        verdict = self._judge(caller, ability, raw, when)
+        verdict = self._judge(caller, ability, bound.judged(raw) if bound else raw, when)
         entries = self.scribe.judged(verdict, caller, facts, cause)
         if verdict.bound is not None and verdict.outcome == "ask":
             if self._parking.deferred:
-                return Ok(self._defer(verdict, verdict.bound, caller, cause, entries, now))
+                return Ok(self._defer(verdict, verdict.bound, caller, cause, entries, now, raw))
             return self.hearing.park(verdict, verdict.bound, caller, raw, cause, entries)
         if grant and not verdict.code:
             self._use(grant, verdict, now)
@@ -204,7 +204,7 @@ class Door:
             self.ledger.append(entries, ts=now)
             error = fault(verdict.code, verdict.reason, place=decided_at(verdict.by))
             return Err(error, {"signals": verdict.signals, "by": verdict.by})
-        return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now))
+        return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now, raw))
 
     def _again(self, parked: Parked, cause: str, grant: Grant | None) -> Opened:
         """Judge a parked call again, as it came; facts and gates may have moved since."""
@@ -229,20 +229,21 @@ class Door:
             return verdict
 
     def _defer(
-        self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str
+        self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str, given: bytes
     ) -> Ticket:
         """Leave it to whoever has the effect to ask a person; that it is left, and the intent, is durable before."""
         left = self.hearing.deferred(verdict, bound, caller, cause)
-        ticket = self._open(verdict, bound, caller, left.span, [*entries, left], now)
+        ticket = self._open(verdict, bound, caller, left.span, [*entries, left], now, given)
         ticket.asked = recordable(verdict.reason)
         return ticket
 
     def _open(
-        self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str
+        self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str, given: bytes
     ) -> Ticket:
         span = self.ledger.span()
         entries.append(self.scribe.intent(bound, verdict, caller, span, cause))
-        ticket = Ticket(bound, caller, verdict.args, verdict.raw, span, self.ledger.session_id, inf)
+        args = bound.told(verdict.args, given)
+        ticket = Ticket(bound, caller, args, verdict.raw, span, self.ledger.session_id, inf)
         if verdict.hooks or verdict.rewrites:
             ticket.signals = verdict.signals
         try:

@@ -286,7 +286,7 @@ def _made(
     held.callback(host.close)
     host.routes = partial(_routes, opened.charter)
     persona = partial(_persona, root, catalogue)
-    bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily)
+    bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
     return Kernel(
         site, opened, bindings, schemas, state, ledger, sealer, identity, checkpoints, host, workers, held
     )  # fmt: skip
@@ -348,7 +348,7 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
         charter = compile_charter(workspace, found, kernel=VERSION)
         host = ReadingHost(root, workspace.file_roots, site.hidden, site.secret_values())
         host.routes = partial(_routes, charter)
-        yield freeze_for_judging(charter, found, host, Schemas.load(data_folder("schemas")))
+        yield freeze_for_judging(charter, found, host, Schemas.load(data_folder("schemas")), root=workspace.root)
 
 
 @contextmanager

@@ -100,6 +100,7 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
     args, bound = wish.args, bindings.abilities.get(ability)
     try:
         raw = admit(without_big_integers(args) if bound and bound.big_integers else args)
+        raw = bound.judged(raw) if bound else raw
     except IntakeError as problem:
         raise DeedbookError(problem.error) from None
     now = timestamp(time.time())

@@ -130,10 +130,17 @@ def remove(asked: Asked, name: str, *, yes: bool) -> int:
 )
 @click.option("--cwd", metavar="DIR", default="", help="The folder of the workspace that it works in.")
 @click.option("--timeout-ms", type=click.IntRange(1, 86_400_000), help="The limit of a call.")
+@click.option(
+    "--trust-hints", is_flag=True, help="Write the effects that the server claims into deedbook.yaml, for review."
+)
 @yes_option
 @click.pass_obj
-def add(asked: Asked, /, name: str, started: tuple[str, ...], *, yes: bool, **given: Any) -> int:
-    """Add an MCP server: show what would be started, ask, look at its tools, and write all that down, or nothing."""
+def add(asked: Asked, /, name: str, started: tuple[str, ...], *, yes: bool, trust_hints: bool, **given: Any) -> int:
+    """Add an MCP server: show what would be started, ask, look at its tools, and write all that down, or nothing.
+
+    The effects of its tools are `write`, whatever it claims. With --trust-hints its claims are written as effects: of
+    each tool, where a person reads them.
+    """
     from deedbook.files import Folder
     from deedbook.plugins import discover
     from deedbook.schema import Schemas, data_folder
@@ -152,11 +159,25 @@ def add(asked: Asked, /, name: str, started: tuple[str, ...], *, yes: bool, **gi
             return 1
         listing = look(workspace, server, discover(), Schemas.load(data_folder("schemas")))
         tell(name, compared(None, listing))
-        made = edit.write(workspace, name, body, listing)
+        hinted = _hinted(server, listing) if trust_hints else {}
+        made = edit.write(workspace, name, {**body, **({"tools": hinted} if hinted else {})}, listing)
     warn_left_out(made.left_out)
-    message(f"{name} is in .system/deedbook.yaml, with {len(made.offers)} abilities of effects write; put in force by: "
+    if trust_hints:
+        message(f"{name} claims the effects of {len(hinted)} of {len(made.offers)} tools; nothing proves them: read "
+                f"servers.{name}.tools in .system/deedbook.yaml, and correct what is wrong")  # fmt: skip
+    effects = "the effects written there" if hinted else "effects write"
+    message(f"{name} is in .system/deedbook.yaml, with {len(made.offers)} abilities of {effects}; put in force by: "
             "deedbook lock, or the next start where lock: auto")  # fmt: skip
     return 0
+
+
+def _hinted(server: "ServerSource", listing: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the effects that a server claims of its tools, as YAML says them; nothing of one that claims nothing."""
+    from deedbook.workspaces.listings import hinted_effects
+    from deedbook.workspaces.servers import with_tools
+
+    claimed = {name: hinted_effects(tool) for name, tool in with_tools(server, listing).listed.items()}
+    return {name: {"effects": effects} for name, effects in claimed.items() if effects}
 
 
 def _body(started: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def _narrowed(bound: Bound, case: Case, *, hooks: bool) -> Bound:
 
 def _judged(bindings: Bindings, case: Case) -> Verdict:
     caller = _caller(bindings, case)
-    raw = canonical.admit(dict(case.args))
+    raw = bindings.abilities[case.ability].judged(canonical.admit(dict(case.args)))
     start: dict[str, Any] = {
         "session.calls": {},
         "session.usage": {},

@@ -1,6 +1,7 @@
 """A charter bound to judge and not to act: nothing is constructed but what a judge may ask itself."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
@@ -24,21 +25,35 @@ def trusts_all(_: Mapping[str, Any]) -> bool:
 
 
 def freeze_for_judging(
-    charter: Charter, catalogue: Catalogue, host: Host, schemas: Schemas, trusts: Trusts = trusts_all
+    charter: Charter,
+    catalogue: Catalogue,
+    host: Host,
+    schemas: Schemas,
+    trusts: Trusts = trusts_all,
+    root: Path | None = None,
 ) -> Bindings:
     """Bind *charter* so that its calls can be judged: no handler, no gate that is not pure, no hook of other events.
 
     Of the pure gates those are constructed whose plugins *trusts* accepts; the code of the others is not imported. Who
-    judges has to know what a gate answered that is not constructed. Raises `BindingError` with every fault.
+    judges has to know what a gate answered that is not constructed. *root* is the workspace, for calls that nobody has
+    made yet (`bindings.freeze`). Raises `BindingError` with every fault.
     """
-    return _Judging(charter, Linker(catalogue), host, schemas, trusts).bindings(lazily=True)
+    return _Judging(charter, Linker(catalogue), host, schemas, trusts, root).bindings(lazily=True)
 
 
 class _Judging(Freezer):
     """A binding of what judges alone: whoever would act, or may not be asked again, is not even constructed."""
 
-    def __init__(self, charter: Charter, linker: Linker, host: Host, schemas: Schemas, trusts: Trusts) -> None:
-        super().__init__(charter, linker, host, schemas)
+    def __init__(
+        self,
+        charter: Charter,
+        linker: Linker,
+        host: Host,
+        schemas: Schemas,
+        trusts: Trusts,
+        root: Path | None,
+    ) -> None:
+        super().__init__(charter, linker, host, schemas, root)
         self._trusts = trusts
 
     def hook(self, fitting: Fitting) -> None:

@@ -52,7 +52,8 @@ class Preflights:
             self._clerk.deny(entries, _denial(ability, error, more), cause)
             raise TaskError(_named(error, ability))
         when = Circumstances(session.ledger.now(), session.id, {})
-        call = make_call(session.bindings, session.caller, verdict.bound, verdict.args, raw, when)
+        judged = verdict.bound.judged(raw)
+        call = make_call(session.bindings, session.caller, verdict.bound, canonical.decode(judged), judged, when)
         fired = session.hooks.pre_ability_create(verdict.bound, call, cause)
         if fired.refusal is not None:
             error = fault("TASK_UNAVAILABLE", fired.refusal)

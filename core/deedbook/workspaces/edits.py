@@ -18,6 +18,7 @@ from .documents import parse_yaml, pointer
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@=+-]*")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _WIDTH: Final = 4096
+_LONG: Final = 60
 
 
 def added(text: str, section: str, name: str, body: Mapping[str, Any], path: str) -> str:
@@ -109,10 +110,15 @@ def _anew(text: str, section: str, meant: Any) -> str:
 
 
 def _entry(name: str, body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of an entry in block style, its values in flow style."""
+    """Yield the lines of an entry in block style, values in flow style; a long mapping has a line for each key."""
     yield f"{_scalar(name)}:"
     for key, value in body.items():
-        yield f"  {_scalar(key)}: {_flow(value)}"
+        flow = _flow(value)
+        if isinstance(value, Mapping) and len(flow) > _LONG:
+            yield f"  {_scalar(key)}:"
+            yield from (f"    {_scalar(inner)}: {_flow(each)}" for inner, each in value.items())
+        else:
+            yield f"  {_scalar(key)}: {flow}"
 
 
 def _flow(value: Any) -> str:

@@ -50,6 +50,9 @@ class Offered:
 def offered(tool: Mapping[str, Any]) -> Offered:
     """Return a listed *tool* as an ability has it; raises `DeedbookError` with why it cannot be one."""
     canonical.admit(dict(tool))
+    execution = tool.get("execution")
+    if isinstance(execution, Mapping) and execution.get("taskSupport") == "required":
+        raise Unclear("it works only as a task (execution.taskSupport: required), and tasks of servers are not offered")
     notes: list[str] = []
     takes = _Plain(tool.get("inputSchema"), "inputSchema", notes).schema()
     if not isinstance(takes, dict) or takes.get("type") != "object":
@@ -79,6 +82,18 @@ def result_schema(gives: Object | None) -> Object | None:
         return None
     inner = _moved(gives, "#/properties/structuredContent")
     return {"type": "object", "required": ["content", "structuredContent"], "properties": {"structuredContent": inner}}
+
+
+def hinted_effects(tool: Mapping[str, Any]) -> str | None:
+    """Return the effects that a tool's own annotations claim: ``read`` or ``write``; ``None`` if they claim nothing.
+
+    Nobody takes a server's word for it: a person reads what becomes of this. Where hints contradict each other, the
+    worse counts.
+    """
+    hints = tool.get("annotations")
+    if not isinstance(hints, Mapping) or not isinstance(hints.get("readOnlyHint"), bool):
+        return None
+    return "read" if hints["readOnlyHint"] and hints.get("destructiveHint") is not True else "write"
 
 
 def collisions(names: Iterable[str]) -> dict[str, str]:

@@ -47,6 +47,32 @@ def reach_of(server: ServerSource) -> dict[str, Any]:
     return {"command": list(server.command), "cwd": server.cwd, "env": sorted(server.env)}
 
 
+def with_tools(server: ServerSource, listing: Mapping[str, Any]) -> ServerSource:
+    """Return *server* with the tools of its *listing*: those that are abilities, and why others are none."""
+    tools = {tool["name"]: tool for tool in listing["tools"]}
+    chosen, spared = glob_test(server.include), glob_test(server.exclude)
+    doubled = collisions(tool["name"] for tool in listing["tools"])
+    left_out, offers, notes = dict(listing["refused"]), [], {}
+    for name, tool in tools.items():
+        why = doubled.get(name) or refusal(server.id, name)
+        if spared(name) or not (why or chosen(name)):  # a name that no glob over names of tools fits is still told
+            continue
+        try:
+            found = None if why else offered(tool)
+        except DeedbookError as problem:
+            why = str(problem)
+        if why or found is None:
+            left_out[name] = why or ""
+            continue
+        offers.append(name)
+        if found.notes:
+            notes[name] = found.notes
+    return attrs.evolve(
+        server, offers=tuple(offers), left_out=left_out, notes=notes, about=listing["about"],
+        listing=listing["digest"], listed={name: tools[name] for name in offers},
+    )  # fmt: skip
+
+
 class Servers:
     """Reads what ``servers:`` declares; what is wrong goes to *reading*."""
 
@@ -95,30 +121,10 @@ class Servers:
         listing = self._listing(server)
         if listing is None:
             return server
-        tools = {tool["name"]: tool for tool in listing["tools"]}
-        chosen, spared = glob_test(server.include), glob_test(server.exclude)
-        doubled = collisions(tool["name"] for tool in listing["tools"])
-        left_out, offers, notes = dict(listing["refused"]), [], {}
-        for name, tool in tools.items():
-            why = doubled.get(name) or refusal(server.id, name)
-            if spared(name) or not (why or chosen(name)):  # a name that no glob over names of tools fits is still told
-                continue
-            try:
-                found = None if why else offered(tool)
-            except DeedbookError as problem:
-                why = str(problem)
-            if why or found is None:
-                left_out[name] = why or ""
-                continue
-            offers.append(name)
-            if found.notes:
-                notes[name] = found.notes
+        made = with_tools(server, listing)
         for name in server.tools:
-            self._check_tool(server, name, offers, left_out)
-        return attrs.evolve(
-            server, offers=tuple(offers), left_out=left_out, notes=notes, about=listing["about"],
-            listing=listing["digest"], listed={name: tools[name] for name in offers},
-        )  # fmt: skip
+            self._check_tool(server, name, list(made.offers), made.left_out)
+        return made
 
     def _check_tool(self, server: ServerSource, name: str, offers: list[str], left_out: Mapping[str, str]) -> None:
         """Refuse what YAML says of a tool that is no ability."""

@@ -27,6 +27,9 @@ from deedbook.workspaces.workspace import survey_workspace
 SCHEMAS = Schemas.load(data_folder("schemas"))
 SQLITE = os.environ.get("DEEDBOOK_TEST_MCP_SQLITE", "")
 NPM = os.environ.get("DEEDBOOK_NODE_MODULES", "")
+TASKS = ["simulate-research-query"]
+"""What server-everything has as a task alone."""
+OWN_PATHS = {name: {"paths": ["/path"]} for name in ("read_text_file", "write_file")}
 
 
 def beside(name):
@@ -54,14 +57,14 @@ def node():
 class Real:
     """A real server `it` in a lab's workspace, looked at."""
 
-    def __init__(self, lab, **entry):
+    def __init__(self, lab, *, left_out=(), **entry):
         self.lab = lab
         lab.settings(servers={"it": entry})
         workspace, _ = survey_workspace(lab.path)
         with Folder.at(lab.path) as root:
             keep(root, look(workspace, workspace.servers["it"], lab.catalogue(), SCHEMAS))
         self.server = survey_workspace(lab.path)[0].servers["it"]
-        assert not self.server.left_out, "each tool of theirs is an ability"
+        assert set(self.server.left_out) == set(left_out), "every other tool of theirs is an ability"
         self.session = lab.session()
 
     def call(self, name, /, **args):
@@ -111,7 +114,7 @@ def test_sqlite_on_the_older_sdk(lab):
 
 
 def test_everything(lab):
-    it = Real(lab, command=reference("server-everything"))
+    it = Real(lab, command=reference("server-everything"), left_out=TASKS)
     assert it.text("echo", message="hello") == "Echo: hello"
     assert it.call("get-structured-content", location="Chicago")["structuredContent"]["conditions"]
     kinds = {each["type"] for each in it.call("get-tiny-image")["content"]}
@@ -126,7 +129,7 @@ def test_everything_over_http(lab):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with serving(program, port):
-        it = Real(lab, url=f"http://127.0.0.1:{port}/mcp", headers={"x-team": "ours"})
+        it = Real(lab, url=f"http://127.0.0.1:{port}/mcp", headers={"x-team": "ours"}, left_out=TASKS)
         assert it.text("echo", message="hello") == "Echo: hello"
         assert it.text("get-sum", a=2, b=3) == "The sum of 2 and 3 is 5."
     assert it.fails("echo", message="hello").code == "MCP_DISCONNECTED"
@@ -165,6 +168,18 @@ def test_filesystem(lab):
     assert (lab.path / "a.txt").read_text() == "hello"
     assert it.call("read_text_file", path=str(lab.path / "a.txt"))["structuredContent"] == {"content": "hello"}
     assert it.fails("read_text_file", path="/etc/passwd").code == "MCP_TOOL_FAILED"
+
+
+def test_filesystem_under_a_rule_on_paths(lab):
+    rule = {"match": {"abilities": ["it/*"], "args": {"/path": {"under": ["out"]}}}, "then": "allow"}
+    lab.settings(policies={"p": {"kind": "rules", "rules": [rule]}})
+    (lab.path / "out").mkdir()
+    it = Real(lab, command=[*reference("server-filesystem"), str(lab.path / "out")], tools=OWN_PATHS)
+    said = it.text("write_file", path=str(lab.path / "out/a.txt"), content="hello")
+    assert it.text("read_text_file", path=said.removeprefix("Successfully wrote to ")) == "hello"
+    assert it.text("read_text_file", path="out/a.txt") == "hello", "a relative path is told absolutely"
+    assert it.fails("write_file", path=str(lab.path / "a.txt"), content="no").code == "GATE_DENIED"
+    assert {event.payload["args"]["path"] for event in lab.all("tool.call")} == {"out/a.txt"}
 
 
 def test_memory(lab):
