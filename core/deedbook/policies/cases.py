@@ -17,7 +17,7 @@ from deedbook.errors import DomainError, IntakeError, SourceError, fault, raise_
 from deedbook.files import Folder
 from deedbook.gates import BoundGate, by, merge
 from deedbook.judge import Circumstances, Verdict, judge
-from deedbook.schema import Schemas, foreign, suggest
+from deedbook.schema import Schemas, suggest
 from deedbook.workspaces.documents import Document, pointer
 from deedbook.workspaces.sources import TESTS, files, load_yaml
 
@@ -90,7 +90,7 @@ def find(root: Folder) -> list[str]:
 def read(root: Folder, path: str, schemas: Schemas) -> list[Case]:
     """Read one file of cases. Raises `SourceError` with every fault of it."""
     document = load_yaml(root, path)
-    found = foreign(schemas.document("policy_test_v1"), place="policy_test_v1").violations(document.value)
+    found = schemas.interpreted("policy_test_v1").violations(document.value)
     raise_all(SourceError, (_fault(document, each.path, each.message, each.pointer) for each in found))
     said: Any = document.value
     cases = [_case(body, document.line(pointer("cases", index))) for index, body in enumerate(said["cases"])]

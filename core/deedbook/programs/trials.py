@@ -18,7 +18,7 @@ from deedbook.files import Folder
 from deedbook.gates import BoundGate, answer
 from deedbook.judge import Circumstances, make_call
 from deedbook.reader import read as read_ledger
-from deedbook.schema import Schemas, foreign, suggest
+from deedbook.schema import Schemas, suggest
 from deedbook.workspaces.documents import pointer
 from deedbook.workspaces.sources import TESTS, files, load_yaml
 
@@ -67,7 +67,7 @@ def find(root: Folder) -> list[str]:
 def read(root: Folder, path: str, schemas: Schemas) -> list[Trial]:
     """Read one file of cases. Raises `SourceError` with every fault of it."""
     document = load_yaml(root, path)
-    found = foreign(schemas.document("hook_test_v1"), place="hook_test_v1").violations(document.value)
+    found = schemas.interpreted("hook_test_v1").violations(document.value)
     raise_all(
         SourceError,
         (fault("SOURCE_INVALID", f"{each.path}: {each.message}", place=document.place(each.pointer)) for each in found),
