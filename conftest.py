@@ -1,6 +1,7 @@
 """How the whole suite runs: no timed assertions, samples by default, everything with ``--campaign``."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent / "tests"))  # modules that several tests share
 
 settings.register_profile("sample", deadline=None, derandomize=True, print_blob=True, max_examples=25)
 settings.register_profile("campaign", deadline=None, print_blob=True, max_examples=500)
@@ -54,6 +57,14 @@ def no_keys_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
+
+
+@pytest.fixture(scope="session")
+def deedbook_command() -> str:
+    """Give a program that is `deedbook`, started as a fork of a process that has imported it."""
+    import forked  # noqa: PLC0415 - it is there once this file was read
+
+    return str(forked.commands() / "deedbook")
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,8 @@
 """What several tests share: modules importable by their names, and workspaces in which the command can be called."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from commandline import Place, starter
 
 

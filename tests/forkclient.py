@@ -29,8 +29,11 @@ class Asked:
     def wait(self, seconds: float | None = None) -> int:
         """Return its exit status, below zero for a signal; raises `TimeoutError` after *seconds*."""
         self._socket.settimeout(seconds)
-        with self._socket:
-            return self._answer("status")
+        return self._answer("status")
+
+    def close(self) -> None:
+        """Wait for it no longer: if it goes on, it is killed."""
+        self._socket.close()
 
     def kill(self, number: int, _frame: object = None) -> None:
         """Send it a signal; it may have ended, but is waited for only when it was answered that it did."""

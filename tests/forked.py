@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -59,7 +58,11 @@ def server() -> ForkServer:
 
 
 def commands() -> Path:
-    """Return a folder for a shell's PATH, in which `deedbook`, and `python` with a file, are such forks."""
+    """Return a folder for a shell's PATH, in which `deedbook`, and `python` with a file, are such forks.
+
+    SIGHUP, SIGINT and SIGTERM are passed on, and who kills one kills its fork; other signals are not, nor is its id the
+    fork's.
+    """
     return server().commands
 
 
@@ -75,7 +78,7 @@ def run(
     """Run the command, or the Python file *program*, and return its status and what it wrote.
 
     The status is below zero for a signal, as `subprocess` has it. Raises `TimeoutError` after *seconds*; the process
-    is then killed.
+    is killed then.
     """
     with ExitStack() as stack:
         names = ("in", "out", "err")
@@ -84,11 +87,8 @@ def run(
         streams[0].seek(0)
         fds = [stream.fileno() for stream in streams]
         asked = Asked(server().place, argv, fds, program=program, cwd=os.fspath(cwd), env=dict(env))
-        try:
-            status = asked.wait(seconds)
-        except TimeoutError:
-            asked.kill(signal.SIGKILL)
-            raise
+        stack.callback(asked.close)
+        status = asked.wait(seconds)
         out, err = (os.pread(fd, os.fstat(fd).st_size, 0) for fd in fds[1:])
     return status, out, err
 

@@ -28,13 +28,23 @@ PACKAGES = (
     "deedbook_flow_review",
     "deedbook_hook_standard",
     "deedbook_policy_standard",
+    "deedbook_provider_openai",
     "deedbook_provider_recorded",
     "deedbook_provider_rules",
+    "deedbook_sink_otel",
     "deedbook_skill_markdown",
+    "deedbook_tool_http",
+    "deedbook_tool_mcp",
     "deedbook_tool_standard",
 )
-"""What is imported before the first fork: the kernel, and the plugins of the starter."""
-LIBRARIES = ("cryptography.hazmat.primitives.asymmetric.ed25519", "jsonschema_rs", "prometheus_client", "ruamel.yaml")
+"""What is imported before the first fork: the kernel and its plugins."""
+LIBRARIES = (
+    "cryptography.hazmat.primitives.asymmetric.ed25519",
+    "jsonschema_rs",
+    "openai",
+    "prometheus_client",
+    "ruamel.yaml",
+)
 """What they import late."""
 FDS = 3
 SIZE = 1 << 20
@@ -49,27 +59,29 @@ class Server:
         self._socket.listen(64)
         self._lifeline = lifeline
         self._waiting: dict[int, socket.socket] = {}
+        self._selector = selectors.DefaultSelector()
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> "Request | None":
         """Serve until nobody is there any more; in a forked process, return what is asked of it."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        with selectors.DefaultSelector() as selector:
-            for each in (self._socket, self._lifeline, self._woken):
-                selector.register(each, selectors.EVENT_READ)
-            while True:
-                ready = {key.fileobj for key, _ in selector.select()}
-                if self._lifeline in ready:
-                    return self._stop()
-                if self._woken in ready:
-                    with suppress(BlockingIOError):
-                        os.read(self._woken, SIZE)
-                self._reap()
-                if self._socket in ready and (request := self._fork(selector)):
-                    return request
+        for each in (self._socket, self._lifeline, self._woken):
+            self._selector.register(each, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj: key.data for key, _ in self._selector.select()}
+            if self._lifeline in ready:
+                return self._stop()
+            if self._woken in ready:
+                with suppress(BlockingIOError):
+                    os.read(self._woken, SIZE)
+            self._reap()
+            for pid in filter(None, ready.values()):
+                self._abandon(pid)
+            if self._socket in ready and (request := self._fork()):
+                return request
 
-    def _fork(self, selector: selectors.BaseSelector) -> "Request | None":
+    def _fork(self) -> "Request | None":
         connection, _ = self._socket.accept()
         request = Request.received(connection)
         if request is None:
@@ -81,8 +93,9 @@ class Server:
             with suppress(OSError):  # whoever asked may be gone; the process is waited for all the same
                 connection.send(json.dumps({"pid": pid}).encode())
             self._waiting[pid] = connection
+            self._selector.register(connection, selectors.EVENT_READ, pid)
             return None
-        selector.close()
+        self._selector.close()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for each in (self._socket, connection, *self._waiting.values()):
@@ -97,7 +110,18 @@ class Server:
             if not pid:
                 return
             with self._waiting.pop(pid) as connection, suppress(OSError):
+                self._forget(connection)
                 connection.send(json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
+
+    def _abandon(self, pid: int) -> None:
+        """Kill a process that nobody waits for any more: a connection is readable only at its end."""
+        if pid in self._waiting:
+            self._forget(self._waiting[pid])
+            os.kill(pid, signal.SIGKILL)
+
+    def _forget(self, connection: socket.socket) -> None:
+        with suppress(KeyError):
+            self._selector.unregister(connection)
 
     def _stop(self) -> None:
         for pid in self._waiting:
@@ -141,7 +165,8 @@ class Request:
             status = self._exit_status(end)
         except KeyboardInterrupt:
             traceback.print_exc()
-            status = 130
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
         except BaseException:
             traceback.print_exc()
             status = 1

@@ -362,6 +362,15 @@ class Shell:
         self.env = {**kept, "PATH": path, "LC_ALL": "C.UTF-8"}
         self.env["XDG_CONFIG_HOME"] = str(folder.with_name(f"{folder.name}-config"))
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failed, *_):
+        """End what a page has started and did not come to end itself; after its end the ids may be others'."""
+        for place in self.folder.glob("*.pid") if failed else ():
+            with suppress(ProcessLookupError):
+                os.kill(int(place.read_text(encoding="utf-8")), signal.SIGTERM)
+
     def check(self, block):
         for command, shown in steps(block):
             self.run(command, shown)
@@ -467,15 +476,10 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
         if place:
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / place[1]).write_text(block.text, encoding="utf-8")
-    shell = Shell(tmp_path)
-    try:
+    with Shell(tmp_path) as shell:
         for block in blocks(page):
             if block.language == "console":
                 shell.check(block)
-    finally:
-        for place in tmp_path.glob("*.pid"):  # a page that did not come to its end leaves what it started
-            with suppress(ProcessLookupError):
-                os.kill(int(place.read_text(encoding="utf-8")), signal.SIGTERM)
 
 
 @for_each("page", PAGES, ids=named)

@@ -1,9 +1,6 @@
 """The projects in examples/: each is copied and its page's commands are run; its files are as the page shows them."""
 
-import os
 import re
-import signal
-from contextlib import suppress
 from pathlib import Path
 from shutil import copytree, ignore_patterns, which
 
@@ -28,21 +25,16 @@ def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
     project, site = tmp_path / "project", tmp_path / "site"
     copytree(example, project, ignore=ignore_patterns(".deedbook", "__pycache__", "*.lock", ".pytest_cache"))
     site.mkdir()
-    shell = Shell(project)
-    shell.env |= {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
     commands = [step for block in blocks(example / "README.md") if block.language == "console" for step in steps(block)]
     assert len(commands) >= 3
-    try:
+    with Shell(project) as shell:
+        shell.env |= {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
         for command, shown in commands:
             place = re.fullmatch(r"pip install -q \./(\S+)", command)
             if place:
                 packing.unpack(packing.wheel(project / place[1]), site)
             else:
                 shell.run(command, shown)
-    finally:
-        for left in project.glob("*.pid"):  # what a page leaves running, where it is not shown to the end
-            with suppress(ProcessLookupError):
-                os.kill(int(left.read_text()), signal.SIGKILL)
     ledgers = list(project.glob(".deedbook/*/**/.events.jsonl"))
     assert len(ledgers) > 1
     assert all(verify_file(path, schemas=SCHEMAS).sound for path in ledgers)

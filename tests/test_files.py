@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,29 +115,29 @@ def untouched(outside):
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", BAD_PATHS, ids=lambda path: ascii(path)[:24])
-@pytest.mark.parametrize("act", [*ACTS.values(), *ON_NAMES.values()], ids=[*ACTS, *ON_NAMES])
+@for_each("path", BAD_PATHS, ids=lambda path: ascii(path)[:24])
+@for_each("act", [*ACTS.values(), *ON_NAMES.values()], ids=[*ACTS, *ON_NAMES])
 def test_path_that_breaks_the_rules_is_refused_by_every_act(folder, hostile, act, path):
     assert code_of(act, folder, path) == "PATH_REFUSED"
     assert untouched(hostile)
 
 
-@pytest.mark.parametrize("path", SPECIAL)
-@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+@for_each("path", SPECIAL)
+@for_each("act", ACTS.values(), ids=ACTS)
 def test_link_or_special_file_is_refused_by_every_act_on_files(folder, hostile, act, path):
     assert code_of(act, folder, path) == "PATH_REFUSED"
     assert untouched(hostile)
 
 
-@pytest.mark.parametrize("path", ["folder-link", "folder-link/new", "loop", "dangling", "plain", "pipe", "file-link"])
-@pytest.mark.parametrize("create", [False, True])
+@for_each("path", ["folder-link", "folder-link/new", "loop", "dangling", "plain", "pipe", "file-link"])
+@for_each("create", [False, True])
 def test_folder_is_never_entered_through_a_link(folder, hostile, path, create):
     assert code_of(folder.sub, path, create=create) == "PATH_REFUSED"
     assert untouched(hostile)
 
 
-@pytest.mark.parametrize("path", ["folder-link/new", "folder-link/secret", "loop/x", "plain/x"])
-@pytest.mark.parametrize("act", ON_NAMES.values(), ids=ON_NAMES)
+@for_each("path", ["folder-link/new", "folder-link/secret", "loop/x", "plain/x"])
+@for_each("act", ON_NAMES.values(), ids=ON_NAMES)
 def test_name_beyond_a_link_is_refused_by_every_act_on_names(folder, hostile, act, path):
     assert code_of(act, folder, path) == "PATH_REFUSED"
     assert untouched(hostile)

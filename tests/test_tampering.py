@@ -5,8 +5,8 @@ import re
 from hashlib import sha256
 
 import ledgers
-import pytest
 from agreeing import differences, javascript
+from cases import for_each
 from ledgers import HASH, Book, canonical, forge
 from test_verify import checks, verify
 
@@ -228,7 +228,7 @@ def tampered(tmp_path, change):
     return path
 
 
-@pytest.mark.parametrize("name", HASHED)
+@for_each("name", HASHED)
 def test_hashes_find_and_name(tmp_path, name):
     change, line, check = HASHED[name]
     report = verify(tampered(tmp_path, change), level="hashes")
@@ -239,7 +239,7 @@ def test_hashes_find_and_name(tmp_path, name):
     assert (line, check) in checks(full)
 
 
-@pytest.mark.parametrize("name", TEMPLATE)
+@for_each("name", TEMPLATE)
 def test_template_and_canonical_form_find_and_name_what_was_hashed_anew(tmp_path, name):
     change, line, check = TEMPLATE[name]
     report = verify(tampered(tmp_path, forged(change)))
@@ -247,7 +247,7 @@ def test_template_and_canonical_form_find_and_name_what_was_hashed_anew(tmp_path
     assert {each.line for each in report.bytes.failures} == {line}
 
 
-@pytest.mark.parametrize("name", STRUCTURE)
+@for_each("name", STRUCTURE)
 def test_structure_finds_and_names_what_was_hashed_anew(tmp_path, name):
     change, line, check = STRUCTURE[name]
     report = verify(tampered(tmp_path, forged(change)))
@@ -299,28 +299,28 @@ def flips(seed, count):
             yield bytes(raw)
 
 
-def test_no_flipped_bit_is_accepted(tmp_path):
+def test_no_flipped_bit_is_accepted(tmp_path, sample_size):
     path = tmp_path / "flipped.jsonl"
     accepted = 0
-    for raw in flips(seed=1, count=2000):
+    for raw in flips(seed=1, count=sample_size(300, 20_000)):
         path.write_bytes(raw)
         accepted += verify(path, level="hashes").sound
     assert accepted == 0
 
 
-def test_no_flipped_bit_is_accepted_or_misread_by_the_full_check(tmp_path):
+def test_no_flipped_bit_is_accepted_or_misread_by_the_full_check(tmp_path, sample_size):
     path = tmp_path / "flipped.jsonl"
-    for raw in flips(seed=2, count=300):
+    for raw in flips(seed=2, count=sample_size(60, 3000)):
         path.write_bytes(raw)
         report = verify(path)
         assert not report.sound
         assert all(line.isprintable() for line in report.lines())
 
 
-def test_single_flips_are_named_at_the_line_they_are_in(tmp_path):
+def test_single_flips_are_named_at_the_line_they_are_in(tmp_path, sample_size):
     whole, chance = ledgers.call().bytes(), random.Random(3)
     path = tmp_path / "flipped.jsonl"
-    for at_byte in range(0, len(whole), 3):
+    for at_byte in range(0, len(whole), sample_size(19, 1)):
         raw = bytearray(whole)
         raw[at_byte] ^= 1 << chance.randrange(8)
         path.write_bytes(raw)
@@ -342,10 +342,13 @@ def test_one_hash_made_right_moves_the_failure_to_the_next_line(tmp_path):
 # --- two implementations agree ----------------------------------------------------------------------------------------
 
 
-def test_javascript_and_python_agree_on_every_tampered_file(tmp_path):
+def test_javascript_and_python_agree_on_every_tampered_file(tmp_path, sample_size):
     cases = {f"hashed: {name}": change for name, (change, _, _) in HASHED.items()}
     cases |= {f"forged: {name}": forged(change) for name, (change, _, _) in (TEMPLATE | STRUCTURE).items()}
-    cases |= {f"flip {index}": (lambda _, raw=raw: [raw]) for index, raw in enumerate(flips(seed=4, count=200))}
+    cases |= {
+        f"flip {index}": (lambda _, raw=raw: [raw])
+        for index, raw in enumerate(flips(seed=4, count=sample_size(40, 200)))
+    }
     cases |= {
         "honest": lambda lines: lines,
         "empty": lambda _: [],

@@ -9,6 +9,7 @@ exception inside a validator is a violation.
 import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -110,11 +111,12 @@ class Schemas:
     def __init__(self, documents: Mapping[str, Object]) -> None:
         self._documents = dict(documents)
         self._compiled: dict[str, Validator] = {}
+        self._interpreted: dict[str, Validator] = {}
 
     @classmethod
     def load(cls, folder: Path) -> "Schemas":
-        """Read every ``<id>.json`` in *folder*."""
-        return cls({path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))})
+        """Return every ``<id>.json`` in *folder*, read once in a process: what was released does not change."""
+        return _loaded(folder)
 
     def ids(self) -> tuple[str, ...]:
         """Return every id, sorted."""
@@ -134,6 +136,19 @@ class Schemas:
         if found is None:
             found = self._compiled.setdefault(schema_id, _Compiled(self.document(schema_id)))
         return found
+
+    def interpreted(self, schema_id: str) -> Validator:
+        """Return what `validator` does, not compiled: twenty times quicker to make, and slower to ask."""
+        found = self._interpreted.get(schema_id)
+        if found is None:
+            made = foreign(self.document(schema_id), place=schema_id)
+            found = self._interpreted.setdefault(schema_id, made)
+        return found
+
+
+@cache
+def _loaded(folder: Path) -> Schemas:
+    return Schemas({path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))})
 
 
 def data_folder(name: str) -> Path:

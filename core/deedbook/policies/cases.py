@@ -16,7 +16,7 @@ from deedbook.contracts import Decision, Object, Principal
 from deedbook.errors import DomainError, IntakeError, SourceError, fault, raise_all
 from deedbook.gates import BoundGate, by, merge
 from deedbook.judge import Circumstances, Verdict, judge
-from deedbook.schema import Schemas, foreign, suggest
+from deedbook.schema import Schemas, suggest
 from deedbook.workspaces.documents import Document, pointer
 from deedbook.workspaces.trees import Tree
 
@@ -85,7 +85,7 @@ class Part:
 def read(tree: Tree, path: str, schemas: Schemas) -> list[Case]:
     """Read one file of cases. Raises `SourceError` with every fault of it."""
     document = tree.yaml(path)
-    found = foreign(schemas.document("policy_test_v1"), place="policy_test_v1").violations(document.value)
+    found = schemas.interpreted("policy_test_v1").violations(document.value)
     raise_all(SourceError, (_fault(document, each.path, each.message, each.pointer) for each in found))
     said: Any = document.value
     cases = [_case(body, document.line(pointer("cases", index))) for index, body in enumerate(said["cases"])]

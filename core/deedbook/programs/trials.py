@@ -17,7 +17,7 @@ from deedbook.errors import SourceError, fault, raise_all
 from deedbook.gates import BoundGate, answer
 from deedbook.judge import Circumstances, make_call
 from deedbook.reader import read as read_ledger
-from deedbook.schema import Schemas, foreign, suggest
+from deedbook.schema import Schemas, suggest
 from deedbook.workspaces.documents import pointer
 from deedbook.workspaces.trees import Tree
 
@@ -61,7 +61,7 @@ class Outcome:
 def read(tree: Tree, path: str, schemas: Schemas) -> list[Trial]:
     """Read one file of cases. Raises `SourceError` with every fault of it."""
     document = tree.yaml(path)
-    found = foreign(schemas.document("hook_test_v1"), place="hook_test_v1").violations(document.value)
+    found = schemas.interpreted("hook_test_v1").violations(document.value)
     raise_all(
         SourceError,
         (fault("SOURCE_INVALID", f"{each.path}: {each.message}", place=document.place(each.pointer)) for each in found),

@@ -8,7 +8,7 @@ import attrs
 from deedbook import canonical
 from deedbook.errors import DeedbookError, DomainError, SourceError, fault
 from deedbook.files import Folder, Found
-from deedbook.schema import Schemas, Validator, Violation, foreign
+from deedbook.schema import Schemas, Validator, Violation
 
 from .declarations import Workspace
 from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
@@ -70,7 +70,6 @@ class Reading:
         self.faults: list[DomainError] = []
         self.digests: dict[str, str] = {}
         self._schemas = schemas
-        self._validators: dict[str, Validator] = {}
 
     def listed(self, tree: Tree, folder: str, suffix: str) -> list[str]:
         """Return the paths of the files of a folder that end in *suffix*."""
@@ -145,11 +144,8 @@ class Reading:
         self.faults.append(fault(code, message, place=place))
 
     def validator(self, schema: str) -> Validator:
-        """Return what checks files of one form."""
-        # These schemas are asked a few times at start: interpreting them costs a twentieth of compiling them.
-        if schema not in self._validators:
-            self._validators[schema] = foreign(self._schemas.document(schema), place=schema)
-        return self._validators[schema]
+        """Return what checks files of one form; such a schema is asked a few times at a start."""
+        return self._schemas.interpreted(schema)
 
 
 def _found(document: Document, violation: Violation) -> str:

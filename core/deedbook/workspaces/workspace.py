@@ -6,6 +6,7 @@ their schemas first, so that a fault has file, line and column; the faults of al
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
@@ -370,6 +371,7 @@ def _placed(name: str, body: Mapping[str, Any], origin: Origin) -> dict[str, Any
     return {**body, "id": name, "place": origin.line(), "origin": origin}
 
 
+@cache
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=False)
     converter.register_structure_hook(Origin, lambda origin, _: origin)

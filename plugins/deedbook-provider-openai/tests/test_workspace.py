@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema_rs
@@ -15,7 +14,6 @@ from ruamel.yaml import YAML
 from deedbook.schema import Schemas, data_folder
 from deedbook.verify import verify_file
 
-COMMAND = str(Path(sys.executable).with_name("deedbook"))
 PROMPT = "please say hello to Ada"
 KEY = "sk-live-0123456789"
 
@@ -23,8 +21,8 @@ KEY = "sk-live-0123456789"
 class Place:
     """The starter's workspace with the profile ``openai``, and the command in it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, command: str) -> None:
+        self.path, self.command = path, command
         shutil.copytree(data_folder("starter"), path / ".system")
 
     def profile(self, **told) -> None:
@@ -40,7 +38,7 @@ class Place:
     def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if name not in ("MY_KEY", "OPENAI_API_KEY")}
         return subprocess.run(
-            [COMMAND, *args],
+            [self.command, *args],
             cwd=self.path,
             env={**kept, **env},
             capture_output=True,
@@ -60,8 +58,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path, deedbook_command: str) -> Place:
+    return Place(tmp_path, deedbook_command)
 
 
 class Follower:

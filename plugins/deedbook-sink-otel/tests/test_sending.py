@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from otel_collector import OK, Answer, rejecting, told
@@ -16,8 +15,6 @@ from deedbook.plugins import command as found
 from deedbook_sink_otel import cursors
 from deedbook_sink_otel.commands import command
 from deedbook_sink_otel.conventions import SCHEMA_URL
-
-COMMAND = str(Path(sys.executable).with_name("deedbook"))
 
 
 @pytest.fixture
@@ -113,9 +110,9 @@ def test_workspace_ledger_is_told_too_and_open_spans_are_counted(lab, session, o
     assert "ledger.created" in by_name(collector)
 
 
-def test_ledger_of_an_old_form_is_told(lab, session, otel, collector, tmp_path):
+def test_ledger_of_an_old_form_is_told(lab, session, otel, collector, tmp_path, deedbook_command):
     exported = subprocess.run(
-        [COMMAND, "export", session, "--as", "seed-002"], cwd=lab.path, capture_output=True, check=True
+        [deedbook_command, "export", session, "--as", "seed-002"], cwd=lab.path, capture_output=True, check=True
     )
     (tmp_path / "old.jsonl").write_bytes(exported.stdout)
     otel("export", session)
@@ -284,10 +281,10 @@ def test_forged_line_is_not_told(lab, session, otel, collector, tmp_path):
 # --- following --------------------------------------------------------------------------------------------------------
 
 
-def test_session_is_followed_as_it_is_written_until_it_ends(lab, collector):
+def test_session_is_followed_as_it_is_written_until_it_ends(lab, collector, deedbook_command):
     lab.tool("echo", lambda args, ctx: {"said": args["text"]})
     with lab.session() as session:
-        args = [COMMAND, "otel", "follow", session.id, "--endpoint", collector.url]
+        args = [deedbook_command, "otel", "follow", session.id, "--endpoint", collector.url]
         following = subprocess.Popen(args, cwd=lab.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             for number in range(3):
@@ -301,8 +298,8 @@ def test_session_is_followed_as_it_is_written_until_it_ends(lab, collector):
     assert [span.name for span in collector.spans][-1] == "session open"
 
 
-def test_following_all_goes_on_where_it_was_stopped(lab, session, collector):
-    args = [COMMAND, "otel", "follow", "--endpoint", collector.url]
+def test_following_all_goes_on_where_it_was_stopped(lab, session, collector, deedbook_command):
+    args = [deedbook_command, "otel", "follow", "--endpoint", collector.url]
     wanted = session
     for _ in range(2):
         following = subprocess.Popen(args, cwd=lab.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

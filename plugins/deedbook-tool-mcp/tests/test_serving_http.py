@@ -4,9 +4,7 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import anyio
 import click
@@ -19,7 +17,6 @@ from deedbook.files import Folder
 from deedbook.reader import read, sessions
 from deedbook_tool_mcp.serving_http import Address
 
-COMMAND = str(Path(sys.executable).with_name("deedbook"))
 MODES = ("legacy", "2026-07-28")
 SETTINGS = """
 schema_version: v1
@@ -44,11 +41,11 @@ HELLO = {
 class Web:
     """The command at a port of its own; ada and bob have a token each."""
 
-    def __init__(self, path):
+    def __init__(self, path, command):
         self.path = path
         args = ["--client", "desk", "--http", "127.0.0.1:0", "--token", "ada=ada_token", "--token", "bob=bob_token"]
         self.process = subprocess.Popen(
-            [COMMAND, "mcp", "serve", *args], cwd=path, stderr=subprocess.PIPE, text=True,
+            [command, "mcp", "serve", *args], cwd=path, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "SERVE_ADA": "token-of-ada", "SERVE_BOB": "token-of-bob"},
         )  # fmt: skip
         self.url = re.search(r"http\S+", self.process.stderr.readline())[0]
@@ -78,17 +75,17 @@ class Web:
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory):
+def web(tmp_path_factory, deedbook_command):
     path = tmp_path_factory.mktemp("web")
     (path / ".system").mkdir()
     (path / ".system/deedbook.yaml").write_text(SETTINGS)
-    made = Web(path)
+    made = Web(path, deedbook_command)
     yield made
     made.process.terminate()
     _, err = made.process.communicate(timeout=30)
     assert (made.process.returncode, "Traceback" in err) == (0, False), err
     assert {each.state for each, _ in made.sessions()} == {"ended"}
-    assert subprocess.run([COMMAND, "verify"], cwd=path, capture_output=True, check=False).returncode == 0
+    assert subprocess.run([deedbook_command, "verify"], cwd=path, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from deedbook.files import Folder
 from deedbook.reader import read, sessions
 from deedbook_tool_mcp.serving_stdio import LONGEST
 
-COMMAND = str(Path(sys.executable).with_name("deedbook"))
 SETTINGS = """
 schema_version: v1
 abilities:
@@ -38,10 +36,10 @@ HELLO = {
 class Raw:
     """The command, and its streams; *path* is the workspace."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, command):
+        self.path, self.command = path, command
         self.ended = subprocess.Popen(
-            [COMMAND, "mcp", "serve", "--wait", "0"], cwd=path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [self.command, "mcp", "serve", "--wait", "0"], cwd=path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )  # fmt: skip
         self.ids = 0
@@ -91,15 +89,15 @@ class Raw:
         raise AssertionError(event_type)
 
     def deedbook(self, *args):
-        return subprocess.run([COMMAND, *args], cwd=self.path, capture_output=True, text=True, check=True).stdout
+        return subprocess.run([self.command, *args], cwd=self.path, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture
-def raw(tmp_path):
+def raw(tmp_path, deedbook_command):
     system = tmp_path / ".system"
     system.mkdir()
     (system / "deedbook.yaml").write_text(SETTINGS)
-    made = Raw(tmp_path)
+    made = Raw(tmp_path, deedbook_command)
     yield made
     if made.ended.poll() is None:
         made.ended.kill()
@@ -151,7 +149,7 @@ def test_input_that_is_no_pipe_is_served_to_its_end(raw, what):
     told.write_text(f"{json.dumps(hello)}\n")
     with (told if what == "a file" else Path(os.devnull)).open() as source:
         done = subprocess.run(
-            [COMMAND, "mcp", "serve"], cwd=raw.path, stdin=source, capture_output=True, timeout=30, check=True
+            [raw.command, "mcp", "serve"], cwd=raw.path, stdin=source, capture_output=True, timeout=30, check=True
         )
     assert (len(done.stdout.splitlines()), done.stderr) == (int(what == "a file"), b"")
 

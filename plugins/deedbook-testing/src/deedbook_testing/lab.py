@@ -9,8 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-import importlib_metadata
-
 from deedbook.contracts import Event, GateSpec, HandlerSpec
 from deedbook.errors import DeedbookError
 from deedbook.kernel import Kernel, open_kernel
@@ -24,7 +22,7 @@ from deedbook.tasks.runner import Tasks
 from deedbook.verification.report import Report
 from deedbook.verify import verify_file
 
-from .offered import OfferedDistribution, acting, answering, judging
+from .offered import OfferedDistribution, acting, answering, installed, judging
 
 _numbers: Final = itertools.count()
 _FINE: Final = frozenset({"same", "undetermined"})
@@ -143,8 +141,7 @@ class Lab:
             OfferedDistribution(name, [tuple(point) for of, *point in self._points if of == name])  # type: ignore[misc]
             for name in names
         ]
-        installed: Any = importlib_metadata.distributions()
-        return discover([*offered, *installed])
+        return discover([*offered, *installed()])
 
     def _declare(self, section: str, name: str, entry: Mapping[str, Any]) -> None:
         self.settings(**{section: {name: dict(entry)}})

@@ -1,8 +1,9 @@
 """Plugins without packaging: distributions that exist in memory, and classes made of one function each."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import cache, cached_property, wraps
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,43 @@ class OfferedDistribution(importlib_metadata.Distribution):
     def locate_file(self, path: str | os.PathLike[str]) -> Any:
         """Return where a file of the distribution would be: nowhere."""
         return Path(os.devnull) / path
+
+
+class InstalledDistribution(importlib_metadata.Distribution):
+    """An installed distribution whose entry points are parsed once."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+        self._path = getattr(found, "_path", None)  # discovery tells by it what hides what
+
+    @cached_property
+    def entry_points(self) -> Any:
+        """What it offers."""
+        return self._found.entry_points
+
+    @property
+    def _normalized_name(self) -> str:
+        name: str = self._found._normalized_name  # noqa: SLF001 - discovery takes it, since parsing takes far longer
+        return name
+
+    def read_text(self, filename: str) -> str | None:
+        """Return a metadata file."""
+        text: str | None = self._found.read_text(filename)
+        return text
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Any:
+        """Return where a file of the distribution is."""
+        return self._found.locate_file(path)
+
+
+def installed() -> tuple[importlib_metadata.Distribution, ...]:
+    """Return what is installed, read once for each path of imports: a kernel reads it at each start."""
+    return _installed(tuple(sys.path))
+
+
+@cache
+def _installed(_path: tuple[str, ...]) -> tuple[importlib_metadata.Distribution, ...]:
+    return tuple(map(InstalledDistribution, importlib_metadata.distributions()))
 
 
 def acting(function: Callable[[Any, Any], Any], spec: HandlerSpec) -> type[Any]:
