@@ -6,6 +6,7 @@ import pytest
 import workshop
 
 from deedbook import Skill, open_kernel
+from deedbook.charter_shape import wrong_shape
 from deedbook.contracts import Failed, GateSpec
 
 BAD = "---\nname: bad\n---\n"
@@ -178,3 +179,26 @@ def test_reasons_are_bounded_in_number_and_length(shop):
     shop.settings("skills: {loaders: [more]}\n")
     (entry,) = shop.compile().document["set_aside"].values()
     assert (len(entry["why"]), max(map(len, entry["why"]))) == (20, 500)
+
+
+# --- a kept charter ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("set_aside", []),
+        ("set_aside", {"x": {}}),
+        ("set_aside", {"x": {"read": True, "why": "text"}}),
+        ("skills", {"greet": {"commands": {"shell": ["git:*"]}}}),
+        ("skills", {"greet": {"without": ["Bash"]}}),
+    ],
+)
+def test_a_kept_charter_of_another_shape_is_refused_before_anything_of_it_is_used(real, member, value):
+    with open_kernel(real.path) as kernel:
+        document = dict(kernel.opened.charter.document)
+    assert wrong_shape(document) == ""
+    old = document[member]
+    greet = {**old.get("greet", {}), **value["greet"]} if member == "skills" else None
+    document[member] = {**old, "greet": greet} if greet else value
+    assert wrong_shape(document).startswith(f"$.{member}")

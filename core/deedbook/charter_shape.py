@@ -189,7 +189,8 @@ _PRINCIPAL: Final = _object(
     {"roles": _TEXTS, "via": _NULL_OR_TEXT, "key": _NULL_OR_TEXT, "on_behalf_of": _NULL_OR_TEXT}
 )
 _SKILL: Final = _object(
-    {"description": _TEXT, "body": _TEXT, "allowed": _TEXTS, "triggers": _TEXTS, "metadata": _ANY, "source": _TEXT}
+    {"description": _TEXT, "body": _TEXT, "allowed": _TEXTS, "triggers": _TEXTS, "metadata": _ANY, "source": _TEXT},
+    {"commands": _map(_map(_TEXTS)), "without": _map(_TEXT)},
 )
 _AGENT: Final = _object(
     {"capabilities": _TEXTS, "persona": _NULL_OR_TEXT, "pack": _NULL_OR_TEXT, "digest": _NULL_OR_TEXT}
@@ -228,6 +229,7 @@ _DOCUMENT: Final = _object(
         "guides": _map(_ANY),
         "memory": _MEMORY,
         "persona": _object({"id": _TEXT}),
+        "set_aside": _map(_object({"read": _FLAG, "why": _TEXTS})),
         "servers": _map(_object({"timeout_ms": _or_null(_NUMBER)})),
         "workdocs": _of_type("text or a flag", str, bool),
     },

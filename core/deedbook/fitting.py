@@ -58,15 +58,16 @@ def facts_of(name: str, entry: Mapping[str, Any]) -> AbilityFacts:
 
 
 def tags_of(match: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the tags that a match names."""
-    return frozenset(listed((match or {}).get("tags", ())))
+    """Return the tags that a match names; what is no match names none, and whoever compiles it says so."""
+    said = listed(match.get("tags", ())) if isinstance(match, Mapping) else ()
+    return frozenset(each for each in said if isinstance(each, str))
 
 
 def rule_tags(entry: Mapping[str, Any]) -> tuple[frozenset[str], ...]:
     """Return the tags that each rule of a policy of the kind ``rules`` names; of any other policy none."""
     if entry["plugin"] != _RULES:
         return ()
-    return tuple(tags_of(rule["match"]) for rule in entry["settings"]["rules"])
+    return tuple(tags_of(rule.get("match")) for rule in entry["settings"]["rules"])
 
 
 def unguarded(document: Mapping[str, Any]) -> list[str]:
