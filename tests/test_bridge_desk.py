@@ -184,6 +184,20 @@ def test_a_result_that_cannot_be_recorded_closes_its_call(talk):
     assert agent.one("tool.error").payload["code"] == "INTAKE_REFUSED"
 
 
+@pytest.mark.parametrize("twice", ["session_id", "tool_use_id", "tool_name"])
+def test_a_result_that_does_not_say_clearly_whose_it_is_closes_nothing(talk, twice):
+    agent = talk()
+    agent.before("Bash", {"command": "ls"})
+    said = {"session_id": "abc123", "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": "toolu_01"}
+    body = json.dumps({**said, "tool_input": {"command": "ls"}, "tool_response": "x"})
+    heard = agent.raw("PostToolUse", f'{{"{twice}": "another", {body[1:]}'.encode())
+    assert (heard.status, "INTAKE_REFUSED" in heard.err) == (1, True)
+    assert "tool.error" not in agent.types()
+    doubled = body.replace('"tool_response": "x"', '"tool_response": {"a": 1, "a": 2}')
+    assert agent.raw("PostToolUse", doubled.encode()).status == 0
+    assert agent.one("tool.error").payload["code"] == "INTAKE_REFUSED"
+
+
 def test_a_call_that_is_never_closed_is_unknown_in_the_end(talk):
     agent = talk()
     agent.before("Read", {"file_path": "/x"})
