@@ -70,7 +70,7 @@ def loud(tmp_path):
     ],
 )  # fmt: skip
 def test_json_is_alone_on_standard_output(loud, args, schema):
-    ran = loud.run(*args.split(), "--json")
+    ran = loud.process(*args.split(), "--json")
     assert ran.status in (0, 1), ran
     assert isinstance(ran.json, dict)
     if schema:
@@ -78,7 +78,7 @@ def test_json_is_alone_on_standard_output(loud, args, schema):
 
 
 def test_what_plugins_print_is_on_standard_error(loud):
-    ran = loud.run("call", "loud", status=0)
+    ran = loud.process("call", "loud", status=0)
     assert json.loads(ran.out) == {"done": True}
     for when in ("while imported", "when constructed", "when asked", "in the end"):
         assert all(f"{how} {when}\n" in ran.err for how in ("printed", "written", "put", "echoed")), when
@@ -106,8 +106,8 @@ def test_what_plugins_print_is_no_message_of_the_mcp_server(loud):
 
 def test_hook_of_a_coding_agent_still_answers_on_standard_output(place):
     """It writes to the descriptor itself, as the program does that agents start."""
-    ran = place.run("bridge", "PermissionRequest", stdin=b"{}")
-    assert (ran.status, ran.json["hookSpecificOutput"]["decision"]["behavior"]) == (0, "deny")
+    ran = place.process("bridge", "PermissionRequest", stdin=b"{}")
+    assert ran.json["hookSpecificOutput"]["decision"]["behavior"] == "deny"
 
 
 def test_streams_that_are_closed_stop_no_command(place):

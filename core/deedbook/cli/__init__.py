@@ -20,7 +20,7 @@ from deedbook.errors import CODES, DeedbookError, DomainError, fault
 from .common import Asked, Suggesting
 from .completing import VARIABLE
 from .output import as_json, complain, message, worded
-from .process import drop_unwritable, flush, hold_streams, leave, take_signals
+from .process import flush, hold_streams, leave, take_signals
 
 TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
 """Set to anything, this environment variable shows where an internal error came from."""
@@ -139,7 +139,6 @@ def _status(asked: Asked) -> int:
         why = f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
         complain(why)
         _as_json(asked, [fault("FAILED", why)])
-        drop_unwritable(problem)
         return 1
     except Exception as problem:
         if os.environ.get(TRACEBACK):

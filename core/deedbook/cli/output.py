@@ -88,7 +88,7 @@ def _spelled(char: str) -> str:
 
 def paint(text: str, colour: str) -> str:
     """Return *text* for standard output, in *colour* where a terminal wants colours."""
-    return click.style(text, fg=colour, bold=True) if colours(sys.stdout) else text
+    return click.style(text, fg=colour, bold=True) if colours(stdout()) else text
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> None:

@@ -77,16 +77,6 @@ def flush(status: int) -> int:
     return status or int(bool(failed))
 
 
-def drop_unwritable(problem: OSError) -> None:
-    """Drop what standard output still holds if it fails with *problem* again, which has been reported."""
-    try:
-        if sys.stdout:
-            sys.stdout.flush()
-    except OSError as again:
-        if again.errno == problem.errno:
-            _point_nowhere(sys.stdout)
-
-
 def leave(status: int) -> NoReturn:
     """End the process with *status*: in an orderly way, or at once where something keeps it from ending.
 
