@@ -9,17 +9,18 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from commandline import ROOT, Place, begun, ended, environment, until
+from commandline import ROOT, Place, ended, environment, until
 
 SLOW = """
     import time
+    from pathlib import Path
 
     from deedbook import HandlerSpec
 
 
     class Plugin:
         spec = HandlerSpec(
-            takes={"type": "object", "properties": {"seconds": {"type": "number"}}, "additionalProperties": False},
+            takes={"type": "object", "additionalProperties": False},
             gives={"type": "object"},
             effects="write",
         )
@@ -28,9 +29,12 @@ SLOW = """
             pass
 
         def __call__(self, args, ctx):
-            time.sleep(args["seconds"])
+            Path("begun").touch()
+            while not Path("go").exists():
+                time.sleep(0.02)
             return {}
 """
+"""A tool that says when it has begun, and waits until it may go on."""
 ASYNC = SLOW.replace("import time", "import asyncio").replace("def __call__", "async def __call__").replace(
     "time.sleep", "await asyncio.sleep"
 )  # fmt: skip
@@ -73,10 +77,10 @@ def with_slow_tool(place: Place, source: str) -> Place:
     return place
 
 
-def begin(place: Place, seconds: float = 60) -> "subprocess.Popen[bytes]":
-    """Call the slow tool and return the process once the call has begun."""
-    process = place.start("call", "slow", "--args", f'{{"seconds":{seconds}}}')
-    until(lambda: any(begun(place, "tool.call")) or process.poll() is not None)
+def begin(place: Place, *command: str, **popen: Any) -> "subprocess.Popen[bytes]":
+    """Start *command*, else a call of the slow tool, and return the process once the tool has begun."""
+    process = place.start(*(command or ("call", "slow")), **popen)
+    until(lambda: (place.path / "begun").exists() or process.poll() is not None)
     assert process.poll() is None, process.communicate()
     return process
 
@@ -124,7 +128,7 @@ def test_command_begins_with_nothing_but_pythons_own_imported():
     ran = subprocess.run([sys.executable, "-c", known + script], capture_output=True, text=True, check=True)
     assert ran.stdout == "['deedbook', 'deedbook.command']\n"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["scripts"] == {"deedbook": "deedbook.command:main"}
+    assert project["scripts"]["deedbook"] == "deedbook.command:main"
 
 
 # --- told to stop -----------------------------------------------------------------------------------------------------
@@ -162,14 +166,13 @@ def test_interrupted_run_halts_its_context_and_ends_its_session(waiting: Place):
           deedbook:
             rules:
               - pattern: '^wait$'
-                steps: [{ability: slow, args: {seconds: 60}, description: Wait}]
+                steps: [{ability: slow, args: {}, description: Wait}]
                 answer: done
         ---
         # Wait
         """,
     )
-    process = waiting.start("run", "wait")
-    until(lambda: any(begun(waiting, "tool.call")) or process.poll() is not None)
+    process = begin(waiting, "run", "wait")
     process.send_signal(signal.SIGINT)
     ran = ended(process)
     assert ran.status == 130
@@ -194,7 +197,8 @@ STUBBORN = """\
 def test_tool_that_holds_on_is_interrupted_by_the_second_signal(place: Place):
     """The first one is swallowed by the tool; nothing is lost by that."""
     source = dedent(SLOW)
-    with_slow_tool(place, source.replace('        time.sleep(args["seconds"])\n', STUBBORN))
+    waits = source[source.index('        Path("begun")') : source.index("        return {}")]
+    with_slow_tool(place, source.replace(waits, STUBBORN))
     process = place.start("call", "slow")
     assert process.stderr
     try:
@@ -208,9 +212,9 @@ def test_tool_that_holds_on_is_interrupted_by_the_second_signal(place: Place):
 
 
 def test_signal_that_the_parent_ignores_stays_ignored(waiting: Place):
-    process = waiting.start("call", "slow", "--args", '{"seconds":2}', preexec_fn=_ignore_hangup)
-    until(lambda: any(begun(waiting, "tool.call")) or process.poll() is not None)
+    process = begin(waiting, preexec_fn=_ignore_hangup)
     process.send_signal(signal.SIGHUP)
+    (waiting.path / "go").touch()
     assert ended(process).status == 0
 
 
@@ -269,10 +273,11 @@ def test_next_session_begins_as_if_nothing_had_happened(waiting: Place):
 
 def test_two_processes_in_one_workspace_have_a_ledger_each_and_share_the_third(waiting: Place):
     processes = [waiting.start("run", f"Say hello to {name}") for name in ("Ada", "Bob", "Cleo", "Dora")]
-    slow = begin(waiting, 1)
+    slow = begin(waiting)
     assert sorted(ended(process).out for process in processes) == [
         f"Hello, {name}!\n" for name in ("Ada", "Bob", "Cleo", "Dora")
     ]
+    (waiting.path / "go").touch()
     assert ended(slow).status == 0
     assert states(waiting) == ["ended"] * 5
     assert waiting.run("verify", status=0).out.endswith("all 6 sound\n")

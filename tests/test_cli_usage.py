@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,6 @@ WRONG = [
     (["verify", "nothere"], "there is no session 'nothere'"),
     (["verify", "nothere.jsonl"], "no file of that name exists"),
     (["replay", "../../etc/passwd"], "no file of that name exists"),
-    (["replay", ".."], "no file of that name exists"),
     (["tree", "x\n\x1b[31m"], "no file of that name exists"),
     (["export", "nothere"], "there is no session 'nothere'"),
     (["export", "nothere", "--as", "seed-003"], "'seed-003' is not one of 'seed-002', 'cloudevents'"),
@@ -162,15 +162,16 @@ def test_help_fits_a_screen_and_names_every_option(tmp_path: Path, args: list[st
 
 
 def test_help_lists_every_command_on_one_line(tmp_path: Path):
-    listed = Place(tmp_path).run("-h", status=0).out.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in listed] == list(COMMANDS)
-    assert all(len(line) <= 80 for line in listed)
+    _, _, help_text = Place(tmp_path).run("-h", status=0).out.partition("--help")
+    _, *sections = re.split(r"^[A-Z][a-z]+:\n", help_text, flags=re.MULTILINE)
+    listed = [[line.split()[0] for line in section.splitlines() if line] for section in sections]
+    assert listed == [list(group) for group in GROUPS.values()]
 
 
 def test_command_alone_shows_the_help_and_exits_2(tmp_path: Path):
     ran = Place(tmp_path).run(status=2)
     assert ran.out == ""
-    assert "Commands:" in ran.err
+    assert "\nWorkspace:\n" in ran.err
     assert "error:" not in ran.err
 
 

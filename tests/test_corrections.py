@@ -154,7 +154,7 @@ def test_change_that_does_not_fit_is_refused(change):
     (["3", "--set", "/nothing/x=1"], "there is no 'nothing'; there are args, tool_name"),
     (["3", "--set", "/args=1"], "it would be no tool.call any more"),
     (["3", "--set", "/args/text"], "has no `=`"),
-    (["3", "--set", "/args/text=no json"], "is not JSON"),
+    (["3", "--set", "/args/text=no json"], "not acceptable JSON"),
     (["3"], "there is nothing to say otherwise"),
     (["3", "--set", "/args/text=1", "--as", "nobody"], "principal 'nobody' is not declared"),
 ])  # fmt: skip

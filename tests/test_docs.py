@@ -390,7 +390,7 @@ class Shell:
         done = subprocess.run(  # noqa: PLW1510 - a denial has a status of its own
             ["bash", "-c", f"exec 2>&1; {command}"], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, timeout=60
         )
-        said = done.stdout.decode()
+        said = done.stdout.decode().replace(self.env["XDG_CONFIG_HOME"], ".config")
         assert re.fullmatch(as_pattern(shown), "".join(f"{masked(line)}\n" for line in said.splitlines())), said
         ids = [re.findall(r"^session ([0-9a-f]{32})$", text, re.MULTILINE) for text in ("\n".join(shown), said)]
         self.meant |= dict(zip(*ids, strict=False))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deedbook import Decision, Err, Failed, allow, ask, deny, transform
+from deedbook import Decision, Err, Failed, SessionRefused, allow, ask, deny, transform
 from deedbook.judge import Circumstances, make_call
 from deedbook.lifecycle import ALIASES, EVENTS
 
@@ -255,11 +255,12 @@ def test_guard_signals_are_recorded_whether_the_call_is_allowed_or_denied(lab):
 def test_signal_at_an_event_that_carries_none_is_a_refusal(running, event):
     running.hook("odd", event, lambda *given: Decision("allow", signals={"routing_hint": 1}))
     running.flow("work", lambda args, run: {"reply": ""})
-    begun = running.kernel().session("run")
     if event == "SessionStart":
-        assert begun.error.code == "SESSION_DENIED"
+        with pytest.raises(SessionRefused) as refused:
+            running.kernel().session("run")
+        assert refused.value.error.code == "SESSION_DENIED"
         return
-    with begun.value as session:
+    with running.kernel().session("run") as session:
         session.run("hello")
     (said,) = (each.payload for each in running.all("hook.fired", session) if each.payload["event"] == event)
     assert said["decision"] == "deny"

@@ -64,7 +64,7 @@ def test_script_is_asked_one_json_document_with_the_call_and_the_facts_it_reads(
     call = asked.pop("call")
     assert asked == {"event": "PreToolUse", "settings": {"limit": 3}}
     assert (call["ability"], call["args"], call["facts"]) == ("shout", {"text": "hi"}, {"session.calls": {}})
-    assert call["principal"] == {"id": "local", "via": "cli", "roles": [], "on_behalf_of": None}
+    assert call["principal"] == {"id": "local", "via": "python", "roles": [], "on_behalf_of": None}
     assert len(call["digest"]) == 64
 
 
