@@ -1,11 +1,13 @@
 """How the whole suite runs: no timed assertions, samples by default, everything with ``--campaign``."""
 
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import settings
@@ -25,11 +27,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the profile for property tests, and start measuring where a report was asked for."""
+    hear_signals()
     config.addinivalue_line("markers", "campaign(keep=0): without --campaign, run only *keep* cases, always the same")
     if config.getoption("campaign"):
         settings.load_profile("campaign")
     if config.getoption("cpu_report"):
         config.pluginmanager.register(CpuReport(Path(config.getoption("cpu_report"))))
+
+
+def hear_signals() -> None:
+    """Take what `nohup`, or a shell that starts a job in the background, has ignored: processes would inherit it.
+
+    A handler is not inherited by a program that is started. So tests find what signals do by default.
+    """
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, pass_over)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def pass_over(_number: int, _frame: FrameType | None) -> None:
+    """Ignore a signal in this process, and in no program that it starts."""
 
 
 @pytest.hookimpl(tryfirst=True)

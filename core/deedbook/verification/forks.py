@@ -56,7 +56,10 @@ def _claims(place: Path) -> tuple[str, str, list[_Claim]]:
     for line in _read(place):
         session = session or line.session_id
         if line.event_type in ("session.forked", "call.served"):
-            said: Any = decode(line.payload)
+            try:
+                said: Any = decode(line.payload)
+            except ValueError:  # the ledger's own verification says so
+                continue
             who, seq, own = said.get("session"), said.get("seq"), said.get("hash")
             if isinstance(who, str) and isinstance(seq, int) and isinstance(own, str):  # else it is sealed, or gone
                 parent = parent or who
