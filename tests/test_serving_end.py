@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import serving
-from commandline import SECONDS, environment
+from commandline import SECONDS, environment, until
 
 from deedbook.bridging import desk as bridging
 from deedbook.bridging.desk import Desk as Agents
@@ -43,6 +43,14 @@ with Deadline(0.05, "the test") as deadline:
 """
 
 
+def waits_for_connections(pid: int) -> bool:
+    """Return whether the main thread of the process is inside epoll; where nobody can tell, it counts as so."""
+    try:
+        return "epoll" in Path(f"/proc/{pid}/task/{pid}/wchan").read_text()
+    except OSError:
+        return True
+
+
 def test_signal_that_another_thread_takes_ends_the_runtime(tmp_path: Path):
     """Python runs a handler on the main thread, which waits for connections: what arrives must wake it."""
     place = serving.workspace(tmp_path / "workspace")
@@ -52,6 +60,7 @@ def test_signal_that_another_thread_takes_ends_the_runtime(tmp_path: Path):
     with serving.ending(process):
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
+        until(lambda: waits_for_connections(process.pid))
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=SECONDS)
         assert (out, process.returncode) == (b"ended\n", 0)
