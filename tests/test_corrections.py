@@ -75,7 +75,7 @@ def holding(place: Place, needle: str = SECRET) -> set[str]:
 
 def sound(place: Place, session: str) -> tuple[str, ...]:
     report = verify_file(place.ledger(session), schemas=SCHEMAS)
-    assert report.sound, list(report.lines())
+    assert report.sound or report.torn, list(report.lines())
     return tuple(report.notes)
 
 
@@ -347,7 +347,7 @@ def test_workspace_ledger_is_excised_under_writers_that_have_it_open(place):
             session.end(ok=True, reason="done")
     assert place.here("verify", status=0)
     report = verify_file(state / "workspace/.events.jsonl", schemas=SCHEMAS)
-    assert report.sound, list(report.lines())
+    assert report.sound or report.torn, list(report.lines())
     assert any(note.startswith(f"payloads taken out of their lines: {len(found)}") for note in report.notes)
     assert not list((state / "workspace/sealed").iterdir())
     place.here("tasks", "list", "--all", status=0)

@@ -109,7 +109,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert called_of("self._attempts", "perform") == {"tasks.runner"}
     users = {module for module in modules() if "handlers" in _sources(module)}
     holding = {"bridging.conversation", "bridging.tickets", "tasks.attempts", "tasks.settlements"}
-    own = {"door", "approvals.hearing", "checkpoints.service", "origins", "records", "runs", "session"}
+    own = {"door", "approvals.hearing", "checkpoints.service", "open_calls", "origins", "records", "runs", "session"}
     assert users == own | {"forking.recall"} | holding
     assert _taken("door", "handlers") >= {"perform", "aperform"}
     # whether a lost effect happened is asked of a handler by its own method, which causes none
@@ -170,7 +170,12 @@ def test_kernel_evaluates_no_text_as_code():
 
 
 def test_files_are_written_by_the_modules_that_own_them():
-    pipes = {"command", "programs.process", "programs.supervisor"}  # these write to descriptors that are no files
+    pipes = {
+        "cli.process",
+        "command",
+        "programs.process",
+        "programs.supervisor",
+    }  # these write to descriptors that are no files
     assert called_of("os", "write") == {"files", "journal"} | pipes
     assert called_of("os", "ftruncate") == {"journal"}
     opening = {"files", "cli.process", "health", "workspaces.packs", "programs.process", "serving.addresses"}

@@ -10,7 +10,7 @@ import pytest
 from commandline import SCHEMAS, Place, ask, play, report, run_of, say, verdict
 
 from deedbook.contracts import Event, transform
-from deedbook.errors import Err, SchemaError
+from deedbook.errors import Err, SchemaError, SessionRefused
 from deedbook.folds import SnapshotFold, fold
 from deedbook.kernel import open_kernel
 from deedbook.reader import read
@@ -60,7 +60,7 @@ def test_criterion_03_echo_tool_is_registered(kernel):
 def test_criterion_04_pre_tool_use_stop_and_user_prompt_submit_hooks_are_registered(kernel):
     assert [gate.id for gate in kernel.bindings.abilities["echo"].guards] == ["deny-dangerous-tools", "allow"]
     assert [gate.id for gate in kernel.bindings.hooks["Stop"]] == ["stop-after-one"]
-    assert [gate.id for gate in kernel.bindings.hooks["UserPromptSubmit"]] == ["redact-pii"]
+    assert [gate.id for gate in kernel.bindings.hooks["UserPromptSubmit"]] == ["redact-pii", "routing"]
 
 
 def test_criterion_05_provider_is_swapped_by_the_profile_alone(place: Place):
@@ -319,10 +319,13 @@ def test_fail_closed_hook_of_the_session(lab, event: str):
     lab.hook("guard", event, _raises)
     lab.skill("greet", triggers="hello")
     lab.flow("talk", lambda args, run: {"reply": "hi", "state": "COMPLETED"})
-    begun = lab.kernel().session("run")
-    result = begun if isinstance(begun, Err) else begun.value.run("hello")
-    if not isinstance(begun, Err):
-        begun.value.end(ok=False, reason="denied")
+    try:
+        session = lab.kernel().session("run")
+    except SessionRefused as problem:
+        result = problem.refusal
+    else:
+        result = session.run("hello")
+        session.end(ok=False, reason="denied")
     assert isinstance(result, Err)
     assert result.error.code in ("SESSION_DENIED", "PROMPT_DENIED", "SKILL_DENIED")
     assert "the hook fell over" in result.error.message

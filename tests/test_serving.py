@@ -128,7 +128,7 @@ def test_decisions_of_guards_come_with_the_results_whether_they_allow_or_not(pee
     hint = [{"hook": "guards", "value": {"looked_at": "guarded"}}]
     assert [each["guard"] for each in done] == [hint, hint]
     assert statuses(done) == {"a": "ok", "b": "denied"}
-    assert done[1]["error"] == {"code": "GATE_DENIED", "message": "no rm here"}
+    assert done[1]["error"] == {"code": "GATE_DENIED", "message": "hook guards, .system/deedbook.yaml:13: no rm here"}
 
 
 def test_call_that_a_person_has_to_decide_says_which_request_waits(place, peer, session):

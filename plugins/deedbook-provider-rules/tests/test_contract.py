@@ -11,7 +11,7 @@ class TestRules(ProviderContract):
     name = "rules"
     plain = Example(ProviderContract.plain.args, fails="NO_RULE")
     with_tools = Example(ProviderContract.with_tools.args, fails="NO_RULE")
-    with_schema = Example(ProviderContract.with_schema.args, fails="PROVIDER_ERROR")
+    with_schema = Example(ProviderContract.with_schema.args, fails="INTAKE_REFUSED")
 
 
 class TestTranscript(ProviderContract):

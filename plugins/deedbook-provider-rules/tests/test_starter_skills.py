@@ -1,4 +1,4 @@
-"""The repository's own skills, loaded and played with the real tools."""
+"""The starter's skills, loaded and played with the real tools."""
 
 from pathlib import Path
 
@@ -34,7 +34,8 @@ class ToolHost:
 @pytest.fixture
 def starter():
     """Return what gives a skill of the repository, as a request holds it."""
-    found = {skill.name: skill for skill in markdown.Markdown({}, ToolHost(CHECKOUT))() if isinstance(skill, Skill)}
+    loader = markdown.Markdown({"roots": ["starter/skills"]}, ToolHost(CHECKOUT))
+    found = {skill.name: skill for skill in loader() if isinstance(skill, Skill)}
     return lambda name: {"name": name, "description": found[name].description, "metadata": dict(found[name].metadata)}
 
 

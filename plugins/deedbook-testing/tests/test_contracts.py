@@ -113,6 +113,8 @@ def tried(folder: Path, *options: str, tests: list[str], **env: str) -> dict[str
         check=False,
     )
     assert report.exists(), done.stdout + done.stderr
+    if not ET.parse(report).getroot().findall(".//testcase"):
+        raise AssertionError(done.stdout + done.stderr)
     found: dict[str, set[str]] = {}
     for case in ET.parse(report).getroot().iter("testcase"):
         failed = case.find("failure") is not None or case.find("error") is not None

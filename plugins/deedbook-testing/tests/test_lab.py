@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deedbook import DeedbookError, Err, HandlerSpec, Ok, allow, deny
+from deedbook import DeedbookError, Err, HandlerSpec, Ok, SessionRefused, allow, deny
 from deedbook.lifecycle import EVENTS
 from deedbook_testing import Lab
 
@@ -105,9 +105,9 @@ def test_settings_are_merged_and_what_is_offered_again_replaces(lab):
     assert {each["policy"] for each in lab.payload("policy.check")["asked"]} == {"a", "b"}
 
 
-def test_session_that_is_refused_fails_the_test(lab):
+def test_session_that_is_refused_is_raised(lab):
     lab.hook("gate", "SessionStart", lambda *given: deny("no"))
-    with pytest.raises(AssertionError):
+    with pytest.raises(SessionRefused):
         lab.session()
 
 

@@ -166,7 +166,10 @@ def test_own_id_of_an_ability_is_understood_as_a_name(shop, serve):
 
 @pytest.mark.parametrize(
     ("name", "code", "said"),
-    [("burn", "GATE_DENIED", "nothing burns here"), ("fail", "SHOP_SHUT", "come back tomorrow")],
+    [
+        ("burn", "GATE_DENIED", "hook guard, .system/deedbook.yaml:30: nothing burns here"),
+        ("fail", "SHOP_SHUT", "come back tomorrow"),
+    ],
 )
 def test_refusal_and_failure_are_results_with_the_code_and_the_reason(shop, name, code, said, serve):
     served = serve()
