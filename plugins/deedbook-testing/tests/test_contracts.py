@@ -56,7 +56,7 @@ FAILS = {
     "ReadingPolicy": {"is_pure_if_it_says_so"},
     "LaxPolicy": {"answers_as_its_cases_say_and_is_recorded"},
     "Loader": set(),
-    "Skips": {"refuses_a_skill_that_is_wrong"},
+    "Skips": {"names_a_skill_that_is_wrong"},
     "Widens": {"loads_its_skills"},
     "Varies": {"loads_the_same_again"},
     "Pack": set(),
