@@ -275,10 +275,10 @@ FLOORS = (
         "handlers": "calling a handler within its limit; whatever it does, there is an outcome",
         "hooks": "the hooks of a session's own events: prompt, skill, stop",
         "judge": "decides a call under a charter, without I/O: steps 1 to 4 of the door",
-        "health": "what Deedbook stands on, checked, each fault with a line to mend it",
         "locks": "which charter is in force: kept, compiled anew, or pinned by `deedbook.lock`",
     }),
     ("minutes", {
+        "health": "what Deedbook stands on, checked, each fault with a line to mend it",
         "checkpoints.announcing": "telling followers in the background, the newest checkpoint only",
         "origins": "what a session goes on from: a parked call, or another session's past",
         "forking.recall": "recorded outcomes in the place of handlers: what a forked session is served",

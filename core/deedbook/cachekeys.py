@@ -1,6 +1,6 @@
 """The user's secret that authenticates what a start leaves in a state folder for the next one.
 
-Whoever can write a state folder can store any charter there under its right digest. A record there therefore counts
+A user who can write a state folder can store any charter there under its right digest. A record there therefore counts
 only with an HMAC-SHA-256 (RFC 2104) under a key that lies beside the user's signing keys, outside the workspace and its
 state. This protects against another user id. A process under the same user id can read the key.
 """

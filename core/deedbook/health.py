@@ -28,7 +28,6 @@ from .checkpoints.newest import newest, refuse_cut
 from .checkpoints.settings import Settings
 from .compiling.compiler import compile_charter
 from .compiling.registry import absent
-from .contracts import Event
 from .errors import DeedbookError, DomainError, describe
 from .files import Folder
 from .host import ReadingHost
@@ -36,11 +35,11 @@ from .plugins import Catalogue, Offer
 from .policies.rulebook import doubtful
 from .programs.supervisor import System
 from .programs.workers import Workers
-from .reader import read
 from .routes import told
 from .schema import Schemas, data_folder
 from .store import Store
 from .trial import fatal
+from .verification.charters import check_charters
 from .verification.crashes import remedy
 from .verification.heads import Head, gaps, recorded
 from .verification.report import MOST_OF_A_KIND
@@ -233,25 +232,20 @@ def _in_force(workspace: Workspace) -> Iterator[Check]:
                 return
             store.load(digest)
             authentic = key.secret is None or store.authenticates(digest)
-            named = {event.payload.get("digest") for event in _charters(workspace.state)}
     except FileNotFoundError:
         return
     except (DeedbookError, OSError) as problem:
         yield Check("charter", "fault", describe(problem), "deedbook verify")
         return
-    if digest not in named:
-        why = f"charter {digest} is in force, but no ledger.charter event names it"
-        yield Check("charter", "fault", why, "find out who wrote charters/current.json, then run: deedbook verify")
-    elif not authentic:
+    contradictions = check_charters(workspace.state, (), every=True).gaps
+    yield from (Check("charter", "fault", str(gap), "deedbook verify") for gap in contradictions)
+    if contradictions:
+        return
+    if not authentic:
         why = "your key does not authenticate charters/current.json; the next start compiles the sources again"
         yield Check("charter", "note", why)
     else:
         yield Check("charter", "ok", f"charter {digest[:12]} is in force and recorded")
-
-
-def _charters(state: Path) -> Iterator[Event]:
-    """Yield the events of the workspace ledger that name a charter."""
-    return (event for event in read(state / "workspace") if event.type == "ledger.charter")
 
 
 def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[DomainError]:

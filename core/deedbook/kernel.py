@@ -16,7 +16,7 @@ import attrs
 from . import canonical
 from .approvals.parking import Parking
 from .bindings import Bindings, freeze
-from .cachekeys import cache_key
+from .cachekeys import CacheKey, cache_key
 from .callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
 from .chain import explained
 from .charter import Charter
@@ -219,7 +219,8 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
         if not (place / "charters").is_dir():
             return None
         with Folder.at(place) as state:
-            store = Store(state, cache_key(root, place))
+            key = cache_key(root, place)
+            store = Store(state, key)
             start = store.start(profile or "")
             charter = kept_charter(store, start, folder, catalogue, kernel=VERSION) if start else None
     if start is None or charter is None:
@@ -228,7 +229,7 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
     values = site.secret_values()
     if not all(values.get(name) for name in start.secrets):
         return None
-    return _made(site, catalogue, held, lambda store, _, record: enforce(charter, store, record), lazily=True)
+    return _made(site, catalogue, held, lambda store, _, record: enforce(charter, store, record), key, lazily=True)
 
 
 def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel:
@@ -243,11 +244,13 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
     def choose(store: Store, folder: Folder, record: Callable[[Opened], None]) -> Opened:
         return open_charter(workspace, catalogue, store, folder, kernel=VERSION, record=record)
 
-    kernel = _made(Site.of(workspace), catalogue, held, choose, lazily=False)
+    site = Site.of(workspace)
+    key = cache_key(site.root, site.state, create=True)
+    kernel = _made(site, catalogue, held, choose, key, lazily=False)
     if kernel.opened.charter.pinned and not workspace.unread:  # what cannot be read has no digest to compare
         known = listing if folders == workspace.folders else ""
         found = Start(kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.asked)))
-        Store(kernel.state, cache_key(kernel.site.root, kernel.site.state)).remember(profile or "", found)
+        Store(kernel.state, key).remember(profile or "", found)
     return kernel
 
 
@@ -262,6 +265,7 @@ def _made(
     catalogue: Catalogue,
     held: ExitStack,
     choose: Callable[[Store, Folder, Callable[[Opened], None]], Opened],
+    key: CacheKey,
     *,
     lazily: bool,
 ) -> Kernel:
@@ -271,7 +275,7 @@ def _made(
     sealer = site.sealer()
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
-    store = Store(state, cache_key(site.root, site.state, create=not lazily))
+    store = Store(state, key)
     begun = ledger.size  # if the state folder remembers a charter and this ledger is new, it names none yet
     opened = choose(store, root, lambda opened: _record(ledger, opened))
     if begun == ledger.size == 1:

@@ -29,7 +29,6 @@ __all__ = [
     "enforce",
     "here",
     "in_force",
-    "is_trusted",
     "kept_charter",
     "lock",
     "open_charter",
@@ -66,7 +65,7 @@ def open_charter(
         charter = _pinned(workspace, catalogue, store, root, kernel)
     elif (
         past.charter
-        and is_trusted(past.charter, store, root)
+        and _is_trusted(past.charter, store, root)
         and _is_fresh(past.charter, workspace, catalogue, root, kernel)
     ):
         charter = past.charter
@@ -129,7 +128,7 @@ def in_force(
     kept = store.find(digest)
     if kept is None:
         return None
-    if is_trusted(kept, store, root) and _is_fresh(kept, workspace, catalogue, root, kernel):
+    if _is_trusted(kept, store, root) and _is_fresh(kept, workspace, catalogue, root, kernel):
         return kept
     now = compile_charter(workspace, catalogue, kernel=kernel)
     return kept if now.digest == digest else None
@@ -205,7 +204,7 @@ def _is_fresh(kept: Charter, workspace: "Workspace", catalogue: Catalogue, root:
     )
 
 
-def is_trusted(kept: Charter, store: Store, root: Folder) -> bool:
+def _is_trusted(kept: Charter, store: Store, root: Folder) -> bool:
     """Return whether *kept* is known to follow from the sources that it names; its digest alone does not show that."""
     if store.authenticates(kept.digest):
         return True
