@@ -79,7 +79,7 @@ def test_a_session_that_cannot_be_refused_may_still_do_nothing(lab, talk):
     lab.hook("closed", "SessionStart", lambda *_: deny("closed today"))
     agent = talk("copilot-cli")
     heard = agent.say("SessionStart", source="startup")
-    assert "SESSION_DENIED: closed today (by hook closed, .system/deedbook.yaml:" in heard.err
+    assert "SESSION_DENIED: hook closed, .system/deedbook.yaml:4: closed today" in heard.err
     (told,) = agent.workspace("bridge.undelivered")
     assert (told.payload["event"], told.payload["what"]) == ("SessionStart", ["deny"])
     assert agent.say("PreToolUse", tool_name="Bash", tool_input={}).json["permissionDecision"] == "deny"
@@ -110,7 +110,7 @@ def test_a_denial_names_policy_file_and_line(lab, talk):
     reason = heard.own["permissionDecisionReason"]
     place = agent.one("tool.denied").payload["by"]["rule"]
     assert place.startswith(".system/deedbook.yaml:")
-    assert reason == f"GATE_DENIED: no shells (by policy baseline, {place})"
+    assert reason == f"GATE_DENIED: policy baseline, {place}: no shells"
     assert heard.err == f"Deedbook: {reason}\n"
     lines = (lab.path / ".system" / "deedbook.yaml").read_text().splitlines()[int(place.split(":")[1]) - 1 :]
     assert lines[0].strip() == "{"
@@ -120,7 +120,8 @@ def test_a_denial_names_policy_file_and_line(lab, talk):
 def test_the_default_of_a_policy_is_named_by_the_place_of_the_policy(talk):
     agent = talk(policies={"baseline": {"kind": "rules", "rules": [], "default": "deny"}})
     reason = agent.before("Read", {"file_path": "/x"}).own["permissionDecisionReason"]
-    assert reason.startswith("GATE_DENIED: no rule matches; the default is deny (by policy baseline, .system/")
+    assert reason.startswith("GATE_DENIED: policy baseline, .system/deedbook.yaml:")
+    assert reason.endswith(": no rule matches; the default is deny")
 
 
 def test_a_call_that_waits_for_a_person_names_who_wants_that(talk):
@@ -128,7 +129,7 @@ def test_a_call_that_waits_for_a_person_names_who_wants_that(talk):
     agent = talk("gemini-cli", policies={"baseline": {"kind": "rules", "rules": rules, "default": "allow"}})
     body = {**sent("BeforeTool", "/"), "tool_name": "run_shell_command", "tool_input": {"command": "ls"}}
     reason = agent.raw("BeforeTool", json.dumps(body).encode()).json["reason"]
-    assert "(by policy baseline, .system/deedbook.yaml:" in reason
+    assert "policy baseline, .system/deedbook.yaml:" in reason
     assert "deedbook approvals approve" in reason
 
 

@@ -382,7 +382,7 @@ def test_hooks_and_tags_of_one_tool_are_said_in_yaml(lab, talk):
     assert (
         agent.before("Read", {"file_path": "/x"})
         .own["permissionDecisionReason"]
-        .startswith("GATE_DENIED: not here (by")
+        .startswith("GATE_DENIED: hook never, .system/deedbook.yaml:")
     )
     assert agent.before("Grep", {"pattern": "x"}).decision == "ask"
 
@@ -495,7 +495,7 @@ def test_a_prompt_is_recorded_and_what_follows_hangs_under_it(talk):
 def test_a_refused_prompt_is_blocked(lab, talk):
     lab.hook("quiet", "UserPromptSubmit", lambda prompt, *_: deny("not today"))
     heard = talk().say("UserPromptSubmit", prompt="x")
-    why = "PROMPT_DENIED: not today (by hook quiet, .system/deedbook.yaml:4)"
+    why = "PROMPT_DENIED: hook quiet, .system/deedbook.yaml:4: not today"
     assert (heard.status, heard.json) == (2, {"decision": "block", "reason": why})
 
 

@@ -161,12 +161,13 @@ def test_run_that_a_hook_refuses_says_who_and_where_and_exits_3(place: Place, ev
 
 def test_session_that_a_hook_refuses_exits_3_and_is_ended(place: Place):
     refuse_at(place, "SessionStart")
+    by = "hook refuse, .system/hooks/refuse.yaml:1"
     for command in (["run", "hello"], ["call", "echo"]):
         ran = place.run(*command, status=3)
-        assert ran.err == "error: denied: no sessions on a Sunday [SESSION_DENIED]\n"
+        assert ran.err == f"error: denied: {by}: no sessions on a Sunday [SESSION_DENIED]\n"
     assert {session["state"] for session in place.run("sessions", "--json").json["sessions"]} == {"ended"}
     told = place.run("run", "--json", "hello", status=3).fits("output_error_v1")
-    assert told["errors"] == [{"code": "SESSION_DENIED", "message": "no sessions on a Sunday", "place": None}]
+    assert told["errors"] == [{"code": "SESSION_DENIED", "message": "no sessions on a Sunday", "place": by}]
 
 
 def test_run_whose_tools_are_denied_ends_with_a_person_and_exits_3(place: Place):

@@ -39,7 +39,7 @@ from .errors import (
     recordable,
 )
 from .events import Entry
-from .gates import Asked, BoundGate, Clock, answer, merge, refusal
+from .gates import Asked, BoundGate, Clock, answer, by, merge, refusal
 from .handlers import Interrupted, Outcome, Ticket, aperform, perform
 from .judge import Circumstances, Verdict, admitted, judge, make_call
 from .ledger import Ledger
@@ -203,7 +203,7 @@ class Door:
             entries.append(self.scribe.denied(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
             error = fault(verdict.code, verdict.reason, place=decided_at(verdict.by))
-            return Err(error, {"signals": verdict.signals, "by": verdict.by})
+            return Err(error, {"signals": verdict.signals})
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now, raw))
 
     def _again(self, parked: Parked, cause: str, grant: Grant | None) -> Opened:
@@ -361,7 +361,8 @@ class Door:
             self.ledger.append(self.scribe.observed(ticket, asked, None if seen == raw else seen), ts=when.now)
         failed = merge(asked)
         if failed is not None:
-            return Err(fault("GATE_DENIED", f"the result of {ticket.bound.id} is withheld: {failed[1].reason}"))
+            why = f"the result of {ticket.bound.id} is withheld: {failed[1].reason}"
+            return Err(fault("GATE_DENIED", why, place=decided_at(by(*failed))))
         return self._check(ticket, result if seen == raw else canonical.decode(seen))
 
     def _check(self, ticket: Ticket, result: Json) -> Result[Json]:

@@ -58,7 +58,7 @@ def facts_of(name: str, entry: Mapping[str, Any]) -> AbilityFacts:
 
 
 def tags_of(match: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the tags that a match names; what is no match names none, and whoever compiles it says so."""
+    """Return the tags that a match names; a value that is no match names none, and the compiler reports it."""
     said = listed(match.get("tags", ())) if isinstance(match, Mapping) else ()
     return frozenset(each for each in said if isinstance(each, str))
 

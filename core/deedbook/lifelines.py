@@ -19,7 +19,7 @@ from .journal import acquire
 FOLDER: Final = "processes"
 SESSIONS: Final = "sessions"
 LOOK_SECONDS: Final = 20.0
-"""How long whoever begins waits for those who look or remove, which takes them a moment."""
+"""How long a start waits for processes that look or remove, which takes them a moment."""
 TURN_SECONDS: Final = 1.0
 """How long a removal waits for those who begin sessions."""
 _ATTEMPTS: Final = 16
@@ -38,7 +38,8 @@ class Lifeline:
         name = f"{FOLDER}/{process_id}"
         for _ in range(_ATTEMPTS):
             fd = state.append(name, create=True, sync=False)
-            acquire(fd, place=f"{state.path}/{name}", seconds=LOOK_SECONDS)  # whoever looks holds it for a moment only
+            # A process that looks holds the lock for a moment.
+            acquire(fd, place=f"{state.path}/{name}", seconds=LOOK_SECONDS)
             if os.fstat(fd).st_nlink:
                 return cls(state, process_id, fd)
             os.close(fd)  # taken for left behind before it was locked
@@ -72,13 +73,13 @@ def sweep(state: Folder) -> None:
 
 @contextmanager
 def beginning(state: Folder) -> Iterator[None]:
-    """Hold off everybody who removes what never began, while a session's folder and ledger are made.
+    """Keep other processes from removing unbegun sessions while a session's folder and ledger are made.
 
-    Raises `LedgerError` (``LEDGER_LOCKED``) where somebody removes for longer than `LOOK_SECONDS`.
+    Raises `LedgerError` (``LEDGER_LOCKED``) if a removal takes longer than `LOOK_SECONDS`.
     """
     state.make(SESSIONS)
     with state.held(SESSIONS) as fd:
-        # whoever removes holds it for a moment only
+        # a process that removes holds it for a moment
         acquire(fd, place=f"{state.path}/{SESSIONS}", seconds=LOOK_SECONDS, shared=True)
         yield
 

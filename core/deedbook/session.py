@@ -31,6 +31,7 @@ from .recovery import close_lost
 from .routing import Choice, choose
 from .runs import CallCtx, FlowRun, MemoryCall
 from .schema import Schemas
+from .story import decided_at
 
 Show = Callable[[Json], None]
 T = TypeVar("T")
@@ -314,7 +315,7 @@ class Session:
         fired = self.hooks.skill_start(skill.name, prompt, self.principal, invoked)
         if fired.refusal is not None:
             self._complete(skill, invoked, ok=False, reason=fired.refusal)
-            return Err(fault("SKILL_DENIED", fired.refusal))
+            return _refused("SKILL_DENIED", fired)
         ended = self._flow(attrs.evolve(caller, skill=skill.name), flow, fired.prompt, invoked)
         result = self._reply(ended, message, caller)
         ok = isinstance(result, Ok) and result.value.state == "COMPLETED"
@@ -392,4 +393,4 @@ def _text(value: Json) -> str:
 
 def _refused(code: str, fired: Fired) -> Err:
     assert fired.refusal is not None
-    return Err(fault(code, fired.refusal), {"by": fired.by})
+    return Err(fault(code, fired.refusal, place=decided_at(fired.by)))

@@ -19,6 +19,7 @@ from deedbook.handlers import Ticket
 from deedbook.judge import Verdict
 from deedbook.ledger import Ledger
 from deedbook.records import Scribe
+from deedbook.story import decided_at
 
 from .parking import Grant, Parked, Parking
 from .queue import Pending
@@ -112,8 +113,8 @@ class Hearing:
         verdict = parked.verdict.deny(error.code, error.message, parked.verdict.by)
         denied = self._scribe.denied(verdict, parked.caller, parked.bound.id, parked.cause)
         self._ledger.append([*(entries or ()), denied])
-        told = {"signals": verdict.signals, "by": verdict.by, "approval": parked.request["approval"]}
-        return Err(error, told)
+        told = {"signals": verdict.signals, "approval": parked.request["approval"]}
+        return Err(attrs.evolve(error, place=decided_at(verdict.by)), told)
 
     def deferred(self, verdict: Verdict, bound: Bound, caller: Caller, cause: str) -> Entry:
         """Return the event that a call is left to whoever has its effect, who is to ask a person."""

@@ -299,8 +299,8 @@ def _denied(refused: Err) -> Answer:
 
 
 def why_refused(refused: Err) -> str:
-    """Return why something was refused: code, reason, and whose rule that is and where it is written."""
-    return f"{refused.error.code}: {refused.error.message}{decided_by(refused.told.get('by'))}"
+    """Return why something was refused: the code, whose rule that is and where it is written, and the reason."""
+    return f"{refused.error.code}: {refused.error}"
 
 
 def _parked(refused: Err) -> Answer:

@@ -1,7 +1,7 @@
 """What agents say and hear: a hook's input taken apart, and an answer in the agent's own form; pure.
 
-The agent's table says where things stand in its input, and how each kind of answer is written at each event. An agent
-that cannot be told something is told no; what it could not be told is said to whoever records it.
+The agent's table says where fields are in its input, and how each kind of answer is written at each event. If an agent
+cannot be told something, the answer is a denial, and `Said` lists what it could not be told, so that it is recorded.
 """
 
 import json

@@ -84,8 +84,8 @@ def command() -> None:
 
 @command.command("install")
 @click.argument("agent", default=DEFAULT)
-@click.option("--project", is_flag=True, help="Into the file that is committed: for everybody, without folders.")
-@click.option("--settings", metavar="FILE", help="Into this file; without, into one's own for this project.")
+@click.option("--project", is_flag=True, help="Write to the committed file, which names no folder.")
+@click.option("--settings", metavar="FILE", help="Write to this file instead of your own for this project.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing.")
 @click.option("--remove", is_flag=True, help="Take the hooks out again.")
 @click.pass_obj

@@ -156,9 +156,9 @@ def told(row: dict[str, Any], agent: str) -> Iterator[str]:
 
 
 def write(place: Path, before: str, after: str) -> None:
-    """Put the settings where they belong, whole, or delete them where nothing is left.
+    """Replace the settings file as a whole, or delete it if nothing is left in it.
 
-    Whoever changed them meanwhile is not overwritten.
+    A change that another program made meanwhile is not overwritten.
     """
     from deedbook.files import Folder
 

@@ -94,7 +94,7 @@ def _crew(jobs: int, work: Work, args: tuple[Any, ...]) -> Iterator[list[_Member
 def _serve(connection: Connection, work: Work, args: tuple[Any, ...]) -> None:
     """Do tasks until whoever gives them is gone; Ctrl-C is theirs to hear."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whoever gave the tasks may ignore it, and ends this one by it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent may ignore it, and ends this process with it
     take = work(*args)
     while True:
         try:

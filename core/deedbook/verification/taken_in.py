@@ -14,7 +14,7 @@ from .heads import Gap
 FOLDER: Final = "imported"
 FILE: Final = "events.jsonl"
 PENDING: Final = "events.jsonl.pending"
-"""What the file is called until it is recorded; whoever was killed then is followed by the next."""
+"""The name of the file until the import is recorded; after a kill the next import renames it."""
 _NONE: Final = "none"
 
 

@@ -18,7 +18,7 @@ class SkillFiles:
     """Takes the digests of what a skill loader may read: every SKILL.md and `.agent` card, or the *whole* folder.
 
     *unread* has what is wrong with a skill whose file or folder cannot be read, by its path. It is no fault, and has no
-    digest: whoever compiles the skills decides whether somebody wants that one.
+    digest: the compiler decides whether such a skill is required.
     """
 
     def __init__(self, reading: Reading, tree: Tree, *, whole: bool) -> None:

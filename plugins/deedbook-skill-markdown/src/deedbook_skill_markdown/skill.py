@@ -150,7 +150,7 @@ def _allowed(front: Front) -> frozenset[str]:
 def _triggers(front: Front) -> tuple[str, ...]:
     """Return ``triggers``, a list, or under ``metadata`` a list or a text with commas.
 
-    A skill that is only for whoever names it (``disable-model-invocation``) has none.
+    A skill that has to be named (``disable-model-invocation``) has none.
     """
     metadata = _mapping(front)
     manual = front.values.get(_MANUAL, metadata.get(_MANUAL, False))

@@ -73,7 +73,7 @@ def refusal_code(problem: BaseException) -> str | None:
 
 
 def _outline(raw: bytes) -> tuple[str | int | None, bool]:
-    """Return the id that a refused message names once, and whether it is an answer: whoever waits for it is told."""
+    """Return the id that a refused message names once, and whether it answers a request that waits."""
     try:
         told = json.loads(raw.decode("utf-8", "replace"), object_pairs_hook=tuple, parse_int=_small)
     except (ValueError, RecursionError):

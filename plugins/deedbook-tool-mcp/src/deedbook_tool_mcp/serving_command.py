@@ -59,7 +59,7 @@ def command(
 def _taken() -> tuple[BinaryIO, BinaryIO]:
     """Return files of their own for standard input and output.
 
-    From now on input is empty for everybody else, and what anybody prints goes to standard error.
+    From now on all other code reads empty input, and what it prints goes to standard error.
     """
     sys.stdout.flush()
     source = os.fdopen(os.dup(0), "rb", buffering=0)
