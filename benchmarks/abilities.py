@@ -11,7 +11,7 @@ import orjson
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import Figure, Plan
 from deedbook import open_kernel
-from deedbook.plugins import Catalogue, discover
+from deedbook.plugins.plugins import Catalogue, discover
 from deedbook_testing.lab import OfferedDistribution
 
 _MANY: Final = 10_000
@@ -62,7 +62,7 @@ def _seconds(work: Callable[[], object]) -> float:
 def _catalogue() -> Catalogue:
     points = [
         ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
-        ("deedbook.policy_kinds", "rules", "deedbook.policies.rules:Rules"),
+        ("deedbook.policy_kinds", "rules", "deedbook.rules.rules:Rules"),
     ]
     return discover([_Installed("benchmarks", points)])
 

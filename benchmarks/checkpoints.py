@@ -9,15 +9,15 @@ from typing import Final
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import WALL, Plan
 from benchmarks.workspaces import ARGS, session
-from deedbook.canonical import encode
-from deedbook.checkpoints.asked import Office
-from deedbook.checkpoints.leaves import LEAF, Leaf
-from deedbook.checkpoints.settings import Settings
-from deedbook.checkpoints.trees import Track
-from deedbook.events import Entry, label, new_id
-from deedbook.files import Folder
-from deedbook.ledger import Ledger, WorkspaceLedger
-from deedbook.proofs import Frontier
+from deedbook.charter.settings import Settings
+from deedbook.format.canonical import encode
+from deedbook.format.events import Entry, label, new_id
+from deedbook.format.files import Folder
+from deedbook.format.leaves import LEAF, Leaf
+from deedbook.format.proofs import Frontier
+from deedbook.ledger.ledger import Ledger, WorkspaceLedger
+from deedbook.log.checkpoints.asked import Office
+from deedbook.log.checkpoints.trees import Track
 
 _MANY: Final = 100_000
 _FEW: Final = 1_000

@@ -104,7 +104,7 @@ def _check_warm(deedbook: str, root: Path, env: Mapping[str, str]) -> None:
     """Make sure that a call finds the charter that an earlier one has compiled."""
     env = {**env, "PYTHONPROFILEIMPORTTIME": "1"}
     ran = subprocess.run([deedbook, *_CALL], check=True, capture_output=True, text=True, cwd=root, env=env)
-    if "deedbook.compiling.compiler" in ran.stderr:
+    if "deedbook.charter.compiler" in ran.stderr:
         raise RuntimeError("`deedbook call` compiled its workspace again: it is not warm")
 
 

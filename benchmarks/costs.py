@@ -19,9 +19,9 @@ from benchmarks.measures import Line, Value, missing
 from benchmarks.rounds import CPU, WALL, Clock, Plan, Work
 from benchmarks.workspaces import _OFFERED, ARGS
 from deedbook import open_kernel
-from deedbook.errors import Err
-from deedbook.plugins import Catalogue, discover
-from deedbook.session import Session
+from deedbook.call.session import Session
+from deedbook.format.errors import Err
+from deedbook.plugins.plugins import Catalogue, discover
 from deedbook_testing.lab import OfferedDistribution
 
 _CLOCKS: Final[Mapping[Clock, str]] = {CPU: "CPU", WALL: "elapsed"}
@@ -70,7 +70,7 @@ _SEQUENCE: Final = {
 _POINTS: Final = [
     ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
     ("deedbook.hooks", "allow", "deedbook_hook_standard.guards:Allow"),
-    ("deedbook.policy_kinds", "rules", "deedbook.policies.rules:Rules"),
+    ("deedbook.policy_kinds", "rules", "deedbook.rules.rules:Rules"),
 ]
 """What a start needs. A distribution whose code has a digest counts as a wheel, one without as installed in place."""
 

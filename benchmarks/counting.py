@@ -11,9 +11,9 @@ from benchmarks.measures import Line, Value
 from benchmarks.processes import resident
 from benchmarks.rounds import Plan
 from benchmarks.workspaces import ARGS, ledger_file, session
-from deedbook.observing.accounts import as_json
-from deedbook.observing.figures import FiguresFold
-from deedbook.reader import read
+from deedbook.format.reader import read
+from deedbook.inspect.observing.accounts import as_json
+from deedbook.inspect.observing.figures import FiguresFold
 
 _EVENTS: Final = 100_000
 

@@ -11,9 +11,9 @@ from benchmarks.calls import Record
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import WALL, Plan, Work
 from benchmarks.workspaces import ARGS, session
-from deedbook.events import Entry, label, new_id
-from deedbook.files import Folder
-from deedbook.ledger import Ledger
+from deedbook.format.events import Entry, label, new_id
+from deedbook.format.files import Folder
+from deedbook.ledger.ledger import Ledger
 
 _THREADS: Final = 16
 _APPENDS: Final = 100

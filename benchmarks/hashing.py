@@ -9,7 +9,7 @@ import orjson
 
 from benchmarks.measures import Line, Measure, Value, missing
 from benchmarks.rounds import Plan
-from deedbook import canonical
+from deedbook.format import canonical
 
 try:
     import rfc8785

@@ -20,15 +20,15 @@ from benchmarks.processes import resident
 from benchmarks.rounds import WALL, Plan, Work
 from benchmarks.verifying import speeds
 from benchmarks.workspaces import ARGS, ledger_file, session
-from deedbook.events import Entry, label
-from deedbook.files import Folder
-from deedbook.journal import NAME
-from deedbook.ledger import Ledger
-from deedbook.proofs import Frontier, Tree, includes, leaf_hash
+from deedbook.format.events import Entry, label
+from deedbook.format.files import Folder
+from deedbook.format.proofs import Frontier, Tree, includes, leaf_hash
+from deedbook.ledger.journal import NAME
+from deedbook.ledger.ledger import Ledger
 
 _EVENTS: Final = 1_000_000
 _FEW: Final = 1_000
-_VERIFY: Final = "from deedbook.command import main; main()"
+_VERIFY: Final = "from deedbook.cli.command import main; main()"
 _APPEND: Final = """
 import sys
 from contextlib import closing

@@ -16,10 +16,10 @@ import orjson
 
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import Plan
-from deedbook.client import Runtime
-from deedbook.reader import read
-from deedbook.schema import Schemas, data_folder
-from deedbook.verify import verify_file
+from deedbook.audit.verify import verify_file
+from deedbook.format.reader import read
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.serve.client import Runtime
 
 _SESSIONS: Final = 200
 _BATCHES: Final = 5
@@ -70,7 +70,7 @@ def workspace(folder: Path) -> None:
 def start(folder: Path, *args: str) -> "subprocess.Popen[bytes]":
     """Begin to serve the workspace in *folder*, and return the process when it answers."""
     path = os.pathsep.join(filter(None, [str(folder / "site"), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-c", "from deedbook.cli import main; main()", "serve", *args]
+    command = [sys.executable, "-c", "from deedbook.cli.program import main; main()", "serve", *args]
     env = {**os.environ, "PYTHONPATH": path}
     process = subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE)
     assert process.stderr

@@ -16,8 +16,8 @@ from benchmarks.hashing import payload
 from benchmarks.measures import Line, Value
 from benchmarks.rounds import Plan, Work
 from benchmarks.workspaces import ARGS
-from deedbook import canonical
-from deedbook.schema import Schemas, Validator, foreign
+from deedbook.format import canonical
+from deedbook.format.schema import Schemas, Validator, foreign
 
 _RECORDS: Final = 90
 

@@ -10,9 +10,9 @@ import importlib_metadata
 import orjson
 
 from deedbook import Call, GateSpec, Host, Json, Object, hookimpl, open_kernel
-from deedbook.checkpoints.asked import Office
-from deedbook.plugins import discover
-from deedbook.session import Session
+from deedbook.call.session import Session
+from deedbook.log.checkpoints.asked import Office
+from deedbook.plugins.plugins import discover
 from deedbook_testing.lab import OfferedDistribution
 
 ARGS: Final = {"text": "The quarterly report is ready for review; two figures are still missing."}

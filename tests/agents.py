@@ -2,9 +2,9 @@
 
 import json
 
-from deedbook.bridging.desk import Desk
-from deedbook.contracts import Principal
-from deedbook.reader import read
+from deedbook.contract import Principal
+from deedbook.format.reader import read
+from deedbook.serve.bridging.desk import Desk
 
 ADA, ROBIN = Principal("ada", "runtime"), Principal("robin", "runtime")
 SMALLEST = {

@@ -156,7 +156,7 @@ class Request:
         status = 0
         try:
             if self._asked["program"] is None:
-                from deedbook.command import main
+                from deedbook.cli.command import main
 
                 main()
             else:

@@ -10,10 +10,10 @@ import logs
 from commandline import Place, starter
 from test_old_verification import complete
 
-from deedbook.canonical import encode
-from deedbook.events import Entry, label
-from deedbook.files import Folder
-from deedbook.ledger import Ledger, WorkspaceLedger
+from deedbook.format.canonical import encode
+from deedbook.format.events import Entry, label
+from deedbook.format.files import Folder
+from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 
 SEAL = "seal:\n  - tool.call/args/text\n  - task.*/args/text\n#"
 

@@ -74,8 +74,8 @@ def told(status, args):
 
 
 def main():
-    from deedbook.cli import _status
     from deedbook.cli.common import Asked
+    from deedbook.cli.program import _status
 
     folder, commands = Path(sys.argv[1]), json.loads(sys.argv[2])
     sys.addaudithook(guard)

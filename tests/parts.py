@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from deedbook import canonical
-from deedbook.bindings import EVERYTHING, Bindings, Bound, Caller, words
-from deedbook.charter import Charter
-from deedbook.contracts import ALLOW, PATHS, Call, Decision, Principal
-from deedbook.gates import BoundGate
-from deedbook.handlers import Ticket
-from deedbook.judge import Circumstances, Verdict, judge
-from deedbook.schema import foreign
+from deedbook.call.handlers import Ticket
+from deedbook.charter.bindings import EVERYTHING, Bindings, Bound, Caller, words
+from deedbook.charter.charter import Charter
+from deedbook.contract import ALLOW, PATHS, Call, Decision, Principal
+from deedbook.format import canonical
+from deedbook.format.schema import foreign
+from deedbook.policy.gates import BoundGate
+from deedbook.policy.judge import Circumstances, Verdict, judge
 
 ADA = Principal("ada", "cli", frozenset({"approver"}))
 WHEN = Circumstances("2026-01-02T03:04:05.006Z", "s1", {"session.calls": {"echo": 2}, "context.state": "PLANNED"})

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from deedbook.approvals.keys import KeyRing
-from deedbook.notes import SigningKey
+from deedbook.format.notes import SigningKey
 
 
 def approving(lab: Any, *names: str) -> list[SigningKey]:

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from deedbook import Err, Ok
+from deedbook.format.reader import read
 from deedbook.memory.book import Book
-from deedbook.reader import read
 
 ABILITIES = {
     f"memory/{name}": {"summary": f"{name}.", "kind": "memory", "handler": {"tool": f"memory-{name}"}}

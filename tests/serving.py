@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from commandline import SCHEMAS, SECONDS, Place, until
 
-from deedbook.client import Runtime
-from deedbook.serving.addresses import connect
-from deedbook.verify import verify_file
+from deedbook.audit.verify import verify_file
+from deedbook.serve.client import Runtime
+from deedbook.serve.serving.addresses import connect
 
 COUNT = """
     import time

@@ -6,7 +6,7 @@ import pytest
 from commandline import Place
 from test_docs import DOCS, blocks
 
-from deedbook.plugins import discover, load
+from deedbook.plugins.plugins import discover, load
 
 PAGE = DOCS / "abilities.md"
 SHOWN = [block for block in blocks(PAGE) if block.language == "yaml"]

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from deedbook import Failed, Ok
-from deedbook.errors import BindingError
+from deedbook.format.errors import BindingError
 
 FORBIDDEN = "remove"
 REFUSED = ("TOOL_NOT_ALLOWED", "TOOL_NOT_FOUND", "INTAKE_REFUSED")

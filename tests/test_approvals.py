@@ -11,10 +11,10 @@ from persons import approving
 
 from deedbook import Err, Ok, allow, ask, deny, transform
 from deedbook.approvals.answering import answer, perform_once, queue
-from deedbook.approvals.requests import shown_of
-from deedbook.contracts import Principal
-from deedbook.errors import DeedbookError
-from deedbook.reader import read
+from deedbook.contract import Principal
+from deedbook.format.errors import DeedbookError
+from deedbook.format.reader import read
+from deedbook.policy.requests import shown_of
 
 
 @pytest.fixture
@@ -401,7 +401,7 @@ def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):
 
 def test_session_that_died_while_it_waited_is_closed_as_one_that_needs_a_person(office):
     from deedbook.kernel import read_workspace
-    from deedbook.upkeep import close_session
+    from deedbook.maintenance.upkeep import close_session
 
     with office.kernel() as kernel:
         session = kernel.session(wait=0)

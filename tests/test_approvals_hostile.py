@@ -5,9 +5,9 @@ import json
 import ledgers
 import pytest
 
-from deedbook.approvals.requests import faults
-from deedbook.schema import Schemas, data_folder
-from deedbook.verify import verify_file
+from deedbook.audit.verify import verify_file
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.policy.requests import faults
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 KEY = ledgers.verifier_key()

@@ -6,10 +6,10 @@ import pytest
 from parts import bound, decide, gate, policy
 
 from deedbook import Decision
-from deedbook.contracts import ALLOW, ask, deny
+from deedbook.audit.rederive import rejudge
+from deedbook.contract import ALLOW, ask, deny
 from deedbook.kernel import bound_for_judging, read_workspace
-from deedbook.policies import cases
-from deedbook.rejudging.rederive import rejudge
+from deedbook.rules import cases
 
 TAGS = ("destructive", "irreversible")
 

@@ -9,14 +9,14 @@ from contextlib import contextmanager, redirect_stdout
 import pytest
 from test_checkpoints import ask, count, own, rotate
 
-from deedbook.cosignatures import WitnessKey
-from deedbook.notes import Note, VerifierKey
-from deedbook.proofs import Checkpoint
-from deedbook.witnessing import submission
-from deedbook.witnessing.inbox import Inbox
-from deedbook.witnessing.listener import Listener
-from deedbook.witnessing.store import Store
-from deedbook.witnessing.witness import Witness
+from deedbook.format.cosignatures import WitnessKey
+from deedbook.format.notes import Note, VerifierKey
+from deedbook.format.proofs import Checkpoint
+from deedbook.log.witnessing import submission
+from deedbook.log.witnessing.inbox import Inbox
+from deedbook.log.witnessing.listener import Listener
+from deedbook.log.witnessing.store import Store
+from deedbook.log.witnessing.witness import Witness
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def test_witness_that_serves_the_log_no_more_is_told_apart(seen):
 
 
 def test_new_key_of_the_log_is_trusted_by_what_the_old_one_signed(seen, tmp_path):
-    from deedbook.cli.witness import _key
+    from deedbook.log.commands.witness import _key
 
     with watching(seen.inbox):
         changed = rotate(seen)
@@ -193,7 +193,7 @@ def test_new_key_of_the_log_is_trusted_by_what_the_old_one_signed(seen, tmp_path
 
 @pytest.mark.parametrize("key", ["w1", "w1+00000000+AAAA", str(WitnessKey("w", bytes(32)))[:-1]])
 def test_key_of_a_witness_that_is_none_refuses_the_workspace(lab, key):
-    from deedbook.errors import SourceError
+    from deedbook.format.errors import SourceError
 
     lab.settings(checkpoints={"witnesses": [{"key": key, "url": "http://w"}]})
     with pytest.raises(SourceError, match="public key cannot be read"):
@@ -201,10 +201,10 @@ def test_key_of_a_witness_that_is_none_refuses_the_workspace(lab, key):
 
 
 def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_path, monkeypatch):
-    from deedbook import proving
+    from deedbook.audit import proving
     from deedbook.cli.common import Asked
-    from deedbook.cli.proof import check_proof
-    from deedbook.files import Folder
+    from deedbook.format.files import Folder
+    from deedbook.log.commands.proof import check_proof
 
     with watching(seen.inbox):
         ask(seen)

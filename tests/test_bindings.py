@@ -8,12 +8,12 @@ import workshop
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from deedbook import bindings, canonical
-from deedbook.bindings import EVERYTHING, Scope, words
-from deedbook.compiling import linker
-from deedbook.contracts import ALLOW, Call, Decision, GateSpec, HandlerSpec, Principal, hookimpl
-from deedbook.errors import BindingError
-from deedbook.fitting import unasked, unguarded
+from deedbook.charter import bindings, linker
+from deedbook.charter.bindings import EVERYTHING, Scope, words
+from deedbook.contract import ALLOW, Call, Decision, GateSpec, HandlerSpec, Principal, hookimpl
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError
+from deedbook.policy.fitting import unasked, unguarded
 
 LOW = ".system/registry/low-level"
 MODELS = (

@@ -5,7 +5,7 @@ import json
 import pytest
 from agents import Agent, sent
 
-from deedbook.contracts import Decision, deny
+from deedbook.contract import Decision, deny
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_what_cannot_be_recorded_as_not_told_is_not_allowed_either(lab, talk, mo
     def full(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("deedbook.bridging.conversation.Conversation.undelivered", full)
+    monkeypatch.setattr("deedbook.serve.bridging.conversation.Conversation.undelivered", full)
     heard = agent.say("PreToolUse", tool_name="Bash", tool_input={"command": "ls"})
     assert heard.json["permissionDecision"] == "deny"
     assert agent.one("tool.error").payload["outcome"] == "cancelled"
@@ -135,7 +135,7 @@ def test_a_call_that_waits_for_a_person_names_who_wants_that(talk):
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
-HOOK = {"type": "command", "command": "python3 /x/deedbook/bridging/client.py --limit 10 claude-code PreToolUse"}
+HOOK = {"type": "command", "command": "python3 /x/deedbook/serve/bridging/client.py --limit 10 claude-code PreToolUse"}
 SETTINGS = {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [HOOK]}]}, "model": "x"}
 
 

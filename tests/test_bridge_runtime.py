@@ -13,9 +13,9 @@ import serving
 from agents import SMALLEST, Heard, sent
 from commandline import Place, until
 
-from deedbook.bridging import client
-from deedbook.client import Runtime
-from deedbook.serving.addresses import connect
+from deedbook.serve.bridging import client
+from deedbook.serve.client import Runtime
+from deedbook.serve.serving.addresses import connect
 
 READ = {"tool_name": "Read", "tool_input": {"file_path": "/x"}, "tool_use_id": "t1"}
 
@@ -43,7 +43,7 @@ class Coder(Place):
         ]
 
     def workspace_events(self):
-        from deedbook.reader import read
+        from deedbook.format.reader import read
 
         return list(read(self.path / ".deedbook" / "workspace" / ".events.jsonl"))
 

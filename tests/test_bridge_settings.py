@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.bridging import agents
-from deedbook.bridging.settings import (
+from deedbook.format.errors import DeedbookError
+from deedbook.serve import agents
+from deedbook.serve.bridging.settings import (
     Setting,
     difference,
     events,
@@ -21,9 +22,8 @@ from deedbook.bridging.settings import (
     standing,
     switched_off,
 )
-from deedbook.errors import DeedbookError
 
-PROGRAM = ("/usr/bin/python3", "-I", "-S", "/lib/deedbook/bridging/client.py", "--state", "/s p")
+PROGRAM = ("/usr/bin/python3", "-I", "-S", "/lib/deedbook/serve/bridging/client.py", "--state", "/s p")
 OURS = Setting(name="claude-code", program=PROGRAM, limit=10)
 SHARED = attrs.evolve(OURS, only="/home/ada/a project")
 CLAUDE, CODEX = agents.known("claude-code"), agents.known("codex")

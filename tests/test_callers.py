@@ -4,8 +4,8 @@ import pytest
 from commandline import Place
 
 from deedbook import Err, Ok, Principal, transform
-from deedbook.callers import client
-from deedbook.errors import BindingError
+from deedbook.format.errors import BindingError
+from deedbook.policy.callers import client
 
 
 @pytest.fixture

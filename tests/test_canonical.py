@@ -17,8 +17,8 @@ import pytest
 import rfc8785
 from cases import for_each
 
-from deedbook import canonical
-from deedbook.errors import IntakeError, NotJsonError
+from deedbook.format import canonical
+from deedbook.format.errors import IntakeError, NotJsonError
 
 LIMIT = 2**53 - 1
 

@@ -7,8 +7,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import canonical
-from deedbook.errors import IntakeError
+from deedbook.format import canonical
+from deedbook.format.errors import IntakeError
 
 LIMIT = 2**53 - 1
 KEYS = st.text(st.sampled_from('ab\0"\\\n é\u2028\ud7ff\ue000\uffff\U00010000😀'), max_size=4)

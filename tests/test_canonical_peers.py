@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import rfc8785
 
-from deedbook import canonical
-from deedbook.errors import IntakeError
+from deedbook.format import canonical
+from deedbook.format.errors import IntakeError
 
 HERE = Path(__file__).parent
 VECTORS = Path(os.environ.get("DEEDBOOK_VECTORS") or HERE.parent.parent / "shared" / "vectors")

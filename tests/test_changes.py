@@ -7,7 +7,7 @@ import workshop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.changes import Difference, difference
+from deedbook.charter.changes import Difference, difference
 
 BASE_POLICY = "rules:\n  - {match: {effects: [read]}, then: allow}\n  - {match: {tags: x}, then: deny}\ndefault: ask\n"
 

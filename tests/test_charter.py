@@ -9,13 +9,13 @@ import workshop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import canonical
-from deedbook.charter import Charter
-from deedbook.compiling import linker
-from deedbook.compiling.compiler import compile_charter
-from deedbook.contracts import Declared, Failed, GateSpec, HandlerSpec, Skill
-from deedbook.errors import BindingError, DeedbookError, IntakeError, SourceError
-from deedbook.workspaces.workspace import load_workspace
+from deedbook.charter import linker
+from deedbook.charter.charter import Charter
+from deedbook.charter.compiler import compile_charter
+from deedbook.contract import Declared, Failed, GateSpec, HandlerSpec, Skill
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError, DeedbookError, IntakeError, SourceError
+from deedbook.workspace.workspace import load_workspace
 
 CONFIG = ".system/deedbook.yaml"
 LOW = ".system/registry/low-level"

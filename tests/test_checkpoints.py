@@ -9,14 +9,14 @@ import logs
 import pytest
 from commandline import until
 
-from deedbook.checkpoints.asked import Office
-from deedbook.checkpoints.settings import Settings
-from deedbook.contracts import Failed
-from deedbook.errors import Err, LedgerError, SignatureError
-from deedbook.files import Folder
-from deedbook.handlers import Outcome
+from deedbook.call.handlers import Outcome
+from deedbook.charter.settings import Settings
+from deedbook.contract import Failed
+from deedbook.format.errors import Err, LedgerError, SignatureError
+from deedbook.format.files import Folder
 from deedbook.kernel import read_workspace, write
-from deedbook.upkeep import close_session, own_ledger
+from deedbook.log.checkpoints.asked import Office
+from deedbook.maintenance.upkeep import close_session, own_ledger
 
 
 def office(lab, act):
@@ -294,8 +294,8 @@ def test_key_in_a_file_of_its_own_is_replaced_there(lab, tmp_path):
 @pytest.mark.parametrize("killed", ["before the record", "after the record"])
 def test_key_change_that_was_killed_is_settled_by_the_next_one(signed, monkeypatch, killed):
     target, name = {
-        "before the record": ("deedbook.ledger.WorkspaceLedger", "_extend"),
-        "after the record": ("deedbook.checkpoints.keys.LogKeys", "settle"),
+        "before the record": ("deedbook.ledger.ledger.WorkspaceLedger", "_extend"),
+        "after the record": ("deedbook.log.checkpoints.keys.LogKeys", "settle"),
     }[killed]
     with monkeypatch.context() as patch:
         patch.setattr(f"{target}.{name}", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -337,7 +337,7 @@ def test_recovery_covers_what_it_ended_and_what_others_ended_and_could_not_cover
     session.ledger.close()
     session.ended = True
     with monkeypatch.context() as patch:
-        patch.setattr("deedbook.checkpoints.keeper.Keeper.end", lambda *_: None)
+        patch.setattr("deedbook.log.checkpoints.keeper.Keeper.end", lambda *_: None)
         other.end(ok=True, reason="done")
     assert signed.kernel().recover().closed
     for each in (session, other):

@@ -5,12 +5,12 @@ import json
 import logs
 import pytest
 
-from deedbook.canonical import encode
-from deedbook.changes import difference
-from deedbook.cosignatures import WitnessSigner
-from deedbook.errors import SourceError
+from deedbook.charter.changes import difference
+from deedbook.format.canonical import encode
+from deedbook.format.cosignatures import WitnessSigner
+from deedbook.format.errors import SourceError
+from deedbook.format.notes import SigningKey
 from deedbook.kernel import read_workspace
-from deedbook.notes import SigningKey
 
 WITNESS = str(WitnessSigner("w.example/1", bytes(32)).public)
 KEY = str(SigningKey("deedbook/ws-0", bytes(32)).public)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from writing import shared
 
 from deedbook.approvals.keys import KeyRing
-from deedbook.canonical import encode
-from deedbook.checkpoints.keys import LogKeys
-from deedbook.checkpoints.leaves import LEAF, Leaf
-from deedbook.checkpoints.log import Log
-from deedbook.checkpoints.writer import Writer
-from deedbook.errors import LedgerError
-from deedbook.events import Entry, label
-from deedbook.files import Folder
+from deedbook.format.canonical import encode
+from deedbook.format.errors import LedgerError
+from deedbook.format.events import Entry, label
+from deedbook.format.files import Folder
+from deedbook.format.leaves import LEAF, Leaf
+from deedbook.log.checkpoints.keys import LogKeys
+from deedbook.log.checkpoints.log import Log
+from deedbook.log.checkpoints.writer import Writer
 
 STEPS = st.lists(st.sampled_from(["event", "a", "b", "torn", "rotate", "again"]), max_size=12)
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from writing import SESSION, begin, note
 
-from deedbook.checkpoints import trees
-from deedbook.checkpoints.leaves import Leaf
-from deedbook.checkpoints.trees import Track
-from deedbook.errors import LedgerError
-from deedbook.files import Folder
+from deedbook.format.errors import LedgerError
+from deedbook.format.files import Folder
+from deedbook.format.leaves import Leaf
+from deedbook.log.checkpoints import trees
+from deedbook.log.checkpoints.trees import Track
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from commandline import Place, Ran
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from deedbook.cli import COMMANDS
+from deedbook.cli.program import sections
 
 STATUSES = {0, 1, 2, 3, 4, 130}
 ODD = [
@@ -33,7 +33,7 @@ ODD = [
     "-1",
 ]
 TEXT = st.text(st.characters(exclude_characters="\x00"), max_size=12)  # no system passes a NUL
-WORDS = st.one_of(st.sampled_from([*COMMANDS, *ODD]), TEXT)
+WORDS = st.one_of(st.sampled_from([*(name for listed in sections().values() for name in listed), *ODD]), TEXT)
 
 
 def check(place: Place, *args: str) -> Ran:

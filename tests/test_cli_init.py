@@ -12,7 +12,7 @@ import pytest
 from commandline import ROOT, Place
 from ruamel.yaml import YAML
 
-from deedbook.workspaces.documents import parse_yaml
+from deedbook.workspace.documents import parse_yaml
 
 
 @pytest.fixture

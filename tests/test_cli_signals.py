@@ -92,7 +92,7 @@ def states(place: Place) -> list[str]:
 
 # --- at the start -----------------------------------------------------------------------------------------------------
 
-BEGIN = "from deedbook.command import main; main()"
+BEGIN = "from deedbook.cli.command import main; main()"
 
 
 def _told_while_importing(tmp_path: Path, name: str, **popen: Any) -> "subprocess.CompletedProcess[str]":
@@ -122,13 +122,13 @@ def _ignore_interrupt() -> None:
 
 def test_command_begins_with_nothing_but_pythons_own_imported():
     script = (
-        "import sys, deedbook.command; print([name for name in sys.modules if name.partition('.')[0] not in known])"
+        "import sys, deedbook.cli.command; print([name for name in sys.modules if name.partition('.')[0] not in known])"
     )
     known = "import sys; known = {*sys.stdlib_module_names, *sys.modules}; "
     ran = subprocess.run([sys.executable, "-c", known + script], capture_output=True, text=True, check=True)
-    assert ran.stdout == "['deedbook', 'deedbook.command']\n"
+    assert ran.stdout == "['deedbook', 'deedbook.cli.command']\n"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["scripts"]["deedbook"] == "deedbook.command:main"
+    assert project["scripts"]["deedbook"] == "deedbook.cli.command:main"
 
 
 # --- told to stop -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 import pytest
 from commandline import starter
 
-from deedbook.files import Folder
+from deedbook.format.files import Folder
 
 
 @pytest.fixture

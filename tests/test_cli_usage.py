@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from commandline import COMMAND, SECONDS, Place, environment
 
-from deedbook.cli import COMMANDS, GROUPS
+from deedbook.cli.program import sections
+from deedbook.plugins.commands import find_commands
 
+SECTIONS = sections()
+COMMANDS = [name for listed in SECTIONS.values() for name in listed]
 EVERYTHING = [[], *([name] for name in COMMANDS), ["sessions", "close"]]
 HEAVY = ("ruamel", "jsonschema_rs", "fastjsonschema", "cattrs", "orjson", "asyncio")
 WRONG = [
@@ -156,7 +159,7 @@ def test_help_fits_a_screen_and_names_every_option(tmp_path: Path, args: list[st
     ran = Place(tmp_path).run(*args, "--help", status=0)
     assert ran.err == ""
     assert ran.out.startswith(f"Usage: {' '.join(['deedbook', *args])} ")
-    assert len(ran.out.splitlines()) <= (24 if args else len(COMMANDS) + 12 + 2 * len(GROUPS))
+    assert len(ran.out.splitlines()) <= (24 if args else len(COMMANDS) + 12 + 2 * len(SECTIONS))
     assert max(map(len, ran.out.splitlines())) <= 80
     assert "-h, --help" in ran.out
 
@@ -165,7 +168,7 @@ def test_help_lists_every_command_on_one_line(tmp_path: Path):
     _, _, help_text = Place(tmp_path).run("-h", status=0).out.partition("--help")
     _, *sections = re.split(r"^[A-Z][a-z]+:\n", help_text, flags=re.MULTILINE)
     listed = [[line.split()[0] for line in section.splitlines() if line] for section in sections]
-    assert listed == [list(group) for group in GROUPS.values()]
+    assert listed == [list(group) for group in SECTIONS.values()]
 
 
 def test_command_alone_shows_the_help_and_exits_2(tmp_path: Path):
@@ -193,7 +196,7 @@ def _imported_by(*args: str, cwd: Path) -> tuple[int, set[str]]:
     """Run the command in a process that afterwards says what it has imported."""
     script = (
         "import json, sys\n"
-        "from deedbook.cli import main\n"
+        "from deedbook.cli.program import main\n"
         f"sys.argv = ['deedbook', *{list(args)!r}]\n"
         "try:\n    main()\nexcept SystemExit as end:\n    status = end.code\n"
         "print('\\n' + json.dumps([status, sorted(sys.modules)]), file=sys.stderr)\n"
@@ -209,7 +212,10 @@ def _imported_by(*args: str, cwd: Path) -> tuple[int, set[str]]:
 def test_help_imports_no_plugin_and_nothing_heavy(tmp_path: Path, args: list[str]):
     status, modules = _imported_by(*args, "--help", cwd=tmp_path)
     assert status == 0
-    assert not [name for name in modules if name.split(".")[0] in HEAVY or name.startswith("deedbook_")]
+    offered = find_commands().get(args[0]) if args else None
+    own = {target.split(".")[0] for target in offered.targets} if offered else set()
+    foreign = {name.split(".")[0] for name in modules} - own
+    assert not [name for name in foreign if name in HEAVY or name.startswith("deedbook_")]
     assert "deedbook.kernel" not in modules
 
 

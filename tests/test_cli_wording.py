@@ -12,9 +12,9 @@ ECHO = "abilities:\n  echo: {summary: Echo a text back., handler: {tool: echo}}\
 RULE = "policies:\n  one:\n    kind: rules\n    rules:\n      - {match: {args: {text: {equals: a}}}, then: allow}\n"
 AS_NOBODY = """
 import importlib, os, sys
-from deedbook import cli
-from deedbook.compiling import compiler
-from deedbook.plugins import discover
+from deedbook.cli import program as cli
+from deedbook.charter import compiler
+from deedbook.plugins.plugins import discover
 for name in ("abilities", "call", "init", "acting"):
     importlib.import_module(f"deedbook.cli.{name}")
 import deedbook_tool_standard.echo

@@ -10,11 +10,11 @@ import pytest
 from cloudevents.core.formats.json import JSONFormat
 from commandline import Place
 
-from deedbook.events import CATALOGUE
-from deedbook.observing.cloudevents import cloudevents
-from deedbook.observing.layers import layer_of
-from deedbook.observing.recorded import Recording
-from deedbook.schema import data_folder
+from deedbook.format.events import CATALOGUE
+from deedbook.format.layers import layer_of
+from deedbook.format.schema import data_folder
+from deedbook.inspect.observing.cloudevents import cloudevents
+from deedbook.inspect.observing.recorded import Recording
 
 LINES = {"run": ledgers.run, "approved": ledgers.approved, "workspace": ledgers.workspace, "served": ledgers.served}
 

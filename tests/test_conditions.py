@@ -8,7 +8,7 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.conditions import (
+from deedbook.policy.conditions import (
     ABSENT,
     POINTER,
     condition_tests,

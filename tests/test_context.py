@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import events
-from deedbook.context import ABSENT, LIVE, MOVES, ContextFold, Note, Recorder, RunContext, advance
-from deedbook.contracts import Event, Failed
-from deedbook.errors import Err, LedgerError, Ok
-from deedbook.schema import Schemas, data_folder
+from deedbook.contract import Event, Failed
+from deedbook.format import events
+from deedbook.format.context import ABSENT, LIVE, MOVES, ContextFold, Note, Recorder, RunContext, advance
+from deedbook.format.errors import Err, LedgerError, Ok
+from deedbook.format.schema import Schemas, data_folder
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 STRAIGHT = ["clarify", "scope", "plan", "execute", "verify", "complete"]

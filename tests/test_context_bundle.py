@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import canonical, events
-from deedbook.context import ContextFold, Recorder, RunContext, load, save
-from deedbook.contracts import Event
-from deedbook.errors import DeedbookError, LedgerError
+from deedbook.contract import Event
+from deedbook.format import canonical, events
+from deedbook.format.context import ContextFold, Recorder, RunContext, load, save
+from deedbook.format.errors import DeedbookError, LedgerError
 
 SESSION = "s-context"
 TS = "2026-01-01T00:00:00.000Z"

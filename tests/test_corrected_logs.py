@@ -8,15 +8,15 @@ import pytest
 from agreeing import differences, javascript
 from commandline import Place, starter
 
-from deedbook.approvals.queue import Waiting
-from deedbook.events import Entry, label
-from deedbook.files import Folder
-from deedbook.keeping.excising import excise
+from deedbook.call.queue import Waiting
+from deedbook.format.events import Entry, label
+from deedbook.format.files import Folder
+from deedbook.format.reader import Follower, read
 from deedbook.kernel import open_kernel, read_workspace
-from deedbook.ledger import WorkspaceLedger
-from deedbook.reader import Follower, read
-from deedbook.tasks.book import Book
-from deedbook.workspaces.site import Site
+from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.maintenance.excising import excise
+from deedbook.serve.tasks.book import Book
+from deedbook.workspace.site import Site
 
 ARGS = '{"text":"the code is 4711-0815"}'
 WHY = ("--reason", "x")

@@ -11,18 +11,18 @@ from cases import for_each
 from commandline import SCHEMAS, Place, starter
 from dying import deaths
 
-from deedbook.amendments import AmendmentsFold, Unfit, patched
-from deedbook.contracts import Event
-from deedbook.files import Folder
-from deedbook.folds import fold
-from deedbook.keeping.erasing import erase
-from deedbook.keeping.excising import excise
-from deedbook.keeping.finishing import promised
-from deedbook.keeping.opening import opened
+from deedbook.audit.verify import verify_file
+from deedbook.contract import Event
+from deedbook.format.amendments import AmendmentsFold, Unfit, patched
+from deedbook.format.files import Folder
+from deedbook.format.folds import fold
+from deedbook.format.reader import read
 from deedbook.kernel import open_kernel, read_workspace
-from deedbook.reader import read
-from deedbook.verify import verify_file
-from deedbook.workspaces.site import Site
+from deedbook.maintenance.erasing import erase
+from deedbook.maintenance.excising import excise
+from deedbook.maintenance.finishing import promised
+from deedbook.maintenance.opening import opened
+from deedbook.workspace.site import Site
 
 SECRET = "the code is 4711-0815"
 ARGS = json.dumps({"text": SECRET})

@@ -8,9 +8,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.cosignatures import MAX_TIME, WitnessKey, WitnessSigner
-from deedbook.errors import SignatureError
-from deedbook.notes import Note, Signature, SigningKey, VerifierKey, sign
+from deedbook.format.cosignatures import MAX_TIME, WitnessKey, WitnessSigner
+from deedbook.format.errors import SignatureError
+from deedbook.format.notes import Note, Signature, SigningKey, VerifierKey, sign
 
 SEED = bytes(range(32))
 TEXT = "example.com/log\n3\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n"

@@ -7,8 +7,8 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.canonical import encode
-from deedbook.detectors import NAMES, Detectors, find_any, has_card
+from deedbook.format.canonical import encode
+from deedbook.format.detectors import NAMES, Detectors, find_any, has_card
 
 MEGABYTE = 1_000_000
 

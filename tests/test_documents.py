@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from deedbook import canonical
-from deedbook.errors import SourceError
-from deedbook.workspaces import documents
-from deedbook.workspaces.documents import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_front_matter, parse_yaml, pointer
+from deedbook.format import canonical
+from deedbook.format.errors import SourceError
+from deedbook.workspace import documents
+from deedbook.workspace.documents import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_front_matter, parse_yaml, pointer
 
 
 @pytest.fixture(params=["libyaml", "pure"])

@@ -11,10 +11,10 @@ import pytest
 from failing import BROKEN_DISK, failing, only
 
 from deedbook import Err, Failed, Ok, deny
-from deedbook.errors import LedgerError
-from deedbook.events import said
-from deedbook.handlers import Outcome
-from deedbook.ledger import WorkspaceLedger
+from deedbook.call.handlers import Outcome
+from deedbook.format.errors import LedgerError
+from deedbook.format.events import said
+from deedbook.ledger.ledger import WorkspaceLedger
 
 
 class Disk:

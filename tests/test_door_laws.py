@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deedbook import Decision, Err, Failed, Ok
-from deedbook.canonical import decode, encode
+from deedbook.format.canonical import decode, encode
 
 FEW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deedbook import Err, Failed, Ok
-from deedbook.canonical import MAX_BYTES
+from deedbook.format.canonical import MAX_BYTES
 
 NUMBER = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
 

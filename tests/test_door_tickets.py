@@ -6,11 +6,13 @@ import threading
 import pytest
 from commandline import SECONDS, until
 
-from deedbook import Err, Ok, deny, journal, open_calls
-from deedbook.errors import LedgerError
-from deedbook.files import Folder
-from deedbook.handlers import Outcome
-from deedbook.ledger import Ledger
+from deedbook import Err, Ok, deny
+from deedbook.call import open_calls
+from deedbook.call.handlers import Outcome
+from deedbook.format.errors import LedgerError
+from deedbook.format.files import Folder
+from deedbook.ledger import journal
+from deedbook.ledger.ledger import Ledger
 
 
 @pytest.fixture

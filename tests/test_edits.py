@@ -7,9 +7,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.errors import DeedbookError
-from deedbook.workspaces.documents import parse_yaml
-from deedbook.workspaces.edits import added, removed
+from deedbook.format.errors import DeedbookError
+from deedbook.workspace.documents import parse_yaml
+from deedbook.workspace.edits import added, removed
 
 BODY = {"command": ["uvx", "mcp-server-git", "--x=y", "a b", "yes", "1", ""], "env": {"K": {"secret": "gh"}, "L": "#"}}
 STYLES = [

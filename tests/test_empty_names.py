@@ -8,13 +8,13 @@ import click
 import pytest
 from commandline import SCHEMAS, starter
 
-from deedbook import cli
+from deedbook.cli import program as cli
 from deedbook.cli.common import Asked
-from deedbook.client import Runtime
-from deedbook.contracts import Principal
-from deedbook.errors import DeedbookError
+from deedbook.contract import Principal
+from deedbook.format.errors import DeedbookError
 from deedbook.kernel import open_kernel, read_workspace
-from deedbook.serving.wire import RefusedError, Wire
+from deedbook.serve.client import Runtime
+from deedbook.serve.serving.wire import RefusedError, Wire
 
 TEXTS = {"--note", "--pointer", "--prompt", "--reason", "--remove", "--set", "--fact", "--say", "--args", "--input"}
 ARGUMENTS = {"prompt", "value"}

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ledgers import Book
 
-from deedbook import events, sealed
-from deedbook.canonical import encode
-from deedbook.detectors import has_card
-from deedbook.errors import LedgerError
-from deedbook.events import Entry, Spans, first_hash, first_workspace_hash, label, line_prefix, said, seal_line
+from deedbook.format import events, sealed
+from deedbook.format.canonical import encode
+from deedbook.format.detectors import has_card
+from deedbook.format.errors import LedgerError
+from deedbook.format.events import Entry, Spans, first_hash, first_workspace_hash, label, line_prefix, said, seal_line
 
 SESSION, TRACE, SPAN = "s-1_A", "7a" * 16, "00000000000000ab"
 STAMP = "2026-11-21T10:00:00.000Z"

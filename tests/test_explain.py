@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from deedbook import Decision, Err
-from deedbook.bindings import EVERYTHING, Caller
-from deedbook.callers import LOCAL
-from deedbook.canonical import admit, decode
-from deedbook.errors import BindingError
-from deedbook.judge import Circumstances
+from deedbook.audit.rederive import Asking
+from deedbook.charter.bindings import EVERYTHING, Caller
+from deedbook.format.canonical import admit, decode
+from deedbook.format.errors import BindingError
+from deedbook.inspect.rejudging.explanation import Explanation, explain
 from deedbook.kernel import bound_for_judging
-from deedbook.rejudging.explanation import Explanation, explain
-from deedbook.rejudging.rederive import Asking
+from deedbook.policy.callers import LOCAL
+from deedbook.policy.judge import Circumstances
 
 WRITING = {"path": "reports/a.md", "text": "hi", "expected_hash": "", "who": "ada", "why": "to try"}
 

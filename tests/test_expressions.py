@@ -9,9 +9,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contracts import Call, Principal
-from deedbook.policies.expressions import LONGEST, Invalid, Language, NoEngine, Unclear, nested
-from deedbook.policies.syntax import place_of_member, tree
+from deedbook.contract import Call, Principal
+from deedbook.rules.expressions import LONGEST, Invalid, Language, NoEngine, Unclear, nested
+from deedbook.rules.syntax import place_of_member, tree
 
 NOW = "2026-01-01T00:00:10.000Z"
 WHO = Principal("ada", "cli", frozenset({"b", "a"}), "bob")

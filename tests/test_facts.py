@@ -4,7 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from deedbook import GateSpec, HandlerSpec, allow, deny
-from deedbook.errors import Ok
+from deedbook.format.errors import Ok
 
 
 class Quota:

@@ -19,9 +19,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import files
-from deedbook.errors import FileRefused
-from deedbook.files import DRAFT, Conflict, Folder, Found
+from deedbook.format import files
+from deedbook.format.errors import FileRefused
+from deedbook.format.files import DRAFT, Conflict, Folder, Found
 
 
 def digest(data):

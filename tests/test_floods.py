@@ -8,7 +8,7 @@ from commandline import Place
 from ledgers import Book
 from test_verify import SCHEMAS, honest_1_0, line_1_0, verify
 
-from deedbook.verification.report import MOST_LISTED, MOST_OF_A_KIND
+from deedbook.format.report import MOST_LISTED, MOST_OF_A_KIND
 
 MANY = 2_000
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ledgers import Book
 
-from deedbook import canonical
-from deedbook.contracts import Event
-from deedbook.folds import MetricsFold, SnapshotFold, TreeFold, fold, plain, transcript
-from deedbook.story import summary
-from deedbook.terminal import excerpt, short
+from deedbook.contract import Event
+from deedbook.format import canonical
+from deedbook.format.folds import MetricsFold, SnapshotFold, TreeFold, fold, plain, transcript
+from deedbook.format.story import summary
+from deedbook.format.terminal import excerpt, short
 
 SEALED = {"$sealed": ledgers.HASH, "size": 12}
 HOSTILE = [

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import workshop
 
-from deedbook import Err, Ok, canonical, open_kernel
-from deedbook.cachekeys import NAME, CacheKey
-from deedbook.charter import Charter
-from deedbook.paths import user_folder
-from deedbook.reader import read
+from deedbook import Err, Ok, open_kernel
+from deedbook.charter.cachekeys import NAME, CacheKey
+from deedbook.charter.charter import Charter
+from deedbook.format import canonical
+from deedbook.format.paths import user_folder
+from deedbook.format.reader import read
 
 DENIED = "rules: [{match: {abilities: [other]}, then: allow}]\nmatch: {}\ndefault: deny\n"
 
@@ -103,8 +104,8 @@ def test_forged_listing_hides_no_new_policy(shop):
     starts = shop.state / "charters" / "starts.json"
     record = json.loads(starts.read_bytes())
     shop.policy("strict", "rules: []\nmatch: {}\ndefault: deny\n")
-    from deedbook.files import Folder
-    from deedbook.workspaces import inventory
+    from deedbook.format.files import Folder
+    from deedbook.workspace import inventory
 
     with Folder.at(shop.root) as root:
         record[""]["listing"] = inventory.listing(root, record[""]["folders"])

@@ -3,11 +3,11 @@
 import pytest
 from commandline import Place
 
-from deedbook.errors import LedgerError
-from deedbook.forking.differences import differences
-from deedbook.forking.fork import plan
-from deedbook.forking.parent import read_parent
-from deedbook.forking.work import work
+from deedbook.call.continuation.differences import differences
+from deedbook.call.continuation.parent import read_parent
+from deedbook.call.continuation.work import work
+from deedbook.format.errors import LedgerError
+from deedbook.inspect.forking.fork import plan
 
 
 @pytest.fixture

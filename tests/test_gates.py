@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parts import a_call, always, gate, policy, rewriter, still
 
-from deedbook import canonical
-from deedbook.contracts import ALLOW, Decision, allow, ask, deny, transform
-from deedbook.gates import RANK, answer, by, heard, in_order, merge, minutes, refusal, rule_of
-from deedbook.schema import Schemas, data_folder
+from deedbook.contract import ALLOW, Decision, allow, ask, deny, transform
+from deedbook.format import canonical
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.policy.gates import RANK, answer, by, heard, in_order, merge, minutes, refusal, rule_of
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 FIRED = SCHEMAS.validator("event_hook_fired_v1")

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import Decision, Failed, GateSpec, Ok, Skill
-from deedbook.bound import Caller, Scope
-from deedbook.callers import parked, skill_scope
-from deedbook.changes import difference
-from deedbook.commands import fits, problem
-from deedbook.contracts import Principal
+from deedbook.audit.rederive import rejudge
+from deedbook.charter.changes import difference
+from deedbook.contract import Principal
 from deedbook.kernel import bound_for_judging, read_workspace
-from deedbook.rejudging.rederive import rejudge
+from deedbook.policy.bound import Caller, Scope
+from deedbook.policy.callers import parked, skill_scope
+from deedbook.policy.commands import fits, problem
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from deedbook.contracts import GateSpec, hookimpl
-from deedbook.errors import BindingError, SourceError
-from deedbook.schema import Schemas, data_folder
-from deedbook.workspaces.workspace import load_workspace
+from deedbook.contract import GateSpec, hookimpl
+from deedbook.format.errors import BindingError, SourceError
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.workspace.workspace import load_workspace
 
 HEAD = "schema_version: v1\n"
 ROUTING = """\

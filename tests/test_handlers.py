@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from parts import still, ticket
 
-from deedbook.contracts import Failed, Json
-from deedbook.errors import DomainError, fault
-from deedbook.handlers import Interrupted, Outcome, Ticket, aperform, perform
-from deedbook.loops import off_loop, run_coroutine
+from deedbook.call.handlers import Interrupted, Outcome, Ticket, aperform, perform
+from deedbook.contract import Failed, Json
+from deedbook.format.errors import DomainError, fault
+from deedbook.format.loops import off_loop, run_coroutine
 
 FOREVER = 3600
 

@@ -9,12 +9,12 @@ import pytest
 from commandline import Place
 from ledgers import forge
 
-from deedbook.errors import LedgerError
-from deedbook.files import Folder
+from deedbook.format.errors import LedgerError
+from deedbook.format.files import Folder
+from deedbook.format.heads import Head, gaps, recorded, unrecorded
 from deedbook.kernel import open_kernel, read_workspace, write
-from deedbook.ledger import Ledger
-from deedbook.upkeep import close_session, discard_session
-from deedbook.verification.heads import Head, gaps, recorded, unrecorded
+from deedbook.ledger.ledger import Ledger
+from deedbook.maintenance.upkeep import close_session, discard_session
 
 NEVER = "0e" * 16
 

@@ -7,9 +7,9 @@ import threading
 import pytest
 from commandline import until
 
-from deedbook.contracts import Failed
-from deedbook.files import Folder
-from deedbook.host import WorkspaceHost
+from deedbook.contract import Failed
+from deedbook.format.files import Folder
+from deedbook.plugins.host import WorkspaceHost
 from deedbook.programs.workers import Workers
 
 ECHO = [sys.executable, "-c", "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"]

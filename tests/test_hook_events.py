@@ -5,8 +5,8 @@ import json
 import pytest
 
 from deedbook import Decision, Err, Failed, SessionRefused, allow, ask, deny, transform
-from deedbook.judge import Circumstances, make_call
-from deedbook.lifecycle import ALIASES, EVENTS
+from deedbook.contract.lifecycle import ALIASES, EVENTS
+from deedbook.policy.judge import Circumstances, make_call
 
 SUBJECTS = {
     "PreCompact": {"messages": [{"role": "user", "content": "hello"}]},

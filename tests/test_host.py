@@ -15,14 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deedbook import canonical
-from deedbook.conditions import normal_path
-from deedbook.contracts import Entry, Failed
-from deedbook.errors import BindingError, IntakeError
-from deedbook.files import Folder
-from deedbook.host import HeldSecret, WorkspaceHost
+from deedbook.contract import Entry, Failed
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError, IntakeError
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.plugins.host import HeldSecret, WorkspaceHost
+from deedbook.policy.conditions import normal_path
 from deedbook.programs.workers import Workers
-from deedbook.schema import Schemas, data_folder
 
 OUTSIDE = b"what no plugin may read"
 

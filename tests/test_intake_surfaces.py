@@ -17,14 +17,14 @@ import pytest
 from agents import SMALLEST, Agent
 from commandline import SCHEMAS, Place, starter
 
-from deedbook.client import Runtime
-from deedbook.context import load
-from deedbook.contracts import Failed
-from deedbook.errors import DeedbookError
-from deedbook.gates import Unanswered
+from deedbook.contract import Failed
+from deedbook.format.context import load
+from deedbook.format.errors import DeedbookError
+from deedbook.format.upcasting import envelope_1_0
+from deedbook.policy.gates import Unanswered
 from deedbook.programs import exchange
-from deedbook.serving.wire import RefusedError, Wire
-from deedbook.upcasting import envelope_1_0
+from deedbook.serve.client import Runtime
+from deedbook.serve.serving.wire import RefusedError, Wire
 from deedbook_provider_openai import answer as openai_answer
 from deedbook_provider_openai import wire
 from deedbook_provider_openai.names import Names

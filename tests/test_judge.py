@@ -27,13 +27,13 @@ from parts import (
     still,
 )  # fmt: skip
 
-from deedbook import canonical
-from deedbook import judge as module
-from deedbook.bindings import Scope
-from deedbook.contracts import ALLOW, Call, Decision, Principal, allow, ask, deny, transform
-from deedbook.gates import RANK
-from deedbook.judge import MAX_NESTING, Circumstances, Verdict, judge, make_call
-from deedbook.schema import Schemas, data_folder, foreign
+from deedbook.charter.bindings import Scope
+from deedbook.contract import ALLOW, Call, Decision, Principal, allow, ask, deny, transform
+from deedbook.format import canonical
+from deedbook.format.schema import Schemas, data_folder, foreign
+from deedbook.policy import judge as module
+from deedbook.policy.gates import RANK
+from deedbook.policy.judge import MAX_NESTING, Circumstances, Verdict, judge, make_call
 
 TEXT = foreign(
     {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}, "additionalProperties": False},

@@ -9,9 +9,9 @@ from importlib.metadata import version
 import pytest
 
 from deedbook import DeedbookError, HandlerSpec, deny, open_kernel
-from deedbook.errors import LedgerError, SessionRefused
-from deedbook.reader import read, sessions
-from deedbook.release import VERSION
+from deedbook.format.errors import LedgerError, SessionRefused
+from deedbook.format.reader import read, sessions
+from deedbook.format.release import VERSION
 from deedbook_testing import Lab
 
 

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from writing import NAME, SESSION, TRACE, Clock, again, begin, checked, code, note, types
 
-from deedbook import canonical
-from deedbook.canonical import decode, encode
-from deedbook.errors import IntakeError, LedgerError
-from deedbook.events import BARE, Entry, label
-from deedbook.files import Folder
-from deedbook.ledger import Ledger
-from deedbook.reader import read
-from deedbook.sealed import Rules, Sealer, open_value, opened
+from deedbook.format import canonical
+from deedbook.format.canonical import decode, encode
+from deedbook.format.errors import IntakeError, LedgerError
+from deedbook.format.events import BARE, Entry, label
+from deedbook.format.files import Folder
+from deedbook.format.reader import read
+from deedbook.format.sealed import Rules, Sealer, open_value, opened
+from deedbook.ledger.ledger import Ledger
 
 # --- appending --------------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,9 @@ def test_append_of_several_entries_is_one_write(tmp_path, monkeypatch):
     ledger = begin(tmp_path, durability="os")
     written = []
     write = os.write
-    monkeypatch.setattr("deedbook.journal.os.write", lambda fd, data: written.append(write(fd, data)) or written[-1])
+    monkeypatch.setattr(
+        "deedbook.ledger.journal.os.write", lambda fd, data: written.append(write(fd, data)) or written[-1]
+    )
     ledger.append([note(ledger), note(ledger), note(ledger)])
     monkeypatch.undo()
     ledger.close()
@@ -233,7 +235,7 @@ def test_reopen_reads_as_little_of_a_long_ledger_as_of_a_short_one(tmp_path, mon
     ledger.close()
     counted = []
     pread = os.pread
-    monkeypatch.setattr("deedbook.journal.os.pread", lambda *at: counted.append(len(raw := pread(*at))) or raw)
+    monkeypatch.setattr("deedbook.ledger.journal.os.pread", lambda *at: counted.append(len(raw := pread(*at))) or raw)
     again(tmp_path).close()
     assert 0 < sum(counted) < 200_000
 
@@ -330,7 +332,7 @@ def test_subscribers_that_fail_break_the_ledger(tmp_path):
 
 def test_payloads_are_not_parsed_when_nobody_listens(tmp_path, monkeypatch):
     ledger = begin(tmp_path)
-    monkeypatch.setattr("deedbook.chain.decode", None)
+    monkeypatch.setattr("deedbook.ledger.chain.decode", None)
     ledger.append([note(ledger)])
     ledger.subscribe(lambda event: None)
     with pytest.raises(LedgerError):

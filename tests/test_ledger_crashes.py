@@ -6,10 +6,10 @@ import pytest
 from failing import NO_SPACE, failing, in_memory, only
 from writing import NAME, again, begin, checked, code, note, types
 
-from deedbook import journal
-from deedbook.errors import LedgerError
-from deedbook.ledger import Ledger
-from deedbook.reader import read
+from deedbook.format.errors import LedgerError
+from deedbook.format.reader import read
+from deedbook.ledger import journal
+from deedbook.ledger.ledger import Ledger
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ import pytest
 from failing import BROKEN_DISK, NO_SPACE, ROOT, failing, in_memory
 from writing import NAME, again, begin, checked, code, note, types
 
-from deedbook import journal
-from deedbook.errors import DeedbookError, LedgerError
-from deedbook.files import Folder
-from deedbook.ledger import Ledger
-from deedbook.reader import read
-from deedbook.sealed import opened
+from deedbook.format.errors import DeedbookError, LedgerError
+from deedbook.format.files import Folder
+from deedbook.format.reader import read
+from deedbook.format.sealed import opened
+from deedbook.ledger import journal
+from deedbook.ledger.ledger import Ledger
 
 
 @pytest.fixture

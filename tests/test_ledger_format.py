@@ -16,8 +16,8 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import events
-from deedbook.schema import Schemas, data_folder
+from deedbook.format import events
+from deedbook.format.schema import Schemas, data_folder
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "ledger-format.md").read_text(encoding="utf-8")

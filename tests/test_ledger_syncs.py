@@ -10,11 +10,11 @@ import pytest
 from failing import Disk, in_memory
 from writing import NAME, again, begin, checked, code, note
 
-from deedbook import journal
-from deedbook.errors import LedgerError
-from deedbook.events import Entry, label
-from deedbook.files import Folder
-from deedbook.ledger import Ledger
+from deedbook.format.errors import LedgerError
+from deedbook.format.events import Entry, label
+from deedbook.format.files import Folder
+from deedbook.ledger import journal
+from deedbook.ledger.ledger import Ledger
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_boundary_goes_without_its_flusher_where_no_thread_can_be_had(tmp_path, 
         raise RuntimeError("can't start new thread")
 
     disk = Disk()
-    monkeypatch.setattr("deedbook.journal.threading.Thread.start", no_thread)
+    monkeypatch.setattr("deedbook.ledger.journal.threading.Thread.start", no_thread)
     ledger = begin(tmp_path, fdatasync=disk)
     ledger.append([note(ledger)])
     assert disk.in_this_thread() == 2
@@ -103,7 +103,7 @@ def test_os_never_syncs(tmp_path):
 def test_first_durable_event_is_durable_with_the_folders_it_lies_in(tmp_path, monkeypatch):
     synced = []
     fsync = os.fsync
-    monkeypatch.setattr("deedbook.files.os.fsync", lambda fd: synced.append(name_of(fd)) or fsync(fd))
+    monkeypatch.setattr("deedbook.format.files.os.fsync", lambda fd: synced.append(name_of(fd)) or fsync(fd))
     with Folder.at(tmp_path / "state", create=True) as state:
         folder = state.sub("sessions/s", create=True)
     ledger = Ledger.create(folder, "s", "7a" * 16, fdatasync=lambda fd: synced.append(name_of(fd)))

@@ -8,8 +8,8 @@ import threading
 import pytest
 from writing import NAME, SESSION, Clock, again, begin, checked, code, note, types
 
-from deedbook.errors import FileRefused, LedgerError
-from deedbook.files import Folder
+from deedbook.format.errors import FileRefused, LedgerError
+from deedbook.format.files import Folder
 
 # --- locks ------------------------------------------------------------------------------------------------------------
 

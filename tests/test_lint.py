@@ -7,8 +7,8 @@ import jsonschema_rs
 import pytest
 from cases import for_each
 
-from deedbook import effort, lint, schema
-from deedbook.errors import SchemaError
+from deedbook.format import effort, lint, schema
+from deedbook.format.errors import SchemaError
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 IRREGULAR = "is no regular expression that runs in linear time (no look-around, no \\1)"

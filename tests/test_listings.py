@@ -6,9 +6,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.errors import DeedbookError
-from deedbook.schema import foreign
-from deedbook.workspaces.listings import collisions, offered, refusal, result_schema, summary
+from deedbook.format.errors import DeedbookError
+from deedbook.format.schema import foreign
+from deedbook.workspace.listings import collisions, offered, refusal, result_schema, summary
 
 OBJECT = {"type": "object"}
 OLD = "http://json-schema.org/draft-07/schema#"

@@ -10,11 +10,11 @@ import workshop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import canonical
-from deedbook.charter import Charter
-from deedbook.errors import BindingError, DeedbookError
-from deedbook.files import Folder
-from deedbook.workspaces.lockfile import LOCK, Lock, Pin, here
+from deedbook.charter.charter import Charter
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError, DeedbookError
+from deedbook.format.files import Folder
+from deedbook.workspace.lockfile import LOCK, Lock, Pin, here
 
 ECHO = ".system/registry/low-level/echo.yaml"
 

@@ -6,8 +6,8 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.markdown import block, escaped, front, quoted, row
-from deedbook.workspaces.documents import parse_front_matter
+from deedbook.inspect.markdown import block, escaped, front, quoted, row
+from deedbook.workspace.documents import parse_front_matter
 
 
 @for_each(

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from deedbook import schema
-from deedbook.contracts import Call, Principal
-from deedbook.errors import BindingError
-from deedbook.match import DEFAULT_KINDS, KINDS, PATHS, SCHEMA, AbilityFacts, Match
+from deedbook.contract import Call, Principal
+from deedbook.format import schema
+from deedbook.format.errors import BindingError
+from deedbook.policy.match import DEFAULT_KINDS, KINDS, PATHS, SCHEMA, AbilityFacts, Match
 
 PAGE = (Path(__file__).parent.parent / "docs" / "match.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(\{.*?\})` \| `(\{.*?\})` \| (yes|no) \|(?: (yes|no) \|)?$", re.MULTILINE)

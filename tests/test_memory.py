@@ -129,7 +129,7 @@ def test_world_state_needs_provenance_and_a_persons_own_message_is_one(lab):
 
 
 def test_a_tools_result_proves_what_stands_in_it_if_the_workspace_lets_it(lab):
-    from deedbook.events import split_line
+    from deedbook.format.events import split_line
 
     remembering(lab, verified_by=["clock/*"])
     lab.tool("clock/now", lambda args, ctx: {"time": {"hour": 7}})
@@ -288,7 +288,7 @@ def test_memory_belongs_to_a_persona_and_another_does_not_read_it(lab):
 
 
 def last_changes(lab, way):
-    from deedbook.reader import read
+    from deedbook.format.reader import read
 
     return [event for event in read(lab.state / "workspace") if event.type == "ledger.charter"][-1].payload[way]
 
@@ -347,7 +347,7 @@ def test_what_is_sealed_in_the_ledger_is_sealed_in_the_store_and_gone_once_erase
 
 
 def test_explain_and_what_if_know_memory(lab):
-    from deedbook.rejudging.rederive import rejudge
+    from deedbook.audit.rederive import rejudge
 
     remembering(lab)
     with lab.session() as session:
@@ -377,7 +377,7 @@ def test_hooks_of_kind_memory_are_asked(lab):
 
 
 def test_handlers_and_kind_belong_together(lab):
-    from deedbook.errors import BindingError, SourceError
+    from deedbook.format.errors import BindingError, SourceError
 
     lab.settings(abilities={"x": {"summary": "x.", "handler": {"tool": "memory-read"}}})
     with pytest.raises(BindingError, match="add kind: memory"):
@@ -394,7 +394,7 @@ def test_handlers_and_kind_belong_together(lab):
 
 
 def test_persona_file_is_checked(lab):
-    from deedbook.errors import SourceError
+    from deedbook.format.errors import SourceError
 
     lab.write("persona.json", json.dumps({"schema_version": "v1", "id": "Ada Lovelace", "version": 1}))
     with pytest.raises(SourceError, match=r"persona\.json"):
@@ -414,8 +414,8 @@ def test_persona_file_is_checked(lab):
     ],
 )
 def test_what_becomes_looser_or_tighter_is_said(section, way, said):
-    from deedbook.changes import Difference, _memory
-    from deedbook.memory.zones import entry_of
+    from deedbook.charter.changes import Difference, _memory
+    from deedbook.charter.zones import entry_of
 
     def compared(old, new):
         found = list(_memory(old, new))
@@ -485,8 +485,8 @@ def test_model_that_names_the_persons_own_message_is_no_person(lab):
 
 
 def test_what_an_agent_says_that_its_own_tool_gave_proves_nothing(lab):
-    from deedbook.events import split_line
-    from deedbook.handlers import Outcome
+    from deedbook.call.handlers import Outcome
+    from deedbook.format.events import split_line
 
     remembering(lab, verified_by=["**"])
     lab.settings(agents={"claude-code": {}})

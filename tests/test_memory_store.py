@@ -16,17 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from remembering import ABILITIES, code, fine, folded, kept, propose, remembering, told, why
 
-from deedbook import Ok, canonical, open_kernel
-from deedbook.contracts import Event
-from deedbook.errors import MemoryRefused
-from deedbook.events import Entry, label
+from deedbook import Ok, open_kernel
+from deedbook.contract import Event
+from deedbook.format import canonical
+from deedbook.format.entries import LEGACY, is_key, upcast
+from deedbook.format.errors import MemoryRefused
+from deedbook.format.events import Entry, label
+from deedbook.maintenance.upkeep import own_ledger
 from deedbook.memory.book import Book, history
-from deedbook.memory.entries import LEGACY, is_key, upcast
 from deedbook.memory.legacy import items, take_over
 from deedbook.memory.recall import Memory, Name
 from deedbook.memory.store import NAME
-from deedbook.upkeep import own_ledger
-from deedbook.workspaces.workspace import load_workspace
+from deedbook.workspace.workspace import load_workspace
 
 OLD = {"schema_version": "1.0", "world": {"City": "Rome"}, "notes": [{"id": "n 1", "text": "tea"}, "plain"], "mood": 3}
 TAKEN = {"world/city": "Rome", "notes/n-1": {"id": "n 1", "text": "tea"}, "notes/1": "plain", "mood": 3}

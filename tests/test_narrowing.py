@@ -4,9 +4,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.compiling.instances import instances, unfolded
-from deedbook.compiling.narrowing import widenings
-from deedbook.schema import foreign, lint
+from deedbook.charter.instances import instances, unfolded
+from deedbook.charter.narrowing import widenings
+from deedbook.format.schema import foreign, lint
 
 PLUGIN = {
     "type": "object",

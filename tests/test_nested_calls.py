@@ -3,7 +3,7 @@
 import pytest
 
 from deedbook import Failed, Ok, deny
-from deedbook.judge import MAX_NESTING
+from deedbook.policy.judge import MAX_NESTING
 
 
 def failure(function, *args, **more):

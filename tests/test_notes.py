@@ -10,8 +10,8 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.errors import SignatureError
-from deedbook.notes import MAX_SIGNATURES, MAX_TEXT, Note, SigningKey, VerifierKey, is_name, sign
+from deedbook.format.errors import SignatureError
+from deedbook.format.notes import MAX_SIGNATURES, MAX_TEXT, Note, SigningKey, VerifierKey, is_name, sign
 
 # golang.org/x/mod/sumdb/note, its documentation
 PRIVATE = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz"

@@ -15,15 +15,15 @@ from test_old_verification import complete
 from test_upcasting import event_000, row_1_0, run_000
 from test_verify import honest_1_0, line_1_0
 
-from deedbook.errors import LedgerError
-from deedbook.files import Folder
-from deedbook.keeping.imports import imports, take_in
-from deedbook.keeping.old_file import OldFile
-from deedbook.keeping.opening import own
+from deedbook.audit.verification.taken_in import changed
+from deedbook.format.errors import LedgerError
+from deedbook.format.files import Folder
+from deedbook.format.reader import read
 from deedbook.kernel import open_kernel, read_workspace
-from deedbook.reader import read
-from deedbook.verification.taken_in import changed
-from deedbook.workspaces.site import Site
+from deedbook.maintenance.imports import imports, take_in
+from deedbook.maintenance.old_file import OldFile
+from deedbook.maintenance.opening import own
+from deedbook.workspace.site import Site
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_file_that_changes_while_it_is_read_is_not_taken_in(place, monkeypatch):
 
 
 def test_more_sessions_than_an_event_can_hold_are_refused_before_anything_is_kept(place, monkeypatch):
-    monkeypatch.setattr("deedbook.canonical.PAYLOAD_NODES", 60)
+    monkeypatch.setattr("deedbook.format.canonical.PAYLOAD_NODES", 60)
     lines = [line_1_0("session.start", {"_span_id": "a"}, f"s{number}") for number in range(30)]
     (place.path / "many.jsonl").write_bytes(b"".join(lines))
     ran = place.here("ledger", "import", "many.jsonl", status=4)

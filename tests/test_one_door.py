@@ -13,12 +13,12 @@ from persons import approving
 
 import deedbook
 from deedbook.approvals.answering import answer, perform_once
-from deedbook.door import Door
-from deedbook.handlers import Outcome
+from deedbook.call.door import Door
+from deedbook.call.handlers import Outcome
+from deedbook.call.runs import CallCtx, FlowRun, MemoryCall, RoleAgent
+from deedbook.call.session import Session
 from deedbook.kernel import Kernel
-from deedbook.runs import CallCtx, FlowRun, MemoryCall, RoleAgent
-from deedbook.session import Session
-from deedbook.tasks.runner import Tasks
+from deedbook.serve.tasks.runner import Tasks
 
 # --- what the public names can do -------------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ def test_command_line_has_the_intent_in_the_ledger_while_it_happens(lab, tmp_pat
     command = [
         sys.executable,
         "-c",
-        "from deedbook.cli import main; main()",
+        "from deedbook.cli.program import main; main()",
         way,
         *(["probe"] if way == "call" else ["go"]),
     ]

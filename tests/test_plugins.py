@@ -19,11 +19,11 @@ import importlib_metadata
 import orjson
 import pytest
 
-from deedbook import canonical
-from deedbook.contracts import ALLOW, Call, Decision, GateSpec, Host, Object, hookimpl
-from deedbook.errors import BindingError
-from deedbook.lifecycle import EVENTS
-from deedbook.plugins import GROUPS, Catalogue, Offer, discover, implementations, load
+from deedbook.contract import ALLOW, Call, Decision, GateSpec, Host, Object, hookimpl
+from deedbook.contract.lifecycle import EVENTS
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError
+from deedbook.plugins.plugins import GROUPS, Catalogue, Offer, discover, implementations, load
 
 ROOT = Path(__file__).parents[1]
 TOOL = """
@@ -106,7 +106,7 @@ def test_discovery_imports_nothing_even_where_an_import_would_end_the_process(tm
 
 def test_discovery_finds_what_is_installed_here() -> None:
     offer = discover().find("policy", "rules")
-    assert (offer.distribution, offer.target) == ("deedbook", "deedbook.policies.rules:Rules")
+    assert (offer.distribution, offer.target) == ("deedbook", "deedbook.rules.rules:Rules")
     assert load(offer).__name__ == "Rules"
 
 
@@ -331,7 +331,7 @@ def test_loading_refuses_a_plugin_that_changes_how_the_kernel_hashes(
     for name in ("_sha256", "_dumps"):
         monkeypatch.setattr(canonical, name, getattr(canonical, name))
     with refused(r"replaced deedbook\.canonical\.\w+ while it was loaded"):
-        loading(f"import hashlib\nfrom deedbook import canonical\ncanonical.{patch}\n{TOOL}")
+        loading(f"import hashlib\nfrom deedbook.format import canonical\ncanonical.{patch}\n{TOOL}")
 
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="handlers are the main thread's")

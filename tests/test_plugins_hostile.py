@@ -61,12 +61,17 @@ REFUSED = {
     "replaces sha256": (f"import hashlib; hashlib.sha256 = hashlib.md5\n{FINE}", "replaced hashlib.sha256"),
     "replaces orjson": (f"import orjson; orjson.dumps = lambda *_: b'{{}}'\n{FINE}", "replaced orjson.dumps"),
     "replaces the door": (
-        f"from deedbook.door import Door as D; D.before = lambda *_, **__: None\n{FINE}", "deedbook.door.Door.before"
+        f"from deedbook.call.door import Door as D; D.before = lambda *_, **__: None\n{FINE}",
+        "deedbook.call.door.Door.before",
     ),
     "replaces the judge": (
-        f"import deedbook.door; deedbook.door.judge = lambda *_, **__: None\n{FINE}", "replaced deedbook.door.judge"
+        f"import deedbook.call.door; deedbook.call.door.judge = lambda *_, **__: None\n{FINE}",
+        "replaced deedbook.call.door.judge",
     ),
-    "loosens a limit": (f"import deedbook.canonical as c; c.MAX_DEPTH = 9999\n{FINE}", "deedbook.canonical.MAX_DEPTH"),
+    "loosens a limit": (
+        f"import deedbook.format.canonical as c; c.MAX_DEPTH = 9999\n{FINE}",
+        "deedbook.format.canonical.MAX_DEPTH",
+    ),
     "is a function": ("def Plugin(settings, host): return {}", "is function, not a class"),
     "has another spec": (FINE.replace(SPEC, "{}"), "not a HandlerSpec"),
     "has a spec that changes": (

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.closing import Recovered, close
-from deedbook.errors import fault
-from deedbook.files import Folder
+from deedbook.audit.verify import verify_file
+from deedbook.format.errors import fault
+from deedbook.format.files import Folder
+from deedbook.format.reader import read, sessions
+from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import open_kernel
-from deedbook.ledger import Ledger
-from deedbook.lifelines import FOLDER
-from deedbook.processes import survey
-from deedbook.reader import read, sessions
-from deedbook.recovery import REASON
-from deedbook.schema import Schemas, data_folder
-from deedbook.verify import verify_file
+from deedbook.ledger.ledger import Ledger
+from deedbook.ledger.lifelines import FOLDER
+from deedbook.ledger.processes import survey
+from deedbook.ledger.recovery import REASON
+from deedbook.maintenance.closing import Recovered, close
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 

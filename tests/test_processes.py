@@ -8,16 +8,16 @@ import ledgers
 import pytest
 from commandline import Place
 
-from deedbook.contracts import Event
-from deedbook.errors import BindingError, DeedbookError, SessionRefused
-from deedbook.events import new_id
-from deedbook.files import Folder
-from deedbook.lifelines import FOLDER, Lifeline, living, sweep
-from deedbook.processes import ProcessesFold, survey
-from deedbook.reader import read
-from deedbook.schema import Schemas, data_folder
-from deedbook.verification.heads import gaps, recorded
-from deedbook.verify import verify_file
+from deedbook.audit.verify import verify_file
+from deedbook.contract import Event
+from deedbook.format.errors import BindingError, DeedbookError, SessionRefused
+from deedbook.format.events import new_id
+from deedbook.format.files import Folder
+from deedbook.format.heads import gaps, recorded
+from deedbook.format.reader import read
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.ledger.lifelines import FOLDER, Lifeline, living, sweep
+from deedbook.ledger.processes import ProcessesFold, survey
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 KINDS = ("system.boot", "system.run", "system.shutdown", "ledger.session")

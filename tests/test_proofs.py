@@ -9,8 +9,8 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.errors import SignatureError
-from deedbook.proofs import EMPTY, Checkpoint, Frontier, Tree, includes, is_consistent, leaf_hash
+from deedbook.format.errors import SignatureError
+from deedbook.format.proofs import EMPTY, Checkpoint, Frontier, Tree, includes, is_consistent, leaf_hash
 
 MOST = 33
 LEAVES = [leaf_hash(bytes([n])) for n in range(MOST)]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from writing import NAME, SESSION, TRACE, again, checked, note
 
-from deedbook.errors import FileRefused, LedgerError
-from deedbook.events import Entry, label
-from deedbook.files import Folder
-from deedbook.ledger import Ledger
-from deedbook.reader import Listed, read, sessions
+from deedbook.format.errors import FileRefused, LedgerError
+from deedbook.format.events import Entry, label
+from deedbook.format.files import Folder
+from deedbook.format.reader import Listed, read, sessions
+from deedbook.ledger.ledger import Ledger
 
 
 def session(state: Path, name: str, *, texts: int = 2, ended: bool = False, at: float = 1_700_000_000.0) -> Ledger:
@@ -82,7 +82,7 @@ def test_read_refuses_a_whole_line_that_is_no_event_with_its_place(tmp_path, lin
 def test_read_passes_over_a_torn_tail_of_any_length_but_not_over_an_endless_line(tmp_path, monkeypatch):
     session(tmp_path, SESSION).close()
     place = tmp_path / "sessions" / SESSION / NAME
-    monkeypatch.setattr("deedbook.reader._LONGEST", 10_000)
+    monkeypatch.setattr("deedbook.format.reader._LONGEST", 10_000)
     whole = place.read_bytes()
     place.write_bytes(whole + b"\0" * 50_000)
     assert len(list(read(place))) == 3

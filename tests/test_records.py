@@ -5,8 +5,8 @@ import time
 import pytest
 
 from deedbook import Decision, Failed, allow, deny
-from deedbook.canonical import encode
-from deedbook.records import text
+from deedbook.call.records import text
+from deedbook.format.canonical import encode
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from parts import bound, caller, gate
 
 from deedbook import Decision
-from deedbook.contracts import ALLOW, allow, ask, deny
-from deedbook.events import Entry
-from deedbook.judge import Verdict
-from deedbook.records import Scribe
+from deedbook.call.records import Scribe
+from deedbook.contract import ALLOW, allow, ask, deny
+from deedbook.format.events import Entry
+from deedbook.policy.judge import Verdict
 
 HOOKS = [gate("first"), gate("second")]
 POLICIES = [gate("base", kind="policy")]

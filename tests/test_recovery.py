@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.errors import LedgerError
-from deedbook.files import Folder
+from deedbook.format.errors import LedgerError
+from deedbook.format.files import Folder
+from deedbook.format.reader import read, sessions
 from deedbook.kernel import read_workspace
-from deedbook.reader import read, sessions
-from deedbook.recovery import REASON
-from deedbook.upkeep import close_session
+from deedbook.ledger.recovery import REASON
+from deedbook.maintenance.upkeep import close_session
 
 # What is killed: a session that has made calls, one of which never comes back, and says on its output what it was told.
 VICTIM = """

@@ -14,11 +14,11 @@ from commandline import Place, environment
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deedbook.contracts import Event
-from deedbook.events import CATALOGUE
-from deedbook.folds import fold
-from deedbook.replaying.account import AccountFold, between
-from deedbook.replaying.page import MOST_EVENTS, Checked, page
+from deedbook.contract import Event
+from deedbook.format.events import CATALOGUE
+from deedbook.format.folds import fold
+from deedbook.inspect.replaying.account import AccountFold, between
+from deedbook.inspect.replaying.page import MOST_EVENTS, Checked, page
 
 GUARDED = Path(__file__).with_name("guarded.py")
 STYLE = "body { color: red }"

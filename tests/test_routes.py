@@ -4,9 +4,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.callers import LOCAL
-from deedbook.contracts import Principal
-from deedbook.routes import MOST, CharterRoutes, told
+from deedbook.contract import Principal
+from deedbook.policy.callers import LOCAL
+from deedbook.routing.routes import MOST, CharterRoutes, told
 
 
 def ability(summary, *intents, kind="tool", scopes=()):

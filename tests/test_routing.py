@@ -5,8 +5,8 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contracts import Skill
-from deedbook.routing import choose
+from deedbook.contract import Skill
+from deedbook.policy.routing import choose
 
 
 def skill(name, *triggers, source=""):

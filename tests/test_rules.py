@@ -11,12 +11,12 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import schema
-from deedbook.contracts import Call, Decision, Principal
-from deedbook.errors import BindingError
-from deedbook.gates import BoundGate, merge
-from deedbook.match import AbilityFacts, Match
-from deedbook.policies.rules import SETTINGS, Rules
+from deedbook.contract import Call, Decision, Principal
+from deedbook.format import schema
+from deedbook.format.errors import BindingError
+from deedbook.policy.gates import BoundGate, merge
+from deedbook.policy.match import AbilityFacts, Match
+from deedbook.rules.rules import SETTINGS, Rules
 
 BASELINE = {
     "rules": [
@@ -266,7 +266,7 @@ def test_without_the_engine_only_rules_with_conditions_are_refused(monkeypatch):
 
 def test_the_engine_is_imported_where_a_condition_is_written():
     code = (
-        "import sys; from deedbook.policies.rules import Rules;"
+        "import sys; from deedbook.rules.rules import Rules;"
         "Rules({'rules': [{'match': {}, 'then': 'allow'}]}, None);"
         "print('cel_expr_python' in sys.modules);"
         "Rules({'rules': [{'match': {}, 'when': 'true', 'then': 'allow'}]}, None);"

@@ -11,9 +11,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import lint, schema
-from deedbook.errors import DeedbookError, SchemaError
-from deedbook.schema import Schemas, Violation
+from deedbook.format import lint, schema
+from deedbook.format.errors import DeedbookError, SchemaError
+from deedbook.format.schema import Schemas, Violation
 
 PERSON = {
     "type": "object",

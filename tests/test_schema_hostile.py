@@ -15,9 +15,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import lint, schema
-from deedbook.errors import SchemaError
-from deedbook.schema import Schemas, Violation
+from deedbook.format import lint, schema
+from deedbook.format.errors import SchemaError
+from deedbook.format.schema import Schemas, Violation
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 PERSON = {

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from deedbook import schema
+from deedbook.format import schema
 
 DOCUMENTS = {path.stem: json.loads(path.read_bytes()) for path in sorted(schema.data_folder("schemas").glob("*.json"))}
 SCHEMAS = schema.Schemas(DOCUMENTS)

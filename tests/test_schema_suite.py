@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from deedbook import canonical, schema
-from deedbook.errors import IntakeError, SchemaError
+from deedbook.format import canonical, schema
+from deedbook.format.errors import IntakeError, SchemaError
 
 HERE = Path(__file__).parent
 VECTORS = Path(os.environ.get("DEEDBOOK_VECTORS") or HERE.parent.parent / "shared" / "vectors")

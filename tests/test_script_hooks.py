@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.errors import BindingError, DeedbookError
+from deedbook.format.errors import BindingError, DeedbookError
 
 ECHO = "import json, sys\nasked = json.loads(sys.stdin.readline())\n"
 ALLOW = '{"decision":"allow"}'

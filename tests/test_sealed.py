@@ -11,10 +11,10 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.canonical import MAX_BYTES, PAYLOAD_DEPTH, decode, encode, encode_payload
-from deedbook.errors import FileRefused, IntakeError, LedgerError, SourceError
-from deedbook.files import Folder
-from deedbook.sealed import MAX_INLINE, Rules, Sealer, is_sealed, open_value, opened
+from deedbook.format.canonical import MAX_BYTES, PAYLOAD_DEPTH, decode, encode, encode_payload
+from deedbook.format.errors import FileRefused, IntakeError, LedgerError, SourceError
+from deedbook.format.files import Folder
+from deedbook.format.sealed import MAX_INLINE, Rules, Sealer, is_sealed, open_value, opened
 
 CARD = "4111 1111 1111 1111"
 TOKEN = 'hunter2&="quoted" über/geheim'

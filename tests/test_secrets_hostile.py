@@ -8,7 +8,7 @@ import pytest
 from commandline import Place, Ran
 
 from deedbook import Failed, deny
-from deedbook.errors import Err
+from deedbook.format.errors import Err
 
 SECRET = 'hunter2/Va+lue&=%"x longer than most'
 SPELLINGS = {

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 from commandline import Place, ask, play, report, run_of, verdict
 
-from deedbook.contracts import Event
-from deedbook.events import OUTCOMES
+from deedbook.contract import Event
+from deedbook.format.events import OUTCOMES
 
 WANTED = [
     "session.start", "hook.fired", "skill.invoke", "agent.transition", "llm.request", "llm.response", "tool.call",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.client import Runtime
-from deedbook.errors import DeedbookError
-from deedbook.files import Folder
-from deedbook.processes import survey
-from deedbook.reader import read, sessions
+from deedbook.format.errors import DeedbookError
+from deedbook.format.files import Folder
+from deedbook.format.reader import read, sessions
+from deedbook.ledger.processes import survey
+from deedbook.serve.client import Runtime
 
 
 @pytest.fixture

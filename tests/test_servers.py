@@ -5,10 +5,10 @@ from copy import deepcopy
 
 import pytest
 
-from deedbook.changes import difference
-from deedbook.errors import SourceError
-from deedbook.workspaces.servers import digest_of
-from deedbook.workspaces.workspace import load_workspace, survey_workspace
+from deedbook.charter.changes import difference
+from deedbook.format.errors import SourceError
+from deedbook.workspace.servers import digest_of
+from deedbook.workspace.workspace import load_workspace, survey_workspace
 
 TOOL = {"name": "say", "description": "Says it.", "inputSchema": {"type": "object"}}
 LISTING = {

@@ -14,8 +14,8 @@ import serving
 from commandline import SCHEMAS, until
 from serving import Wire, runtime
 
-from deedbook.client import Runtime
-from deedbook.errors import DeedbookError
+from deedbook.format.errors import DeedbookError
+from deedbook.serve.client import Runtime
 
 
 def call(ident, ability="echo", /, *, after=(), **args):

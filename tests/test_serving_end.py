@@ -10,11 +10,11 @@ import pytest
 import serving
 from commandline import SECONDS, environment, until
 
-from deedbook.bridging import desk as bridging
-from deedbook.bridging.desk import Desk as Agents
-from deedbook.bridging.desk import _Place
-from deedbook.bridging.tickets import Tickets
-from deedbook.errors import DeedbookError
+from deedbook.format.errors import DeedbookError
+from deedbook.serve.bridging import desk as bridging
+from deedbook.serve.bridging.desk import Desk as Agents
+from deedbook.serve.bridging.desk import _Place
+from deedbook.serve.bridging.tickets import Tickets
 
 # Serves a workspace; once it does, a signal can only be taken by another thread than the one that accepts.
 ELSEWHERE = """
@@ -96,7 +96,7 @@ def test_session_of_an_agent_that_is_still_being_opened_is_left_to_the_next_star
 
 
 def test_call_that_is_judged_for_too_long_is_not_judged_twice(monkeypatch):
-    monkeypatch.setattr("deedbook.bridging.tickets.JUDGING", 0.05)
+    monkeypatch.setattr("deedbook.serve.bridging.tickets.JUDGING", 0.05)
     tickets, begun, go_on = Tickets(), threading.Event(), threading.Event()
 
     def judge() -> None:

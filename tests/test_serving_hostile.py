@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import Wire, runtime
 
-from deedbook.client import Runtime
-from deedbook.errors import CODES, DeedbookError
-from deedbook.serving.addresses import address, connect
+from deedbook.format.errors import CODES, DeedbookError
+from deedbook.serve.client import Runtime
+from deedbook.serve.serving.addresses import address, connect
 
 MIB = 1024 * 1024
 QUICK = settings(database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

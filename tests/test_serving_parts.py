@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contracts import Event
-from deedbook.errors import DeedbookError, Err, Ok
-from deedbook.files import Folder
-from deedbook.serving.actions import again, ended, status, unbegun
-from deedbook.serving.acts import acts
-from deedbook.serving.batches import ordered
-from deedbook.serving.sockets import handed_over, listen, notify, peer
-from deedbook.serving.streams import MAX_LINE, LineTooLongError, Stream
-from deedbook.serving.tenure import tenure
+from deedbook.contract import Event
+from deedbook.format.errors import DeedbookError, Err, Ok
+from deedbook.format.files import Folder
+from deedbook.serve.serving.actions import again, ended, status, unbegun
+from deedbook.serve.serving.acts import acts
+from deedbook.serve.serving.batches import ordered
+from deedbook.serve.serving.sockets import handed_over, listen, notify, peer
+from deedbook.serve.serving.streams import MAX_LINE, LineTooLongError, Stream
+from deedbook.serve.serving.tenure import tenure
 
 # --- the order of a batch ---------------------------------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 import pytest
 
 from deedbook import Err, Failed, Ok, Principal, allow, deny
-from deedbook.errors import LedgerError
-from deedbook.events import SESSION_ID
-from deedbook.reader import read
+from deedbook.format.errors import LedgerError
+from deedbook.format.events import SESSION_ID
+from deedbook.format.reader import read
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from deedbook import Ok, allow, ask, deny, transform
-from deedbook.errors import SessionRefused
-from deedbook.reader import sessions
+from deedbook.format.errors import SessionRefused
+from deedbook.format.reader import sessions
 
 CARD = "4111111111111111"
 

@@ -8,9 +8,9 @@ import attrs
 import pytest
 from cases import for_each
 
-from deedbook.contracts import ALLOW, Call, Decision, GateSpec, HandlerSpec, Host, Json, Object, Skill, hookimpl
-from deedbook.policies.rules import Rules
-from deedbook.shape import misfits
+from deedbook.contract import ALLOW, Call, Decision, GateSpec, HandlerSpec, Host, Json, Object, Skill, hookimpl
+from deedbook.plugins.shape import misfits
+from deedbook.rules.rules import Rules
 
 ACTING = ["tool", "provider", "flow"]
 NO_GIVES = (

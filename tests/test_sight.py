@@ -2,8 +2,8 @@
 
 from cases import for_each
 
-from deedbook.policies.expressions import Language
-from deedbook.policies.vocabulary import FACTS, flaws
+from deedbook.rules.expressions import Language
+from deedbook.rules.vocabulary import FACTS, flaws
 
 ECHO = {
     "type": "object",

@@ -3,7 +3,7 @@
 import pytest
 import workshop
 
-from deedbook.contracts import Failed, GateSpec, HandlerSpec, Skill
+from deedbook.contract import Failed, GateSpec, HandlerSpec, Skill
 
 SETTINGS = {"type": "object", "properties": {"folder": {"type": "string"}}, "additionalProperties": False}
 
@@ -77,7 +77,7 @@ def test_a_loader_that_is_missing_or_told_nonsense_is_refused_with_its_place(sho
     ],
 )
 def test_loaders_that_contradict_each_other_are_refused(shop, settings, said):
-    from deedbook.errors import SourceError
+    from deedbook.format.errors import SourceError
 
     shop.settings(settings)
     with pytest.raises(SourceError, match=__import__("re").escape(said)):

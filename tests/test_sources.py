@@ -6,9 +6,9 @@ from hashlib import sha256
 
 import pytest
 
-from deedbook.errors import SourceError
-from deedbook.files import Folder
-from deedbook.workspaces.sources import entries, files, find_workspace, front_matter, load_yaml, read
+from deedbook.format.errors import SourceError
+from deedbook.format.files import Folder
+from deedbook.workspace.sources import entries, files, find_workspace, front_matter, load_yaml, read
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from skills_ref import validate
 
 from deedbook import Skill
-from deedbook.compiling.spelling import obstacles, spelling
-from deedbook.files import Folder
-from deedbook.host import WorkspaceHost
-from deedbook.workspaces.documents import parse_front_matter
+from deedbook.charter.spelling import obstacles, spelling
+from deedbook.format.files import Folder
+from deedbook.plugins.host import WorkspaceHost
+from deedbook.workspace.documents import parse_front_matter
 from deedbook_skill_markdown import Markdown
 
 KEYS = ("name", "description", "license", "compatibility", "allowed-tools", "metadata")

@@ -15,15 +15,15 @@ from persons import approving
 from deedbook import Err, Failed, Ok, ask, transform
 from deedbook.approvals.answering import answer, perform_once, queue
 from deedbook.approvals.keys import KeyRing
-from deedbook.approvals.parking import Parking
-from deedbook.approvals.queue import Waiting
-from deedbook.approvals.requests import answered as statement
-from deedbook.canonical import encode_payload
-from deedbook.contracts import Principal
-from deedbook.errors import DeedbookError
-from deedbook.events import Entry, label, timestamp
-from deedbook.files import Folder
-from deedbook.reader import read
+from deedbook.call.parking import Parking
+from deedbook.call.queue import Waiting
+from deedbook.contract import Principal
+from deedbook.format.canonical import encode_payload
+from deedbook.format.errors import DeedbookError
+from deedbook.format.events import Entry, label, timestamp
+from deedbook.format.files import Folder
+from deedbook.format.reader import read
+from deedbook.policy.requests import answered as statement
 
 BOB = {"to": "bob"}
 SECRET = "s3cr3t-of-the-office"

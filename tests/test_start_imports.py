@@ -9,15 +9,14 @@ import pytest
 NEVER = ("cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", "click", "ssl", "asyncio", "logging")
 """Libraries: SDKs and engines that plugins use, and what only those need who wait, read YAML or type a command."""
 LATER = (
-    "bridging.agents", "bridging.desk", "bridging.tools",
-    "checkpoints.announcing", "checkpoints.coverage", "checkpoints.followers", "checkpoints.keeper", "checkpoints.keys",
-    "checkpoints.log", "checkpoints.trees", "checkpoints.writer",
-    "bm25", "routes", "compiling.abilities", "compiling.compiler", "compiling.guards", "compiling.instances",
-    "compiling.narrowing", "compiling.skills", "loops", "policies.expressions", "policies.rulebook", "policies.rules",
-    "policies.syntax", "policies.vocabulary", "markdown", "programs.exchange", "programs.isolation", "programs.scripts",
-    "workdocs", "workspaces.activation", "workspaces.declarations", "workspaces.migrations", "workspaces.personas",
-    "workspaces.trees", "surveys", "workspaces.edits", "workspaces.listings", "workspaces.servers",
-    "workspaces.workspace",
+    "charter.abilities", "charter.compiler", "charter.guards", "charter.instances", "charter.narrowing",
+    "charter.skills", "format.loops", "inspect.markdown", "log.checkpoints.announcing", "log.checkpoints.coverage",
+    "log.checkpoints.followers", "log.checkpoints.keeper", "log.checkpoints.keys", "log.checkpoints.log",
+    "log.checkpoints.trees", "log.checkpoints.writer", "mcp.surveys", "plugins.isolation", "programs.exchange",
+    "programs.scripts", "routing.bm25", "routing.routes", "rules.expressions", "rules.rulebook", "rules.rules",
+    "rules.syntax", "rules.vocabulary", "serve.agents", "serve.bridging.desk", "serve.tools", "serve.workdocs",
+    "workspace.activation", "workspace.declarations", "workspace.edits", "workspace.listings",
+    "workspace.migrations", "workspace.personas", "workspace.servers", "workspace.trees", "workspace.workspace",
 )  # fmt: skip
 """Rooms of the kernel: they read and compile a workspace, or serve hooks elsewhere, conditions and event loops."""
 
@@ -50,9 +49,10 @@ def test_rooms_that_come_later_exist():
 
 
 def test_client_of_the_runtime_begins_without_the_kernel():
-    found = modules("import deedbook.client")
+    found = modules("import deedbook.serve.client")
     assert {name for name in found if name.startswith("deedbook.")} == {
-        "deedbook.client", "deedbook.errors", "deedbook.jsontext", "deedbook.serving", "deedbook.serving.addresses",
+        "deedbook.serve", "deedbook.serve.client", "deedbook.serve.serving", "deedbook.serve.serving.addresses",
+        "deedbook.format", "deedbook.format.errors", "deedbook.format.jsontext",
     }  # fmt: skip
     assert not {"orjson", "ruamel", "jsonschema_rs", "fastjsonschema", "pluggy", *NEVER} & found
 

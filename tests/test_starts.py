@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import Err, Ok, open_kernel
-from deedbook.errors import DeedbookError
-from deedbook.files import Folder
-from deedbook.reader import read
-from deedbook.store import Store
-from deedbook.workspaces import documents, workspace
+from deedbook.charter.store import Store
+from deedbook.format.errors import DeedbookError
+from deedbook.format.files import Folder
+from deedbook.format.reader import read
+from deedbook.workspace import documents, workspace
 
 POLICY = "rules: [{match: {effects: [none, read, write]}, then: allow}]\nmatch: {}\n"
 

@@ -9,12 +9,12 @@ import pytest
 from commandline import Place, ended, until
 
 from deedbook import HandlerSpec, Ok
-from deedbook.contracts import Principal
-from deedbook.errors import LedgerError, fault
-from deedbook.ledger import WorkspaceLedger
-from deedbook.reader import read
-from deedbook.tasks.book import Book
-from deedbook.tasks.runner import Tasks
+from deedbook.contract import Principal
+from deedbook.format.errors import LedgerError, fault
+from deedbook.format.reader import read
+from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.serve.tasks.book import Book
+from deedbook.serve.tasks.runner import Tasks
 
 EFFECT = """
     import time

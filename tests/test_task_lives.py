@@ -5,8 +5,8 @@ import json
 import ledgers
 import pytest
 
-from deedbook.schema import Schemas, data_folder
-from deedbook.verify import verify_file
+from deedbook.audit.verify import verify_file
+from deedbook.format.schema import Schemas, data_folder
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 OTHER = f"t-{'ee' * 16}"

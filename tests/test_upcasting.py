@@ -8,14 +8,14 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contracts import Event
-from deedbook.errors import LedgerError
-from deedbook.folds import SnapshotFold, TreeFold, fold
-from deedbook.reader import read
-from deedbook.upcasting.envelope_1_0 import moment
-from deedbook.upcasting.naming import parted
-from deedbook.upcasting.recognition import form_of, known_form
-from deedbook.upcasting.table import UPCASTERS, Upcasters, version
+from deedbook.contract import Event
+from deedbook.format.errors import LedgerError
+from deedbook.format.folds import SnapshotFold, TreeFold, fold
+from deedbook.format.reader import read
+from deedbook.format.upcasting.envelope_1_0 import moment
+from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.recognition import form_of, known_form
+from deedbook.format.upcasting.table import UPCASTERS, Upcasters, version
 
 
 def event_000(kind, payload, identity="1", actor="system", **changes):

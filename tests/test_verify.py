@@ -11,11 +11,11 @@ import ledgers
 import pytest
 from ledgers import Book, forge
 
-from deedbook.errors import FileRefused
-from deedbook.schema import Schemas, data_folder
-from deedbook.verification.lines import Lines
-from deedbook.verification.report import UNWITNESSED
-from deedbook.verify import MAX_LINE, verify_file
+from deedbook.audit.verify import MAX_LINE, verify_file
+from deedbook.format.errors import FileRefused
+from deedbook.format.lines import Lines
+from deedbook.format.report import UNWITNESSED
+from deedbook.format.schema import Schemas, data_folder
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 VECTORS = Path(os.environ.get("DEEDBOOK_VECTORS", Path(__file__).parents[2] / "shared" / "vectors"))
@@ -181,7 +181,7 @@ def test_lines_are_the_same_whatever_blocks_they_are_read_in(tmp_path, monkeypat
     path = tmp_path / "x"
     path.write_bytes(raw)
     for block in range(1, 70):
-        monkeypatch.setattr("deedbook.verification.lines.BLOCK", block)
+        monkeypatch.setattr("deedbook.format.lines.BLOCK", block)
         with path.open("rb") as file:
             lines = Lines(file, 100)
             assert list(lines) == raw.split(b"\n")[:-1]
@@ -189,7 +189,7 @@ def test_lines_are_the_same_whatever_blocks_they_are_read_in(tmp_path, monkeypat
 
 
 def test_lines_cut_what_is_longer_than_any_line_may_be(tmp_path, monkeypatch):
-    monkeypatch.setattr("deedbook.verification.lines.BLOCK", 8)
+    monkeypatch.setattr("deedbook.format.lines.BLOCK", 8)
     path = tmp_path / "x"
     path.write_bytes(b"a" * 100 + b"\nb\n" + b"c" * 100)
     with path.open("rb") as file:

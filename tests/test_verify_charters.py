@@ -12,9 +12,9 @@ import pytest
 from commandline import SCHEMAS, Place
 from faults.states import HOME, OLD, Event, State
 
-from deedbook.canonical import encode
+from deedbook.format.canonical import encode
+from deedbook.format.schema import Schemas
 from deedbook.kernel import open_kernel
-from deedbook.schema import Schemas
 
 SETTINGS = """schema_version: v1
 abilities: {echo: {summary: Echo a text back., handler: {tool: echo}}}

@@ -9,9 +9,9 @@ import pytest
 from commandline import Place
 
 from deedbook import Decision
-from deedbook.rejudging.charters import NO_CHARTER
-from deedbook.rejudging.recheck import recheck
-from deedbook.verification.report import Decisions
+from deedbook.audit.charters import NO_CHARTER
+from deedbook.audit.recheck import recheck
+from deedbook.format.report import Decisions
 
 RULES = [{"match": {"args": {"/n": 2}}, "then": "deny", "reason": "two"}]
 
@@ -98,7 +98,7 @@ def test_verify_judges_again_and_imports_no_plugin_unless_asked(tmp_path):
     )
     place.here("call", "echo", "--args", '{"text":"hi"}', status=0)
     code = (
-        "import sys; from deedbook import cli\n"
+        "import sys; from deedbook.cli import program as cli\n"
         "sys.argv = ['deedbook', 'verify', '--json']\n"
         "status = cli._status(cli.Asked())\n"
         "print([name for name in sys.modules if name.startswith('deedbook_')], file=sys.stderr)"

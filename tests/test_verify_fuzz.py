@@ -11,7 +11,7 @@ from faults import histories
 from faults.fuzzing import Fuzzer
 from faults.states import State, honest, keys_in
 
-from deedbook.schema import Schemas
+from deedbook.format.schema import Schemas
 
 CASES = 6000
 AT_ONCE = 30

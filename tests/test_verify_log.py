@@ -12,9 +12,9 @@ import pytest
 from agreeing import javascript
 from commandline import Place
 
-from deedbook.cosignatures import WitnessSigner
-from deedbook.notes import Note, SigningKey
-from deedbook.proofs import Checkpoint
+from deedbook.format.cosignatures import WitnessSigner
+from deedbook.format.notes import Note, SigningKey
+from deedbook.format.proofs import Checkpoint
 
 SETTINGS = """schema_version: v1
 abilities: {echo: {summary: Echo a text back., handler: {tool: echo}}}

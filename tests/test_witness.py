@@ -20,16 +20,17 @@ import rfc9162
 from commandline import SCHEMAS
 from otherlog import OtherLog
 
-from deedbook import cli, files
-from deedbook.cosignatures import WitnessKey
-from deedbook.errors import SignatureError
-from deedbook.notes import Note, VerifierKey
-from deedbook.witnessing import listener as http_side
-from deedbook.witnessing.inbox import Inbox
-from deedbook.witnessing.listener import Listener
-from deedbook.witnessing.requests import MAX_BODY, Answer
-from deedbook.witnessing.store import Store
-from deedbook.witnessing.witness import Witness
+from deedbook.cli import program as cli
+from deedbook.format import files
+from deedbook.format.cosignatures import WitnessKey
+from deedbook.format.errors import SignatureError
+from deedbook.format.notes import Note, VerifierKey
+from deedbook.log.witnessing import listener as http_side
+from deedbook.log.witnessing.inbox import Inbox
+from deedbook.log.witnessing.listener import Listener
+from deedbook.log.witnessing.requests import MAX_BODY, Answer
+from deedbook.log.witnessing.store import Store
+from deedbook.log.witnessing.witness import Witness
 
 LOG = OtherLog()
 HASH = sha256(LOG.origin.encode()).hexdigest()
@@ -146,7 +147,7 @@ def test_anything_else_is_refused_and_nothing_is_changed(store, witness, name):
 
 
 def test_requests_that_prove_a_fork_are_kept_and_only_so_many(store, witness, monkeypatch):
-    monkeypatch.setattr("deedbook.witnessing.store.MAX_REFUSED", 3)
+    monkeypatch.setattr("deedbook.log.witnessing.store.MAX_REFUSED", 3)
     witness.add(LOG.request(0, 5))
     forks = [FORK.request(5, size) for size in range(6, 11)]
     for request in forks:
@@ -275,7 +276,7 @@ def test_races_within_one_witness_leave_one_line_of_growth(store):
 
 
 def test_store_that_is_held_answers_that_it_is_busy(store, monkeypatch):
-    monkeypatch.setattr("deedbook.witnessing.store.LOCK_SECONDS", 0.01)
+    monkeypatch.setattr("deedbook.log.witnessing.store.LOCK_SECONDS", 0.01)
     with Store(store.place).locked():
         assert Witness(store).add(LOG.request(0, 1)).status == 503
     assert Witness(store).add(LOG.request(0, 1)).status == 200
@@ -556,7 +557,7 @@ def test_watch_once_answers_what_is_there_through_the_command(store, inbox, monk
 
 def test_proofs_of_the_definitions_are_what_the_kernel_makes_and_takes():
     """RFC 9162 as it is written, and as the kernel does it, for every pair of small trees."""
-    from deedbook import proofs
+    from deedbook.format import proofs
 
     leaves = LOG.leaves(20)
     tree = proofs.Tree(leaves)

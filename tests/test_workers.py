@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from deedbook.contracts import Failed, HandlerSpec, Ran
-from deedbook.errors import Ok
+from deedbook.contract import Failed, HandlerSpec, Ran
+from deedbook.format.errors import Ok
 from deedbook.programs.workers import Workers
 
 LONG = 60.0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.contracts import Failed
+from deedbook.contract import Failed
 from deedbook.programs import process
 from deedbook.programs.supervisor import System
 from deedbook.programs.workers import Workers

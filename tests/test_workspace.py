@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook import match
-from deedbook.errors import SourceError
-from deedbook.notes import SigningKey
-from deedbook.policies import rules
-from deedbook.schema import Schemas, data_folder, lint
-from deedbook.workspaces.documents import parse_yaml
-from deedbook.workspaces.workspace import load_workspace
+from deedbook.format.errors import SourceError
+from deedbook.format.notes import SigningKey
+from deedbook.format.schema import Schemas, data_folder, lint
+from deedbook.policy import match
+from deedbook.rules import rules
+from deedbook.workspace.documents import parse_yaml
+from deedbook.workspace.workspace import load_workspace
 
 CHECKOUT = Path(__file__).parent.parent
 SOURCE_SCHEMAS = ("deedbook_v1", "policy_v1", "hook_v1", "ability_v1", "skill_frontmatter_v1")

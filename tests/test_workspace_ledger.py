@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from writing import NAME, checked, code, note, shared, types
 
-from deedbook import ledger as module
-from deedbook.errors import FileRefused, LedgerError, SourceError
-from deedbook.files import Folder
-from deedbook.reader import read
-from deedbook.sealed import Rules, Sealer, open_value
+from deedbook.format.errors import FileRefused, LedgerError, SourceError
+from deedbook.format.files import Folder
+from deedbook.format.reader import read
+from deedbook.format.sealed import Rules, Sealer, open_value
+from deedbook.ledger import ledger as module
 
 FIRST = "deedbook-workspace-1.1\n"
 
@@ -151,7 +151,7 @@ def test_beginning_is_durable_with_the_folders_it_lies_in(tmp_path, monkeypatch)
     synced = []
     fsync = os.fsync
     monkeypatch.setattr(
-        "deedbook.files.os.fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")) or fsync(fd)
+        "deedbook.format.files.os.fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")) or fsync(fd)
     )
     shared(tmp_path / "state", fdatasync=lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))).close()
     state = tmp_path / "state"

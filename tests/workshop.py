@@ -7,18 +7,18 @@ from types import ModuleType
 
 import importlib_metadata
 
-from deedbook.bindings import freeze
-from deedbook.cachekeys import cache_key
-from deedbook.compiling.compiler import compile_charter
-from deedbook.contracts import ALLOW, GateSpec, HandlerSpec, hookimpl
-from deedbook.errors import BindingError
-from deedbook.files import Folder
-from deedbook.host import WorkspaceHost
-from deedbook.locks import Store, lock, open_charter
-from deedbook.plugins import GROUPS, discover
-from deedbook.policies.rules import Rules
-from deedbook.schema import Schemas, data_folder
-from deedbook.workspaces.workspace import load_workspace
+from deedbook.charter.bindings import freeze
+from deedbook.charter.cachekeys import cache_key
+from deedbook.charter.compiler import compile_charter
+from deedbook.charter.locks import Store, lock, open_charter
+from deedbook.contract import ALLOW, GateSpec, HandlerSpec, hookimpl
+from deedbook.format.errors import BindingError
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.plugins.host import WorkspaceHost
+from deedbook.plugins.plugins import GROUPS, discover
+from deedbook.rules.rules import Rules
+from deedbook.workspace.workspace import load_workspace
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 HEAD = "schema_version: v1\n"

@@ -6,11 +6,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from deedbook.canonical import encode
-from deedbook.chain import Chain
-from deedbook.events import Entry, label
-from deedbook.files import Folder
-from deedbook.ledger import Ledger, WorkspaceLedger
+from deedbook.format.canonical import encode
+from deedbook.format.events import Entry, label
+from deedbook.format.files import Folder
+from deedbook.ledger.chain import Chain
+from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 
 SESSION, TRACE = "5e" * 16, "7a" * 16
 NAME = ".events.jsonl"

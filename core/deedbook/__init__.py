@@ -6,8 +6,8 @@ asked for: a plugin needs no kernel, and the command has to begin before anythin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .canonical import parse, parse_payload
-    from .contracts import (
+    from .call.session import Session
+    from .contract import (
         ALLOW,
         Call,
         Ctx,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Object,
         Principal,
         Ran,
+        Run,
         Secret,
         Skill,
         allow,
@@ -31,11 +32,10 @@ if TYPE_CHECKING:
         hookimpl,
         transform,
     )
-    from .errors import DeedbookError, DomainError, Err, IntakeError, NotJsonError, Ok, Result, SessionRefused
-    from .flow import Run
-    from .folds import Fold
+    from .format.canonical import parse, parse_payload
+    from .format.errors import DeedbookError, DomainError, Err, IntakeError, NotJsonError, Ok, Result, SessionRefused
+    from .format.folds import Fold
     from .kernel import Kernel, open_kernel
-    from .session import Session
 
 __all__ = [
     "ALLOW",
@@ -95,16 +95,14 @@ def _room(name: str) -> str:
         case "Kernel" | "open_kernel":
             return "kernel"
         case "Session":
-            return "session"
-        case "Run":
-            return "flow"
+            return "call.session"
         case "Fold":
-            return "folds"
+            return "format.folds"
         case "parse" | "parse_payload":
-            return "canonical"
+            return "format.canonical"
         case "DomainError" | "Err" | "Ok" | "Result":
-            return "errors"
+            return "format.errors"
         case "DeedbookError" | "IntakeError" | "NotJsonError" | "SessionRefused":
-            return "errors"
+            return "format.errors"
         case _:
-            return "contracts"
+            return "contract"

@@ -13,40 +13,40 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from . import canonical
-from .approvals.parking import Parking
-from .bindings import Bindings, freeze
-from .cachekeys import CacheKey, cache_key
-from .callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
-from .chain import explained
-from .charter import Charter
-from .checkpoints.service import Checkpoints, covering
-from .checkpoints.settings import Settings
-from .contracts import Json, Object, Principal
-from .errors import BindingError, DeedbookError, Err, LedgerError, SessionRefused, SourceError, fault
-from .events import Entry, label, new_id
-from .files import Folder
-from .host import ReadingHost, WorkspaceHost
-from .identity import CLOSED, Identity
-from .journal import DATASYNC, NAME
-from .ledger import Ledger, WorkspaceLedger
-from .lifelines import SESSIONS, beginning
-from .locks import Opened, enforce, kept_charter, open_charter
-from .origins import Origin
-from .plugins import Catalogue, discover
+from .call.identity import CLOSED, Identity
+from .call.origins import Origin
+from .call.parking import Parking
+from .call.session import Session
+from .charter.bindings import Bindings, freeze
+from .charter.cachekeys import CacheKey, cache_key
+from .charter.charter import Charter
+from .charter.locks import Opened, enforce, kept_charter, open_charter
+from .charter.settings import Settings
+from .charter.store import Start, Store
+from .contract import Json, Object, Principal
+from .format import canonical
+from .format.errors import BindingError, DeedbookError, Err, LedgerError, SessionRefused, SourceError, fault
+from .format.events import Entry, label, new_id
+from .format.files import Folder
+from .format.release import VERSION
+from .format.schema import Schemas, data_folder, suggest
+from .format.sealed import Sealer
+from .ledger.chain import explained
+from .ledger.journal import DATASYNC, NAME
+from .ledger.ledger import Ledger, WorkspaceLedger
+from .ledger.lifelines import SESSIONS, beginning
+from .log.checkpoints.service import Checkpoints, covering
+from .plugins.host import ReadingHost, WorkspaceHost
+from .plugins.plugins import Catalogue, discover
+from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
 from .programs.workers import Workers
-from .release import VERSION
-from .schema import Schemas, data_folder, suggest
-from .sealed import Sealer
-from .session import Session
-from .store import Start, Store
-from .workspaces import inventory
-from .workspaces.site import Site, told_state
-from .workspaces.sources import SYSTEM, find_workspace
+from .workspace import inventory
+from .workspace.site import Site, told_state
+from .workspace.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
-    from .closing import Recovered
-    from .workspaces.declarations import Workspace
+    from .maintenance.closing import Recovered
+    from .workspace.declarations import Workspace
 
 
 @attrs.frozen(eq=False)
@@ -137,7 +137,7 @@ class Kernel:
 
         For a process that lives long, before its first session. Raises `LedgerError`.
         """
-        from .closing import recover
+        from .maintenance.closing import recover
 
         found = recover(self.state, self.ledger, self.sealer)
         self.identity.boot(found.as_json() if found else None)
@@ -185,7 +185,7 @@ class Kernel:
     def _pages(self, session: Session) -> None:
         """Write the pages of *session*, if the workspace wants any; whatever becomes of them, the session goes on."""
         if said := self.bindings.charter.document.get("workdocs"):
-            from .workdocs import write
+            from .serve.workdocs import write
 
             with suppress(Exception):
                 write(said, self.site.root, self.site.state, session.id)
@@ -317,13 +317,13 @@ def _state_refused(place: Path, why: str) -> SourceError:
 
 
 def _routes(charter: Charter) -> Mapping[str, Any]:
-    from .routes import told
+    from .routing.routes import told
 
     return told(charter.document, exposed(charter.document))
 
 
 def _persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, Any]) -> str:
-    from .workspaces.personas import read_persona
+    from .workspace.personas import read_persona
 
     return read_persona(root, catalogue, name, card)
 
@@ -344,8 +344,8 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
 
     Raises `DeedbookError` with everything that is wrong.
     """
-    from .compiling.compiler import compile_charter
-    from .rejudging.judging import freeze_for_judging
+    from .audit.judging import freeze_for_judging
+    from .charter.compiler import compile_charter
 
     found, site = catalogue or discover(), Site.of(workspace)
     with Folder.at(workspace.root) as root:
@@ -362,7 +362,7 @@ def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None)
     No lock is looked at: a hook may be tried before it is pinned. Nothing is adopted, recorded or pinned.
     Raises `DeedbookError` with everything that is wrong.
     """
-    from .compiling.compiler import compile_charter
+    from .charter.compiler import compile_charter
 
     refuse_platform()
     found, site, schemas = catalogue or discover(), Site.of(workspace), Schemas.load(data_folder("schemas"))
@@ -387,7 +387,7 @@ def read_workspace(path: str | Path, profile: str | None = None, catalogue: Cata
 
 def load_profile(root: Path, profile: str | None, catalogue: Catalogue | None = None) -> "Workspace":
     """Read the workspace at *root*, under *profile* if one is given; raises `SourceError` or `BindingError`."""
-    from .workspaces.workspace import load_workspace
+    from .workspace.workspace import load_workspace
 
     workspace = load_workspace(root, catalogue=catalogue)
     if profile is None or profile == workspace.profile:

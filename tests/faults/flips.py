@@ -7,8 +7,8 @@ from typing import Literal
 
 import ledgers
 
-from deedbook.schema import Schemas, data_folder
-from deedbook.verify import verify_file
+from deedbook.audit.verify import verify_file
+from deedbook.format.schema import Schemas, data_folder
 
 FLIPS = 16
 

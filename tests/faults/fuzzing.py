@@ -22,10 +22,10 @@ from unittest.mock import patch
 import attrs
 from ledgers import digest
 
-from deedbook.canonical import encode
-from deedbook.cli import TRACEBACK
-from deedbook.errors import DeedbookError
-from deedbook.schema import Schemas, data_folder
+from deedbook.cli.program import TRACEBACK
+from deedbook.format.canonical import encode
+from deedbook.format.errors import DeedbookError
+from deedbook.format.schema import Schemas, data_folder
 
 from .states import HOME, NAME, Event, State
 

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import attrs
 
-from deedbook.schema import Schemas, data_folder
+from deedbook.format.schema import Schemas, data_folder
 
 from .manipulations import Change, Manipulation
 from .states import HOME, State

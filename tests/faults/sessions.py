@@ -18,19 +18,19 @@ from unittest import mock
 
 import attrs
 
-from deedbook.chain import Chain
-from deedbook.checkpoints.asked import Office
-from deedbook.checkpoints.service import Checkpoints
-from deedbook.errors import DeedbookError, Err
-from deedbook.files import Folder
-from deedbook.identity import Identity
+from deedbook.audit.verification.leaves import misfits
+from deedbook.audit.verification.log import read_log
+from deedbook.audit.verify import verify_file
+from deedbook.call.identity import Identity
+from deedbook.format.errors import DeedbookError, Err
+from deedbook.format.files import Folder
+from deedbook.format.reader import read
+from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel
-from deedbook.ledger import Ledger, WorkspaceLedger
-from deedbook.reader import read
-from deedbook.release import VERSION
-from deedbook.verification.leaves import misfits
-from deedbook.verification.log import read_log
-from deedbook.verify import verify_file
+from deedbook.ledger.chain import Chain
+from deedbook.ledger.ledger import Ledger, WorkspaceLedger
+from deedbook.log.checkpoints.asked import Office
+from deedbook.log.checkpoints.service import Checkpoints
 from deedbook_testing.lab import Lab
 
 CALLS: Final = ("write", "fsync", "fdatasync")

@@ -20,16 +20,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from writing import NAME, again, begin, note, shared
 
-from deedbook.chain import Chain
-from deedbook.checkpoints.asked import Office
-from deedbook.checkpoints.settings import Settings
-from deedbook.errors import SignatureError
-from deedbook.files import Folder
-from deedbook.ledger import WorkspaceLedger
-from deedbook.notes import Note
-from deedbook.proofs import Checkpoint
-from deedbook.sealed import opened
-from deedbook.verification.log import read_log
+from deedbook.audit.verification.log import read_log
+from deedbook.charter.settings import Settings
+from deedbook.format.errors import SignatureError
+from deedbook.format.files import Folder
+from deedbook.format.notes import Note
+from deedbook.format.proofs import Checkpoint
+from deedbook.format.sealed import opened
+from deedbook.ledger.chain import Chain
+from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.log.checkpoints.asked import Office
 
 SIGNS = "c"
 """How the name of a process begins that writes checkpoints."""

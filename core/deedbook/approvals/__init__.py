@@ -1,1 +1,1 @@
-"""Calls that a person decides: what is asked, who answers it with which key, what waits and goes on."""
+"""Approval requests and answers: the keys of people, and performing what was approved."""

@@ -10,28 +10,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from deedbook import canonical
-from deedbook.bridging.tools import HANDLER
-from deedbook.cachekeys import cache_key
-from deedbook.callers import LOCAL
-from deedbook.contracts import Json, Object
-from deedbook.errors import ApprovalError, Result, fault, recordable
-from deedbook.events import Entry, label, new_id, timestamp
-from deedbook.files import Folder
+from deedbook.call.origins import Origin
+from deedbook.call.parking import Grant, charter_changed, principal_of, refuse_approver
+from deedbook.call.queue import LAST, Pending, Waiting, refuse_state
+from deedbook.call.session import Session
+from deedbook.charter.cachekeys import cache_key
+from deedbook.charter.locks import Store, in_force
+from deedbook.contract import Json, Object
+from deedbook.format import canonical
+from deedbook.format.errors import ApprovalError, Result, fault, recordable
+from deedbook.format.events import Entry, label, new_id, timestamp
+from deedbook.format.files import Folder
+from deedbook.format.notes import VerifierKey
+from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel, read_workspace
-from deedbook.ledger import WorkspaceLedger
-from deedbook.locks import Store, in_force
-from deedbook.notes import VerifierKey
-from deedbook.origins import Origin
-from deedbook.plugins import Catalogue, discover
-from deedbook.release import VERSION
-from deedbook.session import Session
-from deedbook.upkeep import own_ledger
+from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.maintenance.upkeep import own_ledger
+from deedbook.plugins.plugins import Catalogue, discover
+from deedbook.policy.callers import LOCAL
+from deedbook.policy.requests import answered, approvers, call_digest
+from deedbook.serve.tools import HANDLER
 
 from .keys import KeyRing
-from .parking import Grant, charter_changed, principal_of, refuse_approver
-from .queue import LAST, Pending, Waiting, refuse_state
-from .requests import answered, approvers, call_digest
 
 MAX_NOTE: Final = 500
 """How many characters an approver may say why with."""

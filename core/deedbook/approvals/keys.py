@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from deedbook.errors import FileRefused, SignatureError, fault
-from deedbook.files import Folder
-from deedbook.notes import SigningKey
-from deedbook.paths import user_folder
+from deedbook.format.errors import FileRefused, SignatureError, fault
+from deedbook.format.files import Folder
+from deedbook.format.notes import SigningKey
+from deedbook.format.paths import user_folder
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _OF_LOG: Final = re.compile(r"(ws-[0-9a-f]{32})\.[0-9a-f]{8}")

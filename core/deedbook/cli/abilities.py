@@ -14,7 +14,7 @@ from .common import Asked, Suggesting, json_option, profile_option
 from .output import as_json, say, table
 
 if TYPE_CHECKING:
-    from deedbook.workspaces.declarations import AbilitySource, Workspace
+    from deedbook.workspace.declarations import AbilitySource, Workspace
 
 
 @click.group("abilities", cls=Suggesting, invoke_without_command=True)
@@ -71,11 +71,11 @@ def _models(source: "Workspace") -> list[dict[str, Any]]:
 
 def _compiled(source: "Workspace") -> Mapping[str, Any]:
     """Return the abilities of the charter that was last in force, if it was made of what the workspace says now."""
-    from deedbook.cachekeys import cache_key
-    from deedbook.errors import DeedbookError
-    from deedbook.files import Folder
-    from deedbook.release import VERSION
-    from deedbook.store import Store
+    from deedbook.charter.cachekeys import cache_key
+    from deedbook.charter.store import Store
+    from deedbook.format.errors import DeedbookError
+    from deedbook.format.files import Folder
+    from deedbook.format.release import VERSION
 
     try:
         with Folder.at(source.state) as state:
@@ -122,8 +122,8 @@ def show(asked: Asked, name: str, profile: str | None) -> int:
 
 def _whole(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a charter says of one ability; raises `BindingError` (``USAGE``)."""
-    from deedbook.errors import BindingError, fault
-    from deedbook.schema import suggest
+    from deedbook.format.errors import BindingError, fault
+    from deedbook.format.schema import suggest
 
     entry = document["abilities"].get(name)
     if entry is None:
@@ -151,8 +151,8 @@ def _whole(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fitting(name: str, document: Mapping[str, Any], section: str) -> list[str]:
     """Return the hooks of calls, or the policies, that can be asked about an ability."""
-    from deedbook.fitting import facts_of, fittings
-    from deedbook.lifecycle import EVENTS
+    from deedbook.contract.lifecycle import EVENTS
+    from deedbook.policy.fitting import facts_of, fittings
 
     entry = document["abilities"][name]
     facts = facts_of(name, entry)

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from deedbook.bindings import Bindings
-from deedbook.callers import LOCAL
-from deedbook.contracts import Event, Json, Object
-from deedbook.errors import CODES, DomainError, Err, Result
-from deedbook.events import TRACEPARENT
+from deedbook.call.session import Session
+from deedbook.charter.bindings import Bindings
+from deedbook.contract import Event, Json, Object
+from deedbook.format.errors import CODES, DomainError, Err, Result
+from deedbook.format.events import TRACEPARENT
+from deedbook.format.story import decided_by, show
 from deedbook.kernel import Kernel, open_kernel
-from deedbook.session import Session
-from deedbook.story import decided_by, show
+from deedbook.policy.callers import LOCAL
 
 from .common import Asked, announce, shown
 from .output import answer, as_json, complain, message, spelled, worded
 from .progress import Parked, moving, tell
 
 if TYPE_CHECKING:
-    from deedbook.policies.rulebook import Idle
+    from deedbook.rules.rulebook import Idle
 
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
@@ -109,7 +109,7 @@ class Denials:
 
     def _dead_rules(self, denial: Object) -> "list[Idle]":
         """Return the rules that can never hold of a policy whose default denied: one of them was probably meant to."""
-        from deedbook.policies.rulebook import dead_rules
+        from deedbook.rules.rulebook import dead_rules
 
         by = denial.get("by")
         if not isinstance(by, dict) or "policy" not in by or isinstance(by.get("rule"), str):

@@ -13,9 +13,9 @@ from .output import as_json, message, say, table, watched
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deedbook.approvals.queue import Pending, Waiting
-    from deedbook.contracts import Object
-    from deedbook.session import Session
+    from deedbook.call.queue import Pending, Waiting
+    from deedbook.call.session import Session
+    from deedbook.contract import Object
 
     from .acting import Ending
 
@@ -41,7 +41,7 @@ def command() -> None:
 @click.pass_obj
 def listed(asked: Asked, *, every: bool) -> int:
     """List the requests that wait for an answer, or are approved and not performed yet."""
-    from deedbook.errors import ApprovalError
+    from deedbook.format.errors import ApprovalError
 
     rows: list[dict[str, Any]] = []
     try:
@@ -113,7 +113,7 @@ def deny(asked: Asked, request: str, principal: str | None, note: str, *, yes: b
 def run(asked: Asked, request: str, principal: str | None) -> int:
     """Perform the approved REQUEST once, as who asked for it, in a session of its own."""
     from deedbook.approvals.answering import begin
-    from deedbook.callers import LOCAL
+    from deedbook.policy.callers import LOCAL
 
     from .acting import act
 
@@ -139,9 +139,8 @@ def _resume(session: "Session", ready: list[Any]) -> "Ending":
 
 def _chosen(asked: Asked, request: str, verb: str, *, yes: bool) -> str | None:
     """Return the id of the request that is named, or of the last one if a person agrees to what it shows."""
-    from deedbook.approvals.queue import LAST
-
-    from .servers import confirmed
+    from deedbook.call.queue import LAST
+    from deedbook.mcp.commands.servers import confirmed
 
     if request != LAST:
         return request
@@ -176,8 +175,8 @@ def _answered(asked: Asked, request: str | None, approver: str | None, note: str
 def _further(asked: Asked, pending: "Pending") -> str:
     """Return how an approved call is made that nobody waits for: an agent's own tool is used by the agent alone."""
     from deedbook.approvals.answering import AGAIN
-    from deedbook.bridging.tools import HANDLER
     from deedbook.kernel import read_workspace
+    from deedbook.serve.tools import HANDLER
 
     with _queue(asked) as waiting:
         source = read_workspace(asked.workspace).abilities.get(waiting.request(pending)["name"])
@@ -193,7 +192,7 @@ def _queue(asked: Asked) -> Any:
 
 
 def _now() -> str:
-    from deedbook.events import timestamp
+    from deedbook.format.events import timestamp
 
     return timestamp(time.time())
 
@@ -202,7 +201,7 @@ def _now() -> str:
 
 
 def _row(pending: "Pending", waiting: "Waiting") -> dict[str, Any]:
-    from deedbook.story import show
+    from deedbook.format.story import show
 
     asked = pending.asked.payload
     said = {name: show(asked[name]) for name in ("name", "reason", "session", "requested", "expires")}
@@ -212,7 +211,7 @@ def _row(pending: "Pending", waiting: "Waiting") -> dict[str, Any]:
 
 
 def _answer(pending: "Pending", waiting: "Waiting") -> dict[str, Any] | None:
-    from deedbook.approvals.requests import read_statement
+    from deedbook.policy.requests import read_statement
 
     if pending.answer is None:
         return None
@@ -223,7 +222,7 @@ def _answer(pending: "Pending", waiting: "Waiting") -> dict[str, Any] | None:
 
 def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[tuple[str, str]]":
     """Yield all that a person has to know, in words, each with its name; safe to print."""
-    from deedbook.terminal import plain
+    from deedbook.format.terminal import plain
 
     def of(name: str) -> str:
         return plain(str(request[name]))

@@ -16,9 +16,10 @@ from . import completing
 from .output import message, owned
 
 if TYPE_CHECKING:
-    from deedbook.changes import Difference
-    from deedbook.charter import Charter
-    from deedbook.locks import Opened
+    from deedbook.charter.changes import Difference
+    from deedbook.charter.charter import Charter
+    from deedbook.charter.locks import Opened
+    from deedbook.plugins.commands import OfferedCommand
 
 _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
 _TEXTS: Final = frozenset(
@@ -61,7 +62,7 @@ class CommandContext(click.Context):
             return super().invoke(callback, *args, **kwargs)
         for param in self.command.params:
             self._refuse_empty(param)
-        own = getattr(callback, "__module__", "").startswith(__package__ or "")
+        own = getattr(callback, "__module__", "").startswith("deedbook.")
         with owned() if own else nullcontext():
             return super().invoke(callback, *args, **kwargs)
 
@@ -85,13 +86,58 @@ class Suggesting(click.Group):
         """Find the command; raises `click.UsageError`."""
         known = self.list_commands(ctx)
         if args and args[0] not in known:
-            from deedbook.schema import suggest
+            from deedbook.format.schema import suggest
 
             raise click.UsageError(f"there is no command {args[0]!r}{suggest(args[0], known)}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
             command.context_class = CommandContext
         return name, command, rest
+
+
+class OpenGroup(Suggesting):
+    """A group of commands that distributions add to: an entry point ``GROUP.NAME`` is the subcommand ``NAME``.
+
+    The group's own subcommands win over those of distributions.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all subcommands."""
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in self.offered() if name not in own)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the group's own subcommand of that name, else that of a distribution."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        offered = self.offered().get(cmd_name)
+        return as_command(offered) if offered else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line of help for each subcommand."""
+        own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
+        offered = {name: each.describe().line for name, each in self.offered().items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(list({**offered, **own}.items()))
+
+    def offered(self) -> dict[str, "OfferedCommand"]:
+        """Return the subcommands that distributions offer, by name."""
+        from deedbook.plugins.commands import find_commands
+
+        prefix = f"{self.name}."
+        return {name.removeprefix(prefix): each for name, each in find_commands().items() if name.startswith(prefix)}
+
+
+def as_command(offered: "OfferedCommand") -> click.Command:
+    """Return the click command of a distribution; raises `BindingError` if it is none."""
+    command = offered.load()
+    if not isinstance(command, click.Command):
+        from deedbook.format.errors import BindingError, fault
+
+        why = f"{offered.owners[0]} offers {offered.targets[0]} as a command, which is no click command"
+        raise BindingError(fault("PLUGIN_BROKEN", why))
+    return command
 
 
 def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -203,8 +249,8 @@ def read_json(
 
     Raises `RefusedJson`.
     """
-    from deedbook.canonical import parse
-    from deedbook.errors import IntakeError, NotJsonError
+    from deedbook.format.canonical import parse
+    from deedbook.format.errors import IntakeError, NotJsonError
 
     try:
         return parse(os.fsencode(raw), big_integers=big_integers)
@@ -248,7 +294,7 @@ def given_arguments(text: str | None, pairs: tuple[str, ...]) -> Any:
 
 
 def _read_file(path: str, option: str) -> bytes:
-    from deedbook.canonical import MAX_BYTES
+    from deedbook.format.canonical import MAX_BYTES
 
     try:
         with Path(path).open("rb") as file:
@@ -259,6 +305,6 @@ def _read_file(path: str, option: str) -> bytes:
 
 
 def _read() -> bytes:
-    from deedbook.canonical import MAX_BYTES
+    from deedbook.format.canonical import MAX_BYTES
 
     return sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 if TYPE_CHECKING:
-    from deedbook.workspaces.declarations import Workspace
+    from deedbook.workspace.declarations import Workspace
 
 VARIABLE: Final = "_DEEDBOOK_COMPLETE"
 """The environment variable in which a shell's completion script asks."""
@@ -36,14 +36,14 @@ def _sessions(workspace: "Workspace") -> Iterable[str]:
 
 
 def _requests(workspace: "Workspace") -> Iterable[str]:
-    from deedbook.approvals.queue import Waiting
+    from deedbook.call.queue import Waiting
 
     with Waiting.of(workspace.state) as waiting:
         return ["last", *(pending.id for pending in waiting)]
 
 
 def _tasks(workspace: "Workspace") -> Iterable[str]:
-    from deedbook.tasks.book import Book
+    from deedbook.serve.tasks.book import Book
 
     with Book.of(workspace.state) as book:
         return ["last", *(task.id for task in book)]

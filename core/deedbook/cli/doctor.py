@@ -11,7 +11,7 @@ from .common import Asked, json_option
 from .output import as_json, paint, say
 
 if TYPE_CHECKING:
-    from deedbook.health import Check
+    from .health import Check
 
 _COLOURS: Final = MappingProxyType({"ok": "green", "note": "yellow", "fault": "red"})
 
@@ -26,11 +26,12 @@ def command(asked: Asked) -> int:
     """
     from pathlib import Path
 
-    from deedbook.errors import SourceError
-    from deedbook.health import examine
+    from deedbook.format.errors import SourceError
     from deedbook.kernel import load_profile
-    from deedbook.plugins import discover
-    from deedbook.workspaces.sources import find_workspace
+    from deedbook.plugins.plugins import discover
+    from deedbook.workspace.sources import find_workspace
+
+    from .health import examine
 
     try:
         root = find_workspace(Path(asked.workspace))
@@ -46,7 +47,7 @@ def command(asked: Asked) -> int:
 
 
 def _tell(checks: "Sequence[Check]") -> None:
-    from deedbook.terminal import plain
+    from deedbook.format.terminal import plain
 
     for check in checks:
         level = f"{check.level.upper() if check.level == 'fault' else check.level:5}"

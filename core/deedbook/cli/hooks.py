@@ -17,9 +17,9 @@ def command(ctx: click.Context, profile: str | None) -> int:
     """List the hooks: their event, where they run, where they stand, and the abilities that they fit."""
     if ctx.invoked_subcommand is not None:
         return 0
-    from deedbook.fitting import facts_of, fittings
+    from deedbook.contract.lifecycle import EVENTS
     from deedbook.kernel import bound_for_judging, read_workspace
-    from deedbook.lifecycle import EVENTS
+    from deedbook.policy.fitting import facts_of, fittings
 
     asked = ctx.find_object(Asked)
     assert asked is not None
@@ -57,12 +57,13 @@ def test(asked: Asked, files: tuple[str, ...], profile: str | None) -> int:
 
     The hooks are those that stand here now, pinned or not; nothing is recorded and nothing is put in force.
     """
-    from deedbook.files import Folder
+    from deedbook.format.files import Folder
+    from deedbook.format.schema import Schemas, data_folder
+    from deedbook.format.terminal import plain
     from deedbook.kernel import bound_for_asking, read_workspace
-    from deedbook.programs import trials
-    from deedbook.schema import Schemas, data_folder
-    from deedbook.terminal import plain
-    from deedbook.workspaces.trees import trees
+    from deedbook.workspace.trees import trees
+
+    from . import trials
 
     source = read_workspace(asked.workspace, profile)
     root = source.root

@@ -17,12 +17,12 @@ def command(folder: Path, *, full: bool, schemas: bool) -> int:
 
     Every YAML file names its JSON Schema, so that editors complete and check it.
     """
-    from deedbook.workspaces.starter import begin, renew_schemas
+    from .starter import begin, renew_schemas
 
     if schemas and full:
         raise click.UsageError("--schemas writes nothing but schemas; leave --full out")
     if schemas:
-        from deedbook.workspaces.sources import find_workspace
+        from deedbook.workspace.sources import find_workspace
 
         root = find_workspace(folder)
         for path in renew_schemas(root):

@@ -11,7 +11,7 @@ from .common import Asked, Suggesting, json_option, shown
 from .output import as_json, complain, message, say, worded
 
 if TYPE_CHECKING:
-    from deedbook.notes import VerifierKey
+    from deedbook.format.notes import VerifierKey
 
 UNSOUND = 4
 
@@ -73,11 +73,11 @@ def rotate(asked: Asked, out: str | None, *, lost: bool) -> int:
 
     From then on checkpoints are written, and the ledgers that are here are covered at once.
     """
-    from deedbook.checkpoints.asked import Office
-    from deedbook.checkpoints.settings import Settings
-    from deedbook.files import Folder
+    from deedbook.charter.settings import Settings
+    from deedbook.format.files import Folder
     from deedbook.kernel import read_workspace
-    from deedbook.upkeep import own_ledger
+    from deedbook.log.checkpoints.asked import Office
+    from deedbook.maintenance.upkeep import own_ledger
 
     _refuse_place(out)
     workspace = read_workspace(asked.workspace)
@@ -102,8 +102,8 @@ def _refuse_place(out: str | None) -> None:
     """Refuse, before a key is made, where its public half cannot go: what is no public key is never overwritten."""
     if out is None:
         return
-    from deedbook.files import Folder
-    from deedbook.workspaces.sources import public_key
+    from deedbook.format.files import Folder
+    from deedbook.workspace.sources import public_key
 
     place = Path(out)
     if not place.name or not place.parent.is_dir():
@@ -115,7 +115,7 @@ def _refuse_place(out: str | None) -> None:
 
 def _tell(asked: Asked, keys: "list[VerifierKey]", out: str | None) -> None:
     if out:
-        from deedbook.files import Folder
+        from deedbook.format.files import Folder
 
         with Folder.at(Path(out).parent) as folder:
             folder.replace(Path(out).name, f"{keys[0]}\n".encode(), mode=0o644)

@@ -7,35 +7,35 @@ from typing import Final
 
 import click
 
-from .common import Suggesting
+from .common import OpenGroup
 
-PARTS: Final[Mapping[str, str]] = MappingProxyType(
+OWN: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "checkpoint": "Sign how far all ledgers have come.",
         "import": "Take in an old ledger, as it is.",
         "amend": "Say a recorded event otherwise, by a further one.",
         "erase": "Delete sealed values; lines and proofs stay.",
         "excise": "Take a payload out of its line: the last resort.",
     }
 )
-"""Every subcommand, and what it does in a sentence; `NAME` stands in ``ledger_NAME.py``."""
+"""The kernel's own subcommands, and what each does in a sentence; `NAME` stands in ``ledger_NAME.py``."""
 
 
-class _Parts(Suggesting):
+class _Parts(OpenGroup):
     """Imports a subcommand's module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(PARTS)
+        return [*(name for name in self.offered() if name not in OWN), *OWN]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in PARTS:
-            return None
+        if cmd_name not in OWN:
+            return super().get_command(ctx, cmd_name)
         command: click.Command = importlib.import_module(f".ledger_{cmd_name}", __package__).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        lines = {name: each.describe().line for name, each in self.offered().items()}
         with formatter.section("Commands"):
-            formatter.write_dl(list(PARTS.items()))
+            formatter.write_dl(list({**lines, **OWN}.items()))
 
 
 @click.group("ledger", cls=_Parts)

@@ -29,13 +29,13 @@ def command(
     principal: str | None,
 ) -> int:
     """Say event SEQ of SESSION (an id, or `workspace`) otherwise; the recorded line stays, and both are shown."""
-    from deedbook.errors import recordable
-    from deedbook.keeping.amending import amend
-    from deedbook.keeping.authors import author
-    from deedbook.keeping.covering import cover
+    from deedbook.format.errors import recordable
+    from deedbook.format.schema import Schemas, data_folder
     from deedbook.kernel import read_workspace
-    from deedbook.schema import Schemas, data_folder
-    from deedbook.workspaces.site import Site
+    from deedbook.maintenance.amending import amend
+    from deedbook.maintenance.authors import author
+    from deedbook.maintenance.covering import cover
+    from deedbook.workspace.site import Site
 
     from .ledgers import ledger_named
 

@@ -11,8 +11,8 @@ from .output import complain, message, say, worded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deedbook.keeping.erasing import Copy, Erased
-    from deedbook.workspaces.site import Site
+    from deedbook.maintenance.erasing import Copy, Erased
+    from deedbook.workspace.site import Site
 
 
 @click.command("erase")
@@ -30,12 +30,12 @@ def command(
 
     Backups are not reached: see to them yourself.
     """
-    from deedbook.errors import recordable
-    from deedbook.keeping.authors import author
-    from deedbook.keeping.covering import cover
-    from deedbook.keeping.erasing import erase
+    from deedbook.format.errors import recordable
     from deedbook.kernel import read_workspace
-    from deedbook.workspaces.site import Site
+    from deedbook.maintenance.authors import author
+    from deedbook.maintenance.covering import cover
+    from deedbook.maintenance.erasing import erase
+    from deedbook.workspace.site import Site
 
     from .ledgers import ledger_named
 
@@ -65,8 +65,8 @@ def _tell(name: str, done: "Erased") -> None:
 
 def _erased(site: "Site", copy: "Copy", reason: str, by: str) -> bool:
     """Erase the same value elsewhere; say so where that cannot be done now."""
-    from deedbook.errors import DeedbookError
-    from deedbook.keeping.erasing import erase
+    from deedbook.format.errors import DeedbookError
+    from deedbook.maintenance.erasing import erase
 
     try:
         done = erase(site, copy.ledger, seq=None, digest=copy.digest, reason=reason, by=by)

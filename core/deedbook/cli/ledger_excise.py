@@ -20,13 +20,13 @@ def command(asked: Asked, session: str, seq: int, reason: str, principal: str | 
     For what was never sealed and must not stay. What was sealed is erased: `deedbook ledger erase`. The line's header
     and all hashes stay, and the ledger says what was taken out, when and by whom.
     """
-    from deedbook.errors import recordable
-    from deedbook.keeping.authors import author
-    from deedbook.keeping.covering import cover
-    from deedbook.keeping.excising import excise, looked_at
-    from deedbook.keeping.pages import anew
+    from deedbook.format.errors import recordable
     from deedbook.kernel import read_workspace
-    from deedbook.workspaces.site import Site
+    from deedbook.maintenance.authors import author
+    from deedbook.maintenance.covering import cover
+    from deedbook.maintenance.excising import excise, looked_at
+    from deedbook.maintenance.pages import anew
+    from deedbook.workspace.site import Site
 
     from .ledgers import ledger_named
 

@@ -9,7 +9,7 @@ from .common import Asked, principal_option, shown
 from .output import message, say
 
 if TYPE_CHECKING:
-    from deedbook.verification.report import Report
+    from deedbook.format.report import Report
 
 
 @click.command("import")
@@ -23,14 +23,14 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
     Older forms are envelope 1.0, seed 000's events and seed 002's EventLedger. Every reading command shows their
     sessions. What was taken in already is left as it is.
     """
-    from deedbook.errors import LedgerError, fault
-    from deedbook.files import Folder
-    from deedbook.keeping.authors import author
-    from deedbook.keeping.imports import imports, settle, take_in
-    from deedbook.keeping.old_file import OldFile
-    from deedbook.keeping.opening import own
+    from deedbook.format.errors import LedgerError, fault
+    from deedbook.format.files import Folder
     from deedbook.kernel import read_workspace
-    from deedbook.workspaces.site import Site
+    from deedbook.maintenance.authors import author
+    from deedbook.maintenance.imports import imports, settle, take_in
+    from deedbook.maintenance.old_file import OldFile
+    from deedbook.maintenance.opening import own
+    from deedbook.workspace.site import Site
 
     source, place = read_workspace(asked.workspace), Path(file)
     by = author(source, principal)

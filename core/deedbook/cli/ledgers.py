@@ -4,18 +4,18 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from deedbook.errors import DeedbookError, LedgerError, fault
-from deedbook.events import FORMAT, MAX_PAYLOAD, SESSION_ID, first_workspace_hash, split_line
-from deedbook.files import Folder
+from deedbook.format.errors import DeedbookError, LedgerError, fault
+from deedbook.format.events import FORMAT, MAX_PAYLOAD, SESSION_ID, first_workspace_hash, split_line
+from deedbook.format.files import Folder
+from deedbook.format.reader import sessions
+from deedbook.format.schema import suggest
+from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.recognition import form_of, not_a_ledger, require_form
+from deedbook.format.upcasting.table import UPCASTERS
 from deedbook.kernel import read_workspace
-from deedbook.reader import sessions
-from deedbook.schema import suggest
-from deedbook.upcasting.naming import parted
-from deedbook.upcasting.recognition import form_of, not_a_ledger, require_form
-from deedbook.upcasting.table import UPCASTERS
-from deedbook.workspaces.declarations import Workspace
-from deedbook.workspaces.site import STATE, state_at, told_state
-from deedbook.workspaces.sources import SYSTEM, find_workspace
+from deedbook.workspace.declarations import Workspace
+from deedbook.workspace.site import STATE, state_at, told_state
+from deedbook.workspace.sources import SYSTEM, find_workspace
 
 FILE = ".events.jsonl"
 WORKSPACE = "workspace"
@@ -122,7 +122,7 @@ def _old(workspace: str, name: str) -> Path | None:
 
 def _taken_in(workspace: Workspace, name: str) -> Path | None:
     """Return where a session of an old ledger is read from that was taken in; ``None`` if there is none."""
-    from deedbook.keeping.imports import find, imports
+    from deedbook.maintenance.imports import find, imports
 
     state = workspace.state
     try:

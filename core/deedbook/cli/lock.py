@@ -8,7 +8,7 @@ from .common import Asked, json_option, news, profile_option, tell_set_aside
 from .output import as_json, message, say
 
 if TYPE_CHECKING:
-    from deedbook.locks import Opened
+    from deedbook.charter.locks import Opened
 
 
 @click.command("lock")
@@ -23,15 +23,15 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
 
     What MCP servers offer is looked at first, and what is other than before is shown.
     """
-    from deedbook.files import Folder
-    from deedbook.fitting import unasked, unguarded
+    from deedbook.charter.locks import LOCK, lock
+    from deedbook.charter.store import Store
+    from deedbook.format.files import Folder
+    from deedbook.format.release import VERSION
+    from deedbook.format.terminal import plain
     from deedbook.kernel import read_workspace
-    from deedbook.locks import LOCK, lock
-    from deedbook.plugins import discover
-    from deedbook.policies.rulebook import idle, misspelt
-    from deedbook.release import VERSION
-    from deedbook.store import Store
-    from deedbook.terminal import plain
+    from deedbook.plugins.plugins import discover
+    from deedbook.policy.fitting import unasked, unguarded
+    from deedbook.rules.rulebook import idle, misspelt
 
     if not no_servers and not _look(asked.workspace, yes=yes):
         message("nothing was pinned")
@@ -64,15 +64,15 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
 
 def _look(workspace: str, *, yes: bool) -> bool:
     """Look at what the MCP servers offer; say whether what is other than before is wanted."""
-    from .servers import review, surveyed
+    from deedbook.mcp.commands.servers import review, surveyed
 
     found = surveyed(workspace)
     return review(found, found.servers.values(), yes=yes) if found.servers else True
 
 
 def _tell(opened: "Opened", free: list[str], silent: list[str], *, first: bool) -> None:
-    from deedbook.terminal import plain
-    from deedbook.verification.report import counted
+    from deedbook.format.report import counted
+    from deedbook.format.terminal import plain
 
     tell_set_aside(opened.charter)
     changes = news(opened) if opened.previous else []  # to what was never in force nothing compares

@@ -28,7 +28,7 @@ def plugin(name: str, kind: str, into: Path) -> int:
 
     NAME is what YAML calls it, in lower-case words joined by hyphens. Nothing that is there already is changed.
     """
-    from deedbook.workspaces.drafts import begin
+    from .drafts import begin
 
     draft = begin(kind, name, into)
     for path in draft.files:

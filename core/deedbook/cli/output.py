@@ -10,8 +10,8 @@ from typing import Any, Final, TextIO
 
 import click
 
-from deedbook.errors import CODES, DomainError
-from deedbook.terminal import plain
+from deedbook.format.errors import CODES, DomainError
+from deedbook.format.terminal import plain
 
 TAB: Final = 8
 _OUT: Final[ContextVar[TextIO | None]] = ContextVar("deedbook_stdout", default=None)

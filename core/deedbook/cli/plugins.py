@@ -8,8 +8,8 @@ from .common import KINDS, Asked, json_option
 from .output import as_json, complain, say, table
 
 if TYPE_CHECKING:
-    from deedbook.plugins import Catalogue
-    from deedbook.workspaces.declarations import Workspace
+    from deedbook.plugins.plugins import Catalogue
+    from deedbook.workspace.declarations import Workspace
 
 
 @click.command("plugins")
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 def command(asked: Asked, kind: str | None) -> int:
     """List the plugins that pip has installed, and where the workspace uses them. Installing activates nothing."""
-    from deedbook.plugins import discover
+    from deedbook.plugins.plugins import discover
 
     catalogue = discover()
     used = _used(asked.workspace)
@@ -65,7 +65,7 @@ def _said(row: dict[str, Any]) -> str:
 
 def _used(workspace: str) -> dict[tuple[str, str], list[str]]:
     """Return what the workspace names, each with who names it; nothing where there is no workspace to be read."""
-    from deedbook.errors import DeedbookError
+    from deedbook.format.errors import DeedbookError
     from deedbook.kernel import read_workspace
 
     try:

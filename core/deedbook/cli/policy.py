@@ -11,10 +11,10 @@ from .output import as_json, message, say, table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deedbook.errors import DomainError
-    from deedbook.policies.cases import Finding, Part
-    from deedbook.policies.rulebook import Idle
-    from deedbook.workspaces.declarations import Workspace
+    from deedbook.format.errors import DomainError
+    from deedbook.rules.cases import Finding, Part
+    from deedbook.rules.rulebook import Idle
+    from deedbook.workspace.declarations import Workspace
 
 
 @click.group("policy", cls=Suggesting)
@@ -28,9 +28,9 @@ def command() -> None:
 @click.pass_obj
 def listing(asked: Asked, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
-    from deedbook.fitting import covers
     from deedbook.kernel import bound_for_judging, read_workspace
-    from deedbook.policies.rulebook import idle, misspelt
+    from deedbook.policy.fitting import covers
+    from deedbook.rules.rulebook import idle, misspelt
 
     source = read_workspace(asked.workspace, profile)
     with bound_for_judging(source) as bindings:
@@ -89,7 +89,7 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
     without any tests 0, and a message says that there are none.
     """
     from deedbook.kernel import bound_for_judging, read_workspace
-    from deedbook.policies import cases
+    from deedbook.rules import cases
 
     source = read_workspace(asked.workspace, profile)
     found = _cases(source, files)
@@ -109,11 +109,11 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
 
 
 def _cases(source: "Workspace", paths: tuple[str, ...]) -> "list[Any]":
-    from deedbook.errors import SourceError, raise_all
-    from deedbook.files import Folder
-    from deedbook.policies import cases
-    from deedbook.schema import Schemas, data_folder
-    from deedbook.workspaces.trees import trees
+    from deedbook.format.errors import SourceError, raise_all
+    from deedbook.format.files import Folder
+    from deedbook.format.schema import Schemas, data_folder
+    from deedbook.rules import cases
+    from deedbook.workspace.trees import trees
 
     schemas = Schemas.load(data_folder("schemas"))
     faults: list[DomainError] = []
@@ -149,7 +149,7 @@ def _as_json(findings: "list[Finding]", parts: "list[Part]", percent: float, *, 
 
 
 def _tell(findings: "list[Finding]", parts: "list[Part]", percent: float) -> None:
-    from deedbook.terminal import plain
+    from deedbook.format.terminal import plain
 
     failed = [finding for finding in findings if finding.problem]
     for finding in failed:

@@ -11,9 +11,9 @@ from typing import Final, Self, TypeVar
 
 import click
 
-from deedbook.contracts import Event, Object
-from deedbook.story import show
-from deedbook.terminal import plain, short
+from deedbook.contract import Event, Object
+from deedbook.format.story import show
+from deedbook.format.terminal import plain, short
 
 from .output import colours, message, watched
 
@@ -131,8 +131,8 @@ class Parked:
     def _waits(self, request: Object) -> bool:
         """Say whether nobody has answered yet: what an earlier session asked for may be approved already."""
         from deedbook.approvals.answering import queue
-        from deedbook.errors import DeedbookError
-        from deedbook.events import timestamp
+        from deedbook.format.errors import DeedbookError
+        from deedbook.format.events import timestamp
 
         if request["session"] == self._session:
             return True

@@ -25,12 +25,12 @@ def lint(asked: Asked, files: tuple[Path, ...]) -> int:
     """
     import attrs
 
-    from deedbook.compiling.registry import survey
-    from deedbook.plugins import discover
-    from deedbook.release import VERSION
-    from deedbook.terminal import plain
-    from deedbook.verification.report import counted
-    from deedbook.workspaces.sources import find_workspace
+    from deedbook.charter.registry import survey
+    from deedbook.format.release import VERSION
+    from deedbook.format.report import counted
+    from deedbook.format.terminal import plain
+    from deedbook.plugins.plugins import discover
+    from deedbook.workspace.sources import find_workspace
 
     root = find_workspace(Path(asked.workspace)).absolute()
     made = survey(root, discover(), kernel=VERSION, files=[_within(root, file) for file in files])

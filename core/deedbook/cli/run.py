@@ -8,7 +8,7 @@ import click
 from .common import Asked, json_option, principal_option, profile_option, wait_option
 
 if TYPE_CHECKING:
-    from deedbook.session import Session
+    from deedbook.call.session import Session
 
     from .acting import Ending
 
@@ -31,7 +31,7 @@ def command(asked: Asked, prompt: tuple[str, ...], profile: str | None, principa
 
 
 def _run(session: "Session", text: str) -> "Ending":
-    from deedbook.errors import Err
+    from deedbook.format.errors import Err
 
     from .acting import Ending
 

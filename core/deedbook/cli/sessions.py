@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from deedbook.errors import DomainError
-    from deedbook.files import Folder
-    from deedbook.reader import Listed
+    from deedbook.format.errors import DomainError
+    from deedbook.format.files import Folder
+    from deedbook.format.reader import Listed
 
 
 SHOWN: Final = 8
@@ -30,8 +30,8 @@ def command(ctx: click.Context) -> int:
         return 0
     import attrs
 
-    from deedbook.files import Folder
-    from deedbook.reader import sessions
+    from deedbook.format.files import Folder
+    from deedbook.format.reader import sessions
 
     from .ledgers import standing
 
@@ -58,8 +58,8 @@ def command(ctx: click.Context) -> int:
 
 def _runs(state: "Folder") -> "Mapping[str, Mapping[str, str]]":
     """Return the process and the run of each session, as far as the workspace ledger tells them."""
-    from deedbook.errors import DeedbookError
-    from deedbook.processes import survey
+    from deedbook.format.errors import DeedbookError
+    from deedbook.ledger.processes import survey
 
     try:
         told = survey(state).sessions.values()
@@ -75,8 +75,8 @@ def _taken_in(state: "Path", own: list[str]) -> "list[tuple[Listed, Mapping[str,
     """
     from collections import Counter
 
-    from deedbook.errors import DeedbookError
-    from deedbook.keeping.imports import imports
+    from deedbook.format.errors import DeedbookError
+    from deedbook.maintenance.imports import imports
 
     try:
         known = imports(state)
@@ -116,9 +116,9 @@ def close(asked: Asked, session: str) -> int:
     A session that never began is removed; what its first write left is kept. What follows the end of one that has
     ended is set aside. A session that was taken in stays as it is.
     """
-    from deedbook.closing import told
     from deedbook.kernel import read_workspace
-    from deedbook.upkeep import close_session, discard_session, mend_session
+    from deedbook.maintenance.closing import told
+    from deedbook.maintenance.upkeep import close_session, discard_session, mend_session
 
     from .ledgers import session_here
 

@@ -11,7 +11,7 @@ from .output import answer, as_json, message, say, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from deedbook.workspaces.declarations import Workspace
+    from deedbook.workspace.declarations import Workspace
 
 
 @click.group("skills", cls=Suggesting, invoke_without_command=True)
@@ -110,11 +110,11 @@ class Listing:
 
 def _skills(asked: Asked, profile: str | None) -> Listing:
     """Return the skills; raises `BindingError` with every fault."""
-    from deedbook.compiling.linker import Linker
-    from deedbook.compiling.skills import Skills
-    from deedbook.errors import BindingError, raise_all
+    from deedbook.charter.linker import Linker
+    from deedbook.charter.skills import Skills
+    from deedbook.format.errors import BindingError, raise_all
     from deedbook.kernel import read_workspace
-    from deedbook.plugins import discover
+    from deedbook.plugins.plugins import discover
 
     catalogue = discover()
     workspace = read_workspace(asked.workspace, profile, catalogue)
@@ -131,9 +131,9 @@ def _skills(asked: Asked, profile: str | None) -> Listing:
 
 
 def _row(name: str, entry: dict[str, Any], workspace: "Workspace") -> dict[str, Any]:
-    from deedbook.commands import allowed_of
-    from deedbook.compiling.skills import written
-    from deedbook.compiling.spelling import obstacles, spelling
+    from deedbook.charter.skills import written
+    from deedbook.charter.spelling import obstacles, spelling
+    from deedbook.policy.commands import allowed_of
 
     document = written(entry["source"], workspace)
     found = obstacles(document) if document else []
@@ -167,8 +167,8 @@ def _origin(source: str, workspace: "Workspace") -> str:
 
 
 def _named(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    from deedbook.errors import BindingError, fault
-    from deedbook.schema import suggest
+    from deedbook.format.errors import BindingError, fault
+    from deedbook.format.schema import suggest
 
     for row in rows:
         if row["name"] == name:
@@ -184,6 +184,6 @@ def _tell(notes: "Iterable[str]") -> None:
 
 
 def _plain(text: str) -> str:
-    from deedbook.terminal import plain
+    from deedbook.format.terminal import plain
 
     return plain(text)

@@ -1,1 +1,1 @@
-"""What is remembered from session to session: zones, proposals, grounds, and the fold of the workspace ledger."""
+"""Memory between sessions: zones, proposals, grounds, and the fold of the workspace ledger."""

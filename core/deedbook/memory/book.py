@@ -9,13 +9,13 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Final, Self
 
-from deedbook.contracts import Event
-from deedbook.errors import LedgerError
-from deedbook.events import EXCISED_KEY, first_workspace_hash, split_line
-from deedbook.files import Folder
-from deedbook.journal import NAME, lines_from_end
-from deedbook.reader import Follower
-from deedbook.sealed import opened
+from deedbook.contract import Event
+from deedbook.format.errors import LedgerError
+from deedbook.format.events import EXCISED_KEY, first_workspace_hash, split_line
+from deedbook.format.files import Folder
+from deedbook.format.reader import Follower
+from deedbook.format.sealed import opened
+from deedbook.ledger.journal import NAME, lines_from_end
 
 from .recall import FAMILY, Change, Memory, Slot
 from .recall import Name as Which

@@ -10,20 +10,20 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook import canonical
-from deedbook.bound import Caller
-from deedbook.conditions import glob_test
-from deedbook.contracts import Failed, Object
-from deedbook.errors import DeedbookError
-from deedbook.events import Entry, label, new_id
-from deedbook.ledger import WorkspaceLedger
-from deedbook.schema import foreign
+from deedbook.charter.zones import entry_of
+from deedbook.contract import Failed, Object
+from deedbook.format import canonical
+from deedbook.format.entries import VERSION, WORLD, Forbidden
+from deedbook.format.errors import DeedbookError
+from deedbook.format.events import Entry, label, new_id
+from deedbook.format.schema import foreign
+from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.policy.bound import Caller
+from deedbook.policy.conditions import glob_test
 
 from .book import Book
-from .entries import VERSION, WORLD, Forbidden
 from .grounds import Claim, Grounds, Source, Unproven
 from .recall import Name
-from .zones import entry_of
 
 _TRIES: Final = 64
 _LONGEST: Final = 500

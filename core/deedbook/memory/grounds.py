@@ -11,18 +11,17 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from deedbook.approvals.requests import approvers, call_digest, faults
-from deedbook.canonical import decode
-from deedbook.conditions import ABSENT, glob_test, lookup
-from deedbook.contracts import Object
-from deedbook.errors import DeedbookError
-from deedbook.events import SESSION_ID, Line, split_line
-from deedbook.files import Folder
-from deedbook.journal import NAME
-from deedbook.reader import Follower
-from deedbook.sealed import opened
-
-from .entries import same
+from deedbook.contract import Object
+from deedbook.format.canonical import decode
+from deedbook.format.entries import same
+from deedbook.format.errors import DeedbookError
+from deedbook.format.events import SESSION_ID, Line, split_line
+from deedbook.format.files import Folder
+from deedbook.format.reader import Follower
+from deedbook.format.sealed import opened
+from deedbook.ledger.journal import NAME
+from deedbook.policy.conditions import ABSENT, glob_test, lookup
+from deedbook.policy.requests import approvers, call_digest, faults
 
 _HEAD: Final = b'"event_type":"ledger.session"'
 _AGENT: Final = "agent:"

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from deedbook import canonical
-from deedbook.contracts import Object
-from deedbook.errors import IntakeError, MemoryRefused, fault
-from deedbook.events import Entry, label, split_line
-from deedbook.files import Folder
-from deedbook.journal import NAME as LEDGER
-from deedbook.ledger import WorkspaceLedger
+from deedbook.contract import Object
+from deedbook.format import canonical
+from deedbook.format.entries import LEGACY, MAX_KEY, VERSION, Forbidden
+from deedbook.format.errors import IntakeError, MemoryRefused, fault
+from deedbook.format.events import Entry, label, split_line
+from deedbook.format.files import Folder
+from deedbook.ledger.journal import NAME as LEDGER
+from deedbook.ledger.ledger import WorkspaceLedger
 
 from .book import Book
-from .entries import LEGACY, MAX_KEY, VERSION, Forbidden
 from .recall import Name
 from .store import FORM, NAME, form_of, readable
 

@@ -9,11 +9,10 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from deedbook.contracts import Event, Object
-from deedbook.events import EXCISED_KEY
-from deedbook.sealed import is_sealed
-
-from .entries import LEGACY, is_key, upcast
+from deedbook.contract import Event, Object
+from deedbook.format.entries import LEGACY, is_key, upcast
+from deedbook.format.events import EXCISED_KEY
+from deedbook.format.sealed import is_sealed
 
 FAMILY: Final = "memory."
 _LINKS: Final = ("session", "span", "trace_id", "by", "charter")

@@ -7,10 +7,10 @@ ledger, is passed over; one of a later form is never touched, and one of an olde
 import re
 from typing import Any, Final, Literal, NamedTuple
 
-from deedbook.canonical import decode, digest, encode, parse
-from deedbook.contracts import Object
-from deedbook.errors import FileRefused, IntakeError, MemoryRefused, fault
-from deedbook.files import Folder
+from deedbook.contract import Object
+from deedbook.format.canonical import decode, digest, encode, parse
+from deedbook.format.errors import FileRefused, IntakeError, MemoryRefused, fault
+from deedbook.format.files import Folder
 
 from .recall import Memory, Name, Slot
 

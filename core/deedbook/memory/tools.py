@@ -5,12 +5,12 @@ They need the workspace ledger, which no plugin is given; so there are these thr
 
 from typing import Any, ClassVar, Final
 
-from deedbook.contracts import Failed, Handler, HandlerSpec, Host, Json, Object, Plugin
-from deedbook.errors import DeedbookError
-from deedbook.runs import MemoryCall
+from deedbook.call.runs import MemoryCall
+from deedbook.contract import Failed, Handler, HandlerSpec, Host, Json, Object, Plugin
+from deedbook.format.entries import PROPOSED, ZONES
+from deedbook.format.errors import DeedbookError
 
 from .book import Book
-from .entries import PROPOSED, ZONES
 from .gate import Asked, Gate
 from .legacy import take_over
 

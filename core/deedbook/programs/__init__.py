@@ -1,1 +1,1 @@
-"""What runs as a program or on a thread of its own: scripts, workers, and hooks that stand elsewhere."""
+"""Programs in other processes: supervisor, process, workers, threads."""

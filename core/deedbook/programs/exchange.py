@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import orjson
 
-from deedbook import canonical
-from deedbook.contracts import Call, Decision, Principal
-from deedbook.errors import IntakeError
-from deedbook.gates import Unanswered
-from deedbook.lifecycle import EVENTS, Lifecycle
+from deedbook.contract import Call, Decision, Principal
+from deedbook.contract.lifecycle import EVENTS, Lifecycle
+from deedbook.format import canonical
+from deedbook.format.errors import IntakeError
+from deedbook.policy.gates import Unanswered
 
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

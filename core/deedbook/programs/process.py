@@ -15,8 +15,8 @@ from shutil import which
 from types import MappingProxyType
 from typing import Final
 
-from deedbook.contracts import Failed
-from deedbook.errors import recordable
+from deedbook.contract import Failed
+from deedbook.format.errors import recordable
 
 from .supervisor import LENGTH, SWEEP
 

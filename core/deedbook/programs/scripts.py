@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from deedbook.files import Folder
+from deedbook.format.files import Folder
 
 SCRIPTS_ONLY: Final = ("protocol", "env", "reads", "rewrites")
 """Keys of a hook that belong to scripts; a plugin declares these things itself."""

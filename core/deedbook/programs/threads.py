@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from deedbook import canonical
-from deedbook.contracts import ALLOW, Decision
-from deedbook.gates import Unanswered
-from deedbook.lifecycle import EVENTS
+from deedbook.contract import ALLOW, Decision
+from deedbook.contract.lifecycle import EVENTS
+from deedbook.format import canonical
+from deedbook.policy.gates import Unanswered
 
 MOST: Final = 32
 """How many threads may answer for one hook at a time."""

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
-from deedbook.contracts import Failed, Ran
+from deedbook.contract import Failed, Ran
 
 from .process import GRACE, LONGEST, Forker, Program, deadline, folder_of, pipe, request_of, shown
 from .supervisor import START, System

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from deedbook.context import ContextFold, Recorder
-from deedbook.contracts import Event, Failed, Principal, Skill
-from deedbook.schema import Schemas, data_folder, foreign
+from deedbook.contract import Event, Failed, Principal, Skill
+from deedbook.format.context import ContextFold, Recorder
+from deedbook.format.schema import Schemas, data_folder, foreign
 from deedbook_flow_review import Review
 
 SKILL = Skill("greet", "Greets somebody.", "# Greet\n\nUse echo.", frozenset({"echo"}))

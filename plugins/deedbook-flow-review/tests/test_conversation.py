@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deedbook.contracts import Failed
+from deedbook.contract import Failed
 
 MALFORMED = "MALFORMED_AGENT_MESSAGE"
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deedbook.contracts import Failed
-from deedbook.schema import foreign
+from deedbook.contract import Failed
+from deedbook.format.schema import foreign
 from deedbook_flow_review import Review
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from deedbook.schema import Schemas, data_folder
+from deedbook.format.schema import Schemas, data_folder
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 ROLES = {

@@ -8,10 +8,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from deedbook.contracts import Call, Host, Principal
-from deedbook.files import Folder
-from deedbook.host import ReadingHost
-from deedbook.routes import told
+from deedbook.contract import Call, Host, Principal
+from deedbook.format.files import Folder
+from deedbook.plugins.host import ReadingHost
+from deedbook.routing.routes import told
 
 LOCAL = Principal("local", "cli")
 NOW = "2026-01-01T00:00:00.000Z"

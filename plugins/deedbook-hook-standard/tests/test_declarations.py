@@ -9,9 +9,9 @@ import jsonschema_rs
 import pytest
 from ruamel.yaml import YAML
 
-from deedbook import schema
-from deedbook.contracts import GateSpec
-from deedbook.lifecycle import Lifecycle
+from deedbook.contract import GateSpec
+from deedbook.contract.lifecycle import Lifecycle
+from deedbook.format import schema
 
 HOOKS = {
     "allow": "pre_tool_use",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contracts import ALLOW, Call, Principal
+from deedbook.contract import ALLOW, Call, Principal
 from deedbook_hook_standard import DenyTools
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contracts import ALLOW, Principal
+from deedbook.contract import ALLOW, Principal
 from deedbook_hook_standard.redaction import MARK, passes_luhn, redact
 
 CARDS = {

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.callers import LOCAL
-from deedbook.contracts import Failed, Skill
-from deedbook.errors import Err
-from deedbook.files import Folder
-from deedbook.host import ReadingHost
-from deedbook.routes import CharterRoutes
-from deedbook.routing import choose
+from deedbook.contract import Failed, Skill
+from deedbook.format.errors import Err
+from deedbook.format.files import Folder
+from deedbook.plugins.host import ReadingHost
+from deedbook.policy.callers import LOCAL
+from deedbook.policy.routing import choose
+from deedbook.routing.routes import CharterRoutes
 from deedbook_hook_standard import Routing
 
 GUIDE = """\

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.schema import Schemas
+from deedbook.format.schema import Schemas
 from deedbook_testing import Lab
 
 

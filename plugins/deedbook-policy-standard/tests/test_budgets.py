@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deedbook import schema
-from deedbook.contracts import Call, Principal
-from deedbook.errors import Ok
+from deedbook.contract import Call, Principal
+from deedbook.format import schema
+from deedbook.format.errors import Ok
 
 STARTED = "2026-01-01T00:00:00.000Z"
 

@@ -14,9 +14,9 @@ import jsonschema_rs
 import pytest
 
 from deedbook import Principal
-from deedbook.files import Folder
-from deedbook.host import WorkspaceHost
-from deedbook.schema import Schemas, data_folder
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.plugins.host import WorkspaceHost
 from deedbook_provider_openai import OpenAI
 
 PUBLISHED = jsonschema_rs.validator_for(json.loads((Path(__file__).parent / "chat_completions.json").read_text()))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.schema import foreign
+from deedbook.format.schema import foreign
 from deedbook_provider_openai import OpenAI
 from deedbook_provider_openai.names import Names
 from deedbook_provider_openai.settings import OPENAI, SETTINGS, Settings

@@ -11,8 +11,8 @@ import jsonschema_rs
 import pytest
 from ruamel.yaml import YAML
 
-from deedbook.schema import Schemas, data_folder
-from deedbook.verify import verify_file
+from deedbook.audit.verify import verify_file
+from deedbook.format.schema import Schemas, data_folder
 
 PROMPT = "please say hello to Ada"
 KEY = "sk-live-0123456789"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deedbook import Principal
-from deedbook.files import Folder
+from deedbook.format.files import Folder
 
 SESSION = "5e" * 16
 

@@ -9,8 +9,8 @@ import attrs
 import pytest
 
 from deedbook import Failed, Principal
-from deedbook.files import Folder
-from deedbook.schema import Schemas, data_folder, foreign
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas, data_folder, foreign
 from deedbook_provider_rules import Rules
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deedbook import Entry, Failed, Skill
-from deedbook.files import Conflict, Folder
+from deedbook.format.files import Conflict, Folder
 
 markdown = pytest.importorskip("deedbook_skill_markdown")
 tools = pytest.importorskip("deedbook_tool_standard")

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from deedbook import cli
+from deedbook.cli import program as cli
 
 sys.path.insert(0, str(Path(__file__).parent))
 

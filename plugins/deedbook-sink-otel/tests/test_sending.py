@@ -9,9 +9,10 @@ import time
 import pytest
 from otel_collector import OK, Answer, rejecting, told
 
-from deedbook import allow, cli, deny
-from deedbook.cli.otel import BROUGHT, PLUGIN
-from deedbook.plugins import command as found
+from deedbook import allow, deny
+from deedbook.cli import program as cli
+from deedbook.inspect.commands.otel import BROUGHT, PLUGIN
+from deedbook.plugins.plugins import command as found
 from deedbook_sink_otel import cursors
 from deedbook_sink_otel.commands import command
 from deedbook_sink_otel.conventions import SCHEMA_URL

@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from deedbook import Entry, Failed, Skill
-from deedbook.errors import FileRefused
-from deedbook.files import Folder
+from deedbook.format.errors import FileRefused
+from deedbook.format.files import Folder
 from deedbook_skill_markdown import Markdown
 
 

@@ -75,7 +75,7 @@ def install(site: Path) -> None:
     """Install the wrong plugins as one distribution, and the packs as another."""
     site.mkdir()
     (site / "wrong_plugins.py").write_text((HERE / "wrong/wrong_plugins.py").read_text())
-    (site / "peeking.py").write_text("import deedbook.door\nfrom wrong_plugins import Tool as Plugin\n")
+    (site / "peeking.py").write_text("import deedbook.call.door\nfrom wrong_plugins import Tool as Plugin\n")
     points = ""
     for group, names in GROUPS.items():
         pairs = [each.partition(":") for each in names.split()]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deedbook import DeedbookError, Err, HandlerSpec, Ok, SessionRefused, allow, deny
-from deedbook.lifecycle import EVENTS
+from deedbook.contract.lifecycle import EVENTS
 from deedbook_testing import Lab
 
 README = Path(__file__).parents[1] / "README.md"

@@ -13,8 +13,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from deedbook.files import Folder
-from deedbook.reader import read, sessions
+from deedbook.format.files import Folder
+from deedbook.format.reader import read, sessions
 from deedbook_tool_mcp.serving_http import Address
 
 MODES = ("legacy", "2026-07-28")

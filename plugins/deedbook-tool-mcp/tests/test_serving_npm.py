@@ -15,7 +15,7 @@ from shutil import copytree, which
 
 import pytest
 
-from deedbook.reader import read
+from deedbook.format.reader import read
 
 ROOT = Path(__file__).parents[3]
 BESIDE = Path(sys.executable).parent

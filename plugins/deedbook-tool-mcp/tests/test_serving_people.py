@@ -16,7 +16,7 @@ from mcp_types import (
 
 from deedbook.approvals.answering import answer, queue
 from deedbook.approvals.keys import KeyRing
-from deedbook.errors import DeedbookError
+from deedbook.format.errors import DeedbookError
 from deedbook_tool_mcp.serving_people import way
 
 MODES = ("legacy", "2026-07-28")

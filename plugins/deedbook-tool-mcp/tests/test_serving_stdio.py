@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.files import Folder
-from deedbook.reader import read, sessions
+from deedbook.format.files import Folder
+from deedbook.format.reader import read, sessions
 from deedbook_tool_mcp.serving_stdio import LONGEST
 
 SETTINGS = """

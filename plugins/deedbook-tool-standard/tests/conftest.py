@@ -7,9 +7,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from deedbook.contracts import Entry, Failed, Principal
-from deedbook.errors import DeedbookError
-from deedbook.files import Folder
+from deedbook.contract import Entry, Failed, Principal
+from deedbook.format.errors import DeedbookError
+from deedbook.format.files import Folder
 
 
 class RealHost:

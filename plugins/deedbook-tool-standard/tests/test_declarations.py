@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from deedbook.contracts import HandlerSpec
+from deedbook.contract import HandlerSpec
 from deedbook_tool_standard.writing import CLAIM, FileWrite
 
 EFFECTS = {

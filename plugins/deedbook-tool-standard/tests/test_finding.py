@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contracts import Failed
+from deedbook.contract import Failed
 from deedbook_tool_standard import finding, searching
 from deedbook_tool_standard.finding import FileFind
 from deedbook_tool_standard.globs import Glob

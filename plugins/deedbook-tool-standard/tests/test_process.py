@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from deedbook.errors import DeedbookError
+from deedbook.format.errors import DeedbookError
 
 TEXT = {"type": "string"}
 IN = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deedbook.errors import DeedbookError
+from deedbook.format.errors import DeedbookError
 
 IN = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}, "times": {"type": "integer"}}}
 ANY = {"type": ["object", "array", "string", "number", "boolean", "null"]}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contracts import Failed
+from deedbook.contract import Failed
 from deedbook_tool_standard import counting
 from deedbook_tool_standard.counting import FileCount
 from deedbook_tool_standard.reach import MAX_TEXT

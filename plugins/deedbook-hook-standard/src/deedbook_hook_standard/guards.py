@@ -3,7 +3,7 @@
 import re
 from typing import ClassVar, Final
 
-from deedbook.contracts import Call, Decision, GateSpec, Host, Object, allow, deny, hookimpl
+from deedbook.contract import Call, Decision, GateSpec, Host, Object, allow, deny, hookimpl
 
 DANGEROUS: Final = ("rm", "delete", "drop_table")
 """The names that are denied where YAML says none."""

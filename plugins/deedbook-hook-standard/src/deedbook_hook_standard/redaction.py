@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final, TypeAlias
 
-from deedbook.contracts import Decision, GateSpec, Host, Object, Principal, allow, hookimpl, transform
+from deedbook.contract import Decision, GateSpec, Host, Object, Principal, allow, hookimpl, transform
 
 MARK: Final = "[REDACTED-CARD]"
 SHORTEST: Final = 13

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from deedbook.contracts import Decision, GateSpec, Host, Object, Principal, Ranked, allow, hookimpl
+from deedbook.contract import Decision, GateSpec, Host, Object, Principal, Ranked, allow, hookimpl
 
 LIMIT: Final = 5
 """How many abilities, and how many sections, are hinted at where YAML says nothing."""

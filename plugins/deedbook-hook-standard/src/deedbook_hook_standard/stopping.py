@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Final
 
-from deedbook.contracts import Decision, GateSpec, Host, Object, allow, deny, hookimpl
+from deedbook.contract import Decision, GateSpec, Host, Object, allow, deny, hookimpl
 
 _AFTER: Final[Object] = {
     "type": "object",

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import ClassVar, Final, TypeAlias
 
-from deedbook.contracts import Call, Decision, GateSpec, Host, Object, allow, ask, deny
+from deedbook.contract import Call, Decision, GateSpec, Host, Object, allow, ask, deny
 
 Spent: TypeAlias = Callable[[Call], str | None]
 """Says why a call may not go on, or nothing."""

@@ -1,4 +1,7 @@
-"""What this distribution adds to the command line: ``deedbook otel``. The SDK is imported when a command is called."""
+"""Send spans to an OpenTelemetry collector.
+
+The SDK is imported when a command is called.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from .delivery import Collector
     from .work import Ledgers
 
+SECTION: Final = "Record"
 _VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _UNSOUND: Final = 4
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,8 +57,12 @@ def _options(command: F) -> F:
 
 
 @click.group("otel")
-def command() -> None:
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Send what ledgers hold to an OpenTelemetry collector, as spans."""
+    from deedbook.inspect.reading import Ledgers  # noqa: PLC0415 - help is quick
+
+    ctx.obj = Ledgers(ctx.obj.workspace)
 
 
 @command.command("export")

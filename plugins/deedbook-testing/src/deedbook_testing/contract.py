@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from deedbook.errors import DeedbookError
-from deedbook.plugins import Offer, discover, load
-from deedbook.schema import Schemas, foreign
+from deedbook.format.errors import DeedbookError
+from deedbook.format.schema import Schemas, foreign
+from deedbook.plugins.plugins import Offer, discover, load
 
 from .imports import HEAVY, foreign_imports, is_among, modules_after
 from .lab import Lab
@@ -130,9 +130,9 @@ class PluginContract(Contract):
                 begin(lab)
 
     def test_imports_of_the_kernel_only_the_contract(self, offer: Offer) -> None:
-        """Nothing but ``deedbook`` and ``deedbook.contracts`` is promised."""
+        """Nothing but ``deedbook`` and ``deedbook.contract`` is promised."""
         found = list(foreign_imports(offer))
-        assert not found, f"{offer}: {found}; import from `deedbook` or `deedbook.contracts`"
+        assert not found, f"{offer}: {found}; import from `deedbook` or `deedbook.contract`"
 
     def test_importing_it_imports_nothing_heavy(self, offer: Offer) -> None:
         """What takes long to import is imported at the first call."""

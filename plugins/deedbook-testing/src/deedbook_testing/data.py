@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from deedbook.errors import DeedbookError
-from deedbook.plugins import Offer
+from deedbook.format.errors import DeedbookError
+from deedbook.plugins.plugins import Offer
 
 from .contract import SUBJECT, Contract, PluginContract, begin, tree
 from .lab import Lab

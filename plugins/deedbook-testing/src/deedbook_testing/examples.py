@@ -5,9 +5,9 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from deedbook.canonical import encode
-from deedbook.contracts import Json
-from deedbook.errors import Err, Result
+from deedbook.contract import Json
+from deedbook.format.canonical import encode
+from deedbook.format.errors import Err, Result
 
 ANYTHING: Final = object()
 """Whatever is given, it will do."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.schema import Schemas, data_folder
+from deedbook.format.schema import Schemas, data_folder
 
 from .lab import Lab
 from .watching import Audit

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from deedbook.canonical import encode
-from deedbook.contracts import Event, Principal
-from deedbook.errors import Err, Ok, Result, SessionRefused, fault
-from deedbook.lifecycle import EVENTS
-from deedbook.session import Session
+from deedbook.call.session import Session
+from deedbook.contract import Event, Principal
+from deedbook.contract.lifecycle import EVENTS
+from deedbook.format.canonical import encode
+from deedbook.format.errors import Err, Ok, Result, SessionRefused, fault
 
 from .contract import SUBJECT, PluginContract, tree
 from .examples import ANYTHING, Asked

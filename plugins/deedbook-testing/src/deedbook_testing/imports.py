@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import deedbook
-from deedbook.plugins import Offer
+from deedbook.plugins.plugins import Offer
 
 HEAVY: Final = frozenset(
     {
@@ -63,5 +63,5 @@ def _kernel_names(node: ast.AST) -> list[str]:
     elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
         whole = node.module == "deedbook"
         names = [f"{node.module}.{alias.name}" for alias in node.names] if whole else [node.module]
-    public = {"deedbook", "deedbook.contracts", *(f"deedbook.{name}" for name in deedbook.__all__)}
+    public = {"deedbook", "deedbook.contract", *(f"deedbook.{name}" for name in deedbook.__all__)}
     return [name for name in names if name.partition(".")[0] == "deedbook" and name not in public]

@@ -9,18 +9,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from deedbook.contracts import Event, GateSpec, HandlerSpec
-from deedbook.errors import DeedbookError
+from deedbook.audit.recheck import recheck
+from deedbook.audit.rederive import rejudge
+from deedbook.audit.verify import verify_file
+from deedbook.call.session import Session
+from deedbook.contract import Event, GateSpec, HandlerSpec
+from deedbook.format.errors import DeedbookError
+from deedbook.format.reader import read
+from deedbook.format.report import Report
+from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import Kernel, open_kernel
-from deedbook.plugins import GROUPS, Catalogue, discover
-from deedbook.reader import read
-from deedbook.rejudging.recheck import recheck
-from deedbook.rejudging.rederive import rejudge
-from deedbook.schema import Schemas, data_folder
-from deedbook.session import Session
-from deedbook.tasks.runner import Tasks
-from deedbook.verification.report import Report
-from deedbook.verify import verify_file
+from deedbook.plugins.plugins import GROUPS, Catalogue, discover
+from deedbook.serve.tasks.runner import Tasks
 
 from .offered import OfferedDistribution, acting, answering, installed, judging
 

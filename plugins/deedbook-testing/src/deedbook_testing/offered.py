@@ -9,8 +9,8 @@ from typing import Any
 
 import importlib_metadata
 
-from deedbook.contracts import GateSpec, HandlerSpec, hookimpl
-from deedbook.lifecycle import EVENTS, Lifecycle
+from deedbook.contract import GateSpec, HandlerSpec, hookimpl
+from deedbook.contract.lifecycle import EVENTS, Lifecycle
 
 
 class OfferedDistribution(importlib_metadata.Distribution):

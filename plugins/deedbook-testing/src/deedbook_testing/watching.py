@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.canonical import encode
+from deedbook.format.canonical import encode
 
 _OUTSIDE: Final = (
     "open", "os.", "shutil.", "socket.", "subprocess.", "sqlite3.", "urllib.", "http.", "ftplib.", "ctypes.", "glob.",

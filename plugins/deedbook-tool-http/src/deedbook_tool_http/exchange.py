@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from deedbook.contracts import Failed
+from deedbook.contract import Failed
 
 from .hosts import Site, reach, site
 

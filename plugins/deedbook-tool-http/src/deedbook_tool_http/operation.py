@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from deedbook.contracts import Failed, Json, Object, Secret
+from deedbook.contract import Failed, Json, Object, Secret
 from deedbook_tool_standard.templates import Placeholder, Template, misfits, parse, text_of
 
 from .hosts import Site, site

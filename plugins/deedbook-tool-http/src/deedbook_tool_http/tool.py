@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import Iterator
 
-from deedbook.contracts import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object, Secret
+from deedbook.contract import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object, Secret
 from deedbook_tool_standard.outputs import FORMS, Mask, beginning
 from deedbook_tool_standard.shapes import ANYTHING, SECRET, strict
 

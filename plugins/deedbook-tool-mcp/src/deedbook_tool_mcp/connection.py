@@ -16,7 +16,7 @@ from mcp import Client
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel
 
-from deedbook.contracts import Failed, Host, Kept, Object, Secret
+from deedbook.contract import Failed, Host, Kept, Object, Secret
 
 from .messages import refusal_code
 from .pipes import Pipes

@@ -13,7 +13,7 @@ import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
-from deedbook.contracts import Failed, Kept
+from deedbook.contract import Failed, Kept
 
 from .messages import Refused, read
 

@@ -7,7 +7,7 @@ from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import ValidationError
 
-from deedbook.contracts import Failed, Secret
+from deedbook.contract import Failed, Secret
 
 from .messages import refusal_code
 

@@ -1,4 +1,4 @@
-"""``deedbook mcp serve``: the workspace's abilities as the tools of an MCP server."""
+"""Show abilities as the tools of an MCP server."""
 
 import os
 import sys

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Awaitable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from deedbook.contracts import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object, Secret
+from deedbook.contract import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object, Secret
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -8,11 +8,11 @@ from typing import Any
 import attrs
 import pytest
 
-from deedbook.errors import Ok
-from deedbook.files import Folder
-from deedbook.schema import Schemas, data_folder
-from deedbook.surveys import keep, look
-from deedbook.workspaces.workspace import survey_workspace
+from deedbook.format.errors import Ok
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.mcp.surveys import keep, look
+from deedbook.workspace.workspace import survey_workspace
 
 ROGUE = Path(__file__).with_name("rogue.py")
 ANY = {"type": "object"}

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from deedbook.errors import DeedbookError, Ok
+from deedbook.format.errors import DeedbookError, Ok
 
 
 def test_tool_is_an_ability_whose_call_is_recorded(rogue):

@@ -12,14 +12,14 @@ import pytest
 from deedbook import Decision
 from deedbook.approvals.answering import answer, perform_once
 from deedbook.approvals.keys import KeyRing
-from deedbook.errors import Err, Ok
-from deedbook.files import Folder
+from deedbook.audit.rederive import rejudge
+from deedbook.format.errors import Err, Ok
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import bound_for_judging, read_workspace
-from deedbook.policies import cases
-from deedbook.rejudging.rederive import rejudge
-from deedbook.schema import Schemas, data_folder
-from deedbook.surveys import keep, look
-from deedbook.workspaces.workspace import survey_workspace
+from deedbook.mcp.surveys import keep, look
+from deedbook.rules import cases
+from deedbook.workspace.workspace import survey_workspace
 
 SERVER = Path(__file__).with_name("filesystem.py")
 SCHEMAS = Schemas.load(data_folder("schemas"))

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from deedbook.errors import Ok
-from deedbook.workspaces.servers import digest_of
+from deedbook.format.errors import Ok
+from deedbook.workspace.servers import digest_of
 
 from .conftest import tool
 

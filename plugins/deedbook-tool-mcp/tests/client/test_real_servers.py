@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.errors import Ok
-from deedbook.files import Folder
-from deedbook.schema import Schemas, data_folder
-from deedbook.surveys import keep, look
-from deedbook.workspaces.workspace import survey_workspace
+from deedbook.format.errors import Ok
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.mcp.surveys import keep, look
+from deedbook.workspace.workspace import survey_workspace
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 SQLITE = os.environ.get("DEEDBOOK_TEST_MCP_SQLITE", "")

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from deedbook.errors import Ok
+from deedbook.format.errors import Ok
 
 from .conftest import tool
 

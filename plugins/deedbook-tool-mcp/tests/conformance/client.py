@@ -9,14 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from deedbook.compiling.instances import instances
-from deedbook.errors import Err
-from deedbook.files import Folder
+from deedbook.charter.instances import instances
+from deedbook.format.errors import Err
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas, data_folder, foreign
 from deedbook.kernel import open_kernel
-from deedbook.plugins import discover
-from deedbook.schema import Schemas, data_folder, foreign
-from deedbook.surveys import keep, look
-from deedbook.workspaces.workspace import load_workspace, survey_workspace
+from deedbook.mcp.surveys import keep, look
+from deedbook.plugins.plugins import discover
+from deedbook.workspace.workspace import load_workspace, survey_workspace
 
 
 def fitting(schema):

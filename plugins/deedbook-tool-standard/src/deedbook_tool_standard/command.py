@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from posixpath import basename
 from typing import Any
 
-from deedbook.contracts import Failed, Object
+from deedbook.contract import Failed, Object
 
 from .templates import Placeholder, Template, misfits, parse, text_of
 

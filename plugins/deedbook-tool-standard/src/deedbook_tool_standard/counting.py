@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from deedbook.contracts import Ctx, HandlerSpec, Json, Object
+from deedbook.contract import Ctx, HandlerSpec, Json, Object
 
 from .reach import FileTool, check_time, decoded, read_bytes
 from .shapes import COUNT, PATH, PATHS, listed, strict

@@ -1,6 +1,6 @@
 """The smallest tool."""
 
-from deedbook.contracts import Ctx, HandlerSpec, Host, Json, Object
+from deedbook.contract import Ctx, HandlerSpec, Host, Json, Object
 
 from .shapes import strict
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from deedbook.contracts import Ctx, Entry, Failed, HandlerSpec, Host, Json, Object
+from deedbook.contract import Ctx, Entry, Failed, HandlerSpec, Host, Json, Object
 
 from .globs import Glob
 from .reach import FileTool, check_time, reaching

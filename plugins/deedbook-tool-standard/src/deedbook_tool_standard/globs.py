@@ -3,7 +3,7 @@
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from deedbook.contracts import Failed
+from deedbook.contract import Failed
 
 Places: TypeAlias = frozenset[int]
 """How far a pattern may have come: indices of the segments that could match the next name."""

@@ -1,6 +1,6 @@
 """List a folder."""
 
-from deedbook.contracts import Ctx, HandlerSpec, Json, Object
+from deedbook.contract import Ctx, HandlerSpec, Json, Object
 
 from .reach import FileTool, reaching
 from .shapes import COUNT, FOLDER, PATH, TRUNCATED, listed, strict

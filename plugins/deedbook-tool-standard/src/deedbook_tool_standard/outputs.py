@@ -8,7 +8,7 @@ from types import MappingProxyType
 from urllib.parse import quote, quote_plus
 
 from deedbook import IntakeError, parse
-from deedbook.contracts import Failed, Json, Secret
+from deedbook.contract import Failed, Json, Secret
 
 _SHOWN = 400
 _SHORT = 6

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-from deedbook.contracts import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object
+from deedbook.contract import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object
 
 from .command import command, command_faults, stdin_faults, stdin_of
 from .outputs import FORMS, Mask, beginning, diagnostic

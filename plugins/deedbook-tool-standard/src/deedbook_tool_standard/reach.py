@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deedbook.contracts import Ctx, Failed, Host, Object
+from deedbook.contract import Ctx, Failed, Host, Object
 
 MAX_TEXT = 2 * 1024 * 1024
 """The longest text, in bytes, that is read into or written from a record."""

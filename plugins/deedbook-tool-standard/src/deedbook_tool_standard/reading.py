@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from deedbook.contracts import Ctx, HandlerSpec, Json, Object
+from deedbook.contract import Ctx, HandlerSpec, Json, Object
 
 from .reach import MAX_TEXT, FileTool, decoded, reaching, read_bytes
 from .shapes import COUNT, HASH, PATH, strict

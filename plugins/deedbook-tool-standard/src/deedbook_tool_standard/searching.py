@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from deedbook.contracts import Ctx, Failed, HandlerSpec, Host, Json, Object
+from deedbook.contract import Ctx, Failed, HandlerSpec, Host, Json, Object
 
 from .finding import find
 from .reach import FileTool, check_time, decoded, read_bytes

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from deedbook.contracts import Ctx, Declared, Effects, Failed, HandlerSpec, Host, Json, Object
+from deedbook.contract import Ctx, Declared, Effects, Failed, HandlerSpec, Host, Json, Object
 
 from .shapes import strict
 from .wiring import filled, reference_faults, references

@@ -1,6 +1,6 @@
 """The pieces of JSON Schema that the tools' arguments and results are made of."""
 
-from deedbook.contracts import Object
+from deedbook.contract import Object
 
 PATH: Object = {"type": "string", "minLength": 1, "maxLength": 4096, "description": "Relative to the root, with /."}
 """A file; the host has the last word on what it may name."""

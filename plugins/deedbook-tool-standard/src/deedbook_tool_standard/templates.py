@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from deedbook.contracts import Failed, Json, Object
+from deedbook.contract import Failed, Json, Object
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _INNER = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*|(?:/(?:[^~/{}?.]|~[01])+)+)(\?)?(\.\.\.)?")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deedbook.contracts import Failed, Json, Object
+from deedbook.contract import Failed, Json, Object
 
 from .templates import resolved
 

@@ -1,6 +1,6 @@
 """Protected write: a whole file, if it is still what the writer saw."""
 
-from deedbook.contracts import Ctx, Failed, HandlerSpec, Json, Object
+from deedbook.contract import Ctx, Failed, HandlerSpec, Json, Object
 
 from .reach import MAX_TEXT, FileTool, check_time, reaching
 from .shapes import COUNT, HASH, PATH, strict

@@ -1,0 +1,97 @@
+"""Charters that a state folder keeps, bound to judge recorded calls again; no plugin is imported unasked."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import attrs
+import importlib_metadata
+
+from deedbook.charter.bindings import Bindings
+from deedbook.charter.charter import Charter
+from deedbook.charter.store import Store
+from deedbook.format.errors import BindingError, DeedbookError, describe, fault
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas
+from deedbook.plugins.host import ReadingHost
+from deedbook.plugins.plugins import Catalogue, discover
+from deedbook.rules.vocabulary import FACTS
+from deedbook.workspace.site import Site
+
+from .judging import Trusts, freeze_for_judging
+
+KERNEL: Final = "deedbook"
+NO_CHARTER: Final = "the charter that the session names is not at hand"
+_HERE: Final = frozenset({"PLUGIN_MISSING", "PLUGIN_BROKEN", "NOT_AVAILABLE", "SECRET_MISSING"})
+"""The codes of what is missing on this machine; anything else is wrong with the charter itself."""
+
+
+@attrs.frozen
+class Invalid:
+    """A charter that is kept, and from which no call can be judged: other bytes, or no charter; *why* in words."""
+
+    why: str
+
+
+def judge_fault(problem: Exception) -> Invalid | str:
+    """Return why a charter cannot be judged by: a text where only this machine lacks something."""
+    if isinstance(problem, DeedbookError):
+        here = all(error.code in _HERE for error in problem.errors)
+        return f"the charter that the session names cannot be used here: {problem}" if here else Invalid(str(problem))
+    return Invalid(describe(problem))
+
+
+class Charters:
+    """The charters of one workspace, each bound once, when it is first asked for.
+
+    With *plugins* gates of plugins are asked, too, where what is installed has the digest that the charter has of it.
+    """
+
+    def __init__(self, site: Site, root: Folder, state: Folder, schemas: Schemas, *, plugins: bool) -> None:
+        self._site, self._root, self._store, self._schemas = site, root, Store(state), schemas
+        kernel = None if plugins else [importlib_metadata.Distribution.from_name(KERNEL)]
+        self._catalogue: Catalogue = discover(kernel)
+        self._bound: dict[str, Bindings | Invalid | str] = {}
+
+    def __call__(self, digest: str) -> Bindings | Invalid | str:
+        """Return a charter by its digest; a text says why it cannot be had here. Whatever it holds, never raises."""
+        if digest not in self._bound:
+            self._bound[digest] = self._bind(digest)
+        return self._bound[digest]
+
+    def _bind(self, digest: str) -> Bindings | Invalid | str:
+        try:
+            charter = self._store.find(digest)
+            if charter is None:
+                return NO_CHARTER
+            charter.refuse_uncanonical()
+            return self._frozen(charter)
+        except Exception as problem:  # noqa: BLE001 - it may hold anything, and hides nothing of the other ledgers
+            return judge_fault(problem)
+
+    def _frozen(self, charter: Charter) -> Bindings:
+        site = Site.under(charter.document, self._site.root, self._site.state)
+        host = ReadingHost(self._root, site.file_roots, site.hidden, {})
+        bindings = freeze_for_judging(charter, self._catalogue, host, self._schemas, self._trusts(charter))
+        for name in sorted(bindings.reads - FACTS.keys()):
+            raise BindingError(fault("BINDING_INVALID", f"a gate reads {name!r}, which is no fact"))
+        return bindings
+
+    def _trusts(self, charter: Charter) -> Trusts:
+        """Return who of the charter's plugins is installed just as it was; the kernel's own code always speaks."""
+        names = {id(entry): name for name, entry in charter.document["plugins"].items()}
+
+        def trusts(plugin: Mapping[str, Any]) -> bool:
+            offer = self._catalogue.offered(*names[id(plugin)].split("/", 1))
+            if offer is None or (offer.distribution, offer.version) != (plugin["distribution"], plugin["version"]):
+                return False
+            return offer.distribution == KERNEL or (offer.digest is not None and offer.digest == plugin["digest"])
+
+        return trusts
+
+
+@contextmanager
+def charters_of(site: Site, schemas: Schemas, *, plugins: bool) -> Iterator[Charters]:
+    """Hold the charters that a workspace has kept; raises `OSError`, `DeedbookError` where a folder is not there."""
+    with Folder.at(site.root) as root, Folder.at(site.state) as state:
+        yield Charters(site, root, state, schemas, plugins=plugins)

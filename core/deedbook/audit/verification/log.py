@@ -1,0 +1,250 @@
+"""The log of a workspace, read from its ledger: keys, leaves, checkpoints, witnesses, each held to the rules.
+
+It shares proofs and notes with whoever writes the log, and nothing else. Who may be believed is not decided here.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from deedbook.format import canonical, events
+from deedbook.format.cosignatures import WitnessKey
+from deedbook.format.errors import DeedbookError, FileRefused, SignatureError
+from deedbook.format.files import Folder
+from deedbook.format.lines import Lines
+from deedbook.format.notes import Note, VerifierKey
+from deedbook.format.proofs import Checkpoint, Frontier, Tree, leaf_hash
+from deedbook.format.report import Findings
+
+from .headers import MAX_LINE
+
+ORIGIN: Final = "deedbook/"
+_OURS: Final = b',"event_type":"ledger.'
+_FAR: Final = 400
+
+
+@attrs.frozen
+class Leaf:
+    """A leaf of the log: the first *size* lines of a ledger, as event *seq* of the workspace ledger has them."""
+
+    seq: int
+    session: str
+    size: int
+    head: str
+    root: str
+    peaks: tuple[str, ...]
+
+
+@attrs.frozen
+class Key:
+    """A key of the log, in force after event *seq*; *handed*: the key before it signed that."""
+
+    seq: int
+    key: VerifierKey
+    handed: bool
+
+
+@attrs.frozen
+class Signed:
+    """A checkpoint of the log, of *size* leaves, in event *seq*, of the time *ts*; *key* signed it, if that holds."""
+
+    seq: int
+    size: int
+    ts: str
+    key: VerifierKey | None
+
+
+@attrs.frozen
+class Seen:
+    """That *witness* signed a checkpoint of *size* leaves, in seconds since 1970."""
+
+    size: int
+    witness: WitnessKey
+    time: int
+
+
+class Log:
+    """The log of the workspace ledger with the id *identity*, as far as it was read; *findings* break its rules.
+
+    *leaves* are by ledger, in order. *newest* is the last checkpoint whose signature holds. *events* counts lines.
+    """
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.origin = f"{ORIGIN}{identity}"
+        self.tree = Tree()
+        self.leaves: dict[str, list[Leaf]] = {}
+        self.keys: list[Key] = []
+        self.newest: Signed | None = None
+        self.signed = 0
+        self.seen: list[Seen] = []
+        self.findings = Findings()
+        self.events = 0
+        self._sizes: dict[int, int] = {}
+        self._seqs: list[int] = []
+        self._frontier = Frontier()
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """How many leaves it has."""
+        return self.tree.size
+
+    def text(self, size: int) -> str:
+        """Return the text of the checkpoint that the log has, or would have, at *size* leaves."""
+        return str(Checkpoint(self.origin, size, self.tree.root(size)))
+
+    @property
+    def checkpointed(self) -> int:
+        """How many leaves its last checkpoint has, whoever signed that; 0 where there is none."""
+        return self._size
+
+    def leaf_seq(self, size: int) -> int:
+        """Return the event that made the log *size* leaves large."""
+        return self._seqs[size - 1] if size else 0
+
+    def covered(self, session: str) -> int:
+        """Return how many lines of a ledger its newest checkpoint covers."""
+        most = self._seqs[self.newest.size - 1] if self.newest else -1
+        return max((leaf.size for leaf in self.leaves.get(session, ()) if leaf.seq <= most), default=0)
+
+    def key_of(self, note: Note) -> VerifierKey | None:
+        """Return the key of this log that signed *note*; ``None`` if none did."""
+        for known in reversed(self.keys):
+            if note.signed_by(known.key):
+                return known.key
+        return None
+
+    def take(self, seq: int, kind: str, ts: str, payload: Mapping[str, Any]) -> None:
+        """Take in the next event of the log."""
+        take = {
+            "ledger.leaf": self._leaf,
+            "ledger.key": self._key,
+            "ledger.checkpoint": self._checkpoint,
+            "ledger.witnessed": self._witnessed,
+        }[kind]
+        for check, expected, found in take(seq, ts, payload):
+            self.findings.add(seq + 1, check, expected, found)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _leaf(self, seq: int, _ts: str, said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+        leaf = Leaf(seq, said["session_id"], said["size"], said["head"], said["root"], tuple(said["peaks"]))
+        if not events.SESSION_ID.fullmatch(leaf.session) or type(leaf.size) is not int or leaf.size < 1:
+            raise ValueError("it names no ledger, or no number of lines")
+        if said["index"] != self.size:
+            yield "leaf", f"index {self.size}", str(said["index"])
+        own = self.leaves.setdefault(leaf.session, [])
+        if own and leaf.size <= own[-1].size:
+            yield "leaf", f"more lines of {leaf.session} than the {own[-1].size} of the leaf before", str(leaf.size)
+        if leaf.session == self.identity and leaf.size > seq:
+            yield "leaf", f"at most {seq} lines of this ledger, which stand before it", str(leaf.size)
+        own.append(leaf)
+        data = canonical.encode({name: said[name] for name in ("head", "root", "session_id", "size")})
+        self.tree.push(leaf_hash(data))
+        self._frontier.push(leaf_hash(data))
+        self._seqs.append(seq)
+
+    def _key(self, seq: int, _ts: str, said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+        before = self.keys[-1].key if self.keys else None
+        if said["previous"] != (str(before) if before else None):
+            yield "key", f"previous {before}", str(said["previous"])
+        try:
+            key, note = VerifierKey.parse(said["key"]), Note.parse(said["signed"])
+        except SignatureError as problem:
+            yield "key", "a key of the log and a note that it signed", problem.error.message
+            return
+        text = f"deedbook log key v1\n{self.origin}\n{said['key']}\n{said['previous'] or '-'}\n"
+        if note.text != text or key.name != self.origin:
+            yield "key", f"a note of {text!r}", note.text
+        if not note.signed_by(key):
+            yield "key", "the signature of the new key", "none that holds"
+        handed = before is not None and note.signed_by(before)
+        if before is not None and not handed and not said.get("lost"):
+            yield "key", f"the signature of the key before, {before.id}, or that it is lost", "neither"
+        self.keys.append(Key(seq, key, handed))
+
+    def _checkpoint(self, seq: int, ts: str, said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+        peaks, root = tuple(peak.hex() for peak in self._frontier.peaks), self._frontier.root.hex()
+        told = said["origin"], said["size"], said["root"], tuple(said["peaks"])
+        if told != (self.origin, self.size, root, peaks):
+            yield "checkpoint", f"{self.size} leaves with the root {root}", f"{said['size']} with {said['root']}"
+            return
+        if self.size <= self._size:
+            yield "checkpoint", f"more than the {self._size} leaves of the one before", str(self.size)
+        self._size = self.size
+        self._sizes[self.size] = seq
+        key = self.keys[-1].key if self.keys else None
+        try:
+            note = Note.parse(said["note"])
+        except SignatureError as problem:
+            yield "checkpoint", "a signed note", problem.error.message
+            return
+        good = note.text == self.text(self.size) and key is not None and note.signed_by(key)
+        if not good:
+            yield "checkpoint", f"a note of this checkpoint, signed by {key.id if key else 'a key'}", "another"
+        self.signed += 1
+        self.newest = Signed(seq, self.size, ts, key) if good else self.newest
+
+    def _witnessed(self, _seq: int, _ts: str, said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+        size = said["size"]
+        try:
+            key, note = WitnessKey.parse(said["witness"]), Note.parse(said["note"])
+        except SignatureError as problem:
+            yield "witnessed", "a witness's key and a note", problem.error.message
+            return
+        time = key.seen(note)
+        if size not in self._sizes or note.text != self.text(size):
+            yield "witnessed", f"the note of an earlier checkpoint of {size} leaves", note.text
+        elif time is None:
+            yield "witnessed", f"a cosignature of {key.name}", "none that holds"
+        else:
+            self.seen.append(Seen(size, key, time))
+
+
+def named(state: Path) -> str | None:
+    """Return the id of the workspace ledger of a *state* folder, as its first line has it; ``None`` without one."""
+    try:
+        with Folder.at(state / "workspace") as folder, folder.open(".events.jsonl") as file:
+            first = next((events.HEADER.match(line) for line in Lines(file, MAX_LINE)), None)
+    except (OSError, FileRefused):  # its own verification says what is wrong with it
+        return None
+    return first["session_id"].decode() if first else None
+
+
+def read_log(state: Path) -> Log | None:
+    """Read the log in the workspace ledger of a *state* folder; ``None`` without a ledger that says whose it is.
+
+    Lines that are none of the format are passed over: what is wrong with them is said by who checks the ledger.
+    """
+    log: Log | None = None
+    try:
+        with Folder.at(state / "workspace") as folder, folder.open(".events.jsonl") as file:
+            for seq, line in enumerate(Lines(file, MAX_LINE)):
+                if log is None:
+                    first = events.HEADER.match(line)
+                    if first is None:
+                        return None
+                    log = Log(first["session_id"].decode())
+                if _OURS in line[:_FAR]:
+                    _take(log, seq, line)
+                log.events = seq + 1
+    except (OSError, FileRefused):
+        return None
+    return log
+
+
+_KINDS: Final = frozenset({b"ledger.leaf", b"ledger.key", b"ledger.checkpoint", b"ledger.witnessed"})
+
+
+def _take(log: Log, seq: int, line: bytes) -> None:
+    found = events.HEADER.match(line)
+    if found is None or found["event_type"] not in _KINDS:
+        return
+    kind = found["event_type"].decode()
+    try:
+        log.take(seq, kind, found["ts"].decode(), canonical.decode(line[found.end() : -1]))
+    except (DeedbookError, ValueError, TypeError, KeyError, AttributeError):
+        log.findings.add(seq + 1, kind.partition(".")[2], f"what {kind} holds", line[found.end() : -1][:80])

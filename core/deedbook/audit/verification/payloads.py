@@ -1,0 +1,178 @@
+"""The payloads of one ledger's lines: canonical JSON, sealed values beside the file, and what their schemas say.
+
+A payload that was proved is kept for a while by type and hash: what gates say is often said again, to the byte.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from deedbook.format import canonical, events
+from deedbook.format.errors import DeedbookError, IntakeError
+from deedbook.format.files import Folder
+from deedbook.format.report import Findings
+from deedbook.format.schema import Schemas, Validator
+from deedbook.format.terminal import excerpt
+
+from .excisions import EXCISED
+
+SALT: Final = 32
+UNDECLARED: Final[Mapping[str, Validator]] = MappingProxyType({})
+
+_HEX64: Final = re.compile("[0-9a-f]{64}")
+_GONE: Final = b'{"$excised":"'
+_SEALED: Final = b'"$sealed"'
+_MAX_VIOLATIONS: Final = 5
+_REPEATING: Final = frozenset({"hook.fired", "policy.check"})
+_KEPT: Final = 256
+_KEPT_BYTES: Final = 2048
+
+
+class Payloads:
+    """The payloads of one ledger: what is wrong with their bytes goes to *stored*, with what they say to *said*.
+
+    *declared* holds validators of event types that a charter added (``x.<plugin>.<name>``).
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        schemas: Schemas,
+        stored: Findings,
+        said: Findings,
+        declared: Mapping[str, Validator] = UNDECLARED,
+    ) -> None:
+        self.sealed = SealedFiles(folder, stored)
+        self._schemas = schemas
+        self._stored, self._said = stored, said
+        self._validators: dict[str, Validator | None] = dict(declared)
+        self._proved: dict[bytes, tuple[str, Any]] = {}
+
+    def read(self, number: int, kind: str, payload: bytes, stated: bytes = b"") -> Any:
+        """Return a line's payload, checked; ``None`` for an unsound one, ``EXCISED`` for one that is gone.
+
+        *stated* is the payload's hash where hashes were proved, so that what only stands for it is known.
+        """
+        known = self._proved.get(stated)
+        if known is not None and known[0] == kind:
+            return known[1]
+        if payload.startswith(_GONE) and stated and payload[len(_GONE) :] == stated + b'"}':
+            return EXCISED
+        if len(payload) > events.MAX_PAYLOAD:
+            self._stored.add(number, "size", f"a payload of at most {events.MAX_PAYLOAD} bytes", f"{len(payload)}")
+            return None
+        try:
+            value = canonical.decode(payload)
+            exact = canonical.encode_payload(value)
+        except (ValueError, IntakeError) as problem:
+            self._stored.add(number, *_unreadable(payload, problem))
+            return None
+        if exact != payload:
+            self._stored.add(number, "canonical", *_difference(exact, payload))
+            stated = b""
+        if _SEALED in payload:
+            self.sealed.check(number, value)
+            stated = b""
+        if kind == "payload.erased":
+            self.sealed.erased(value)
+        if not self._fits(number, kind, value):
+            return None
+        if kind in _REPEATING:
+            self._keep(kind, stated, payload, value)
+        return value
+
+    def _keep(self, kind: str, stated: bytes, payload: bytes, value: Any) -> None:
+        if stated and len(payload) <= _KEPT_BYTES:
+            if len(self._proved) >= _KEPT:
+                self._proved.clear()
+            self._proved[stated] = kind, value
+
+    def _fits(self, number: int, kind: str, value: Any) -> bool:
+        """Say whether a payload is what the schema of its event type wants."""
+        if kind not in self._validators:
+            self._validators[kind] = self._find(kind)
+        validator = self._validators[kind]
+        if validator is None:
+            self._said.add(number, "event_type", "a type of the catalogue, or one that is declared", kind)
+            return False
+        if validator.valid(value):
+            return True
+        if self._said.is_full("payload"):  # to list violations costs far more than to find that there are some
+            self._said.count("payload")
+            return False
+        for violation in validator.violations(value)[:_MAX_VIOLATIONS]:
+            self._said.add(number, "payload", f"what {kind} must hold", str(violation))
+        return False
+
+    def _find(self, kind: str) -> Validator | None:
+        return self._schemas.validator(events.CATALOGUE[kind]) if kind in events.CATALOGUE else None
+
+
+def _unreadable(payload: bytes, problem: Exception) -> tuple[str, str, str]:
+    try:
+        payload.decode("utf-8")
+    except UnicodeDecodeError as wrong:
+        return "utf-8", "well-formed UTF-8", f"{wrong.reason} at byte {wrong.start} of the payload"
+    check = "canonical" if isinstance(problem, IntakeError) else "json"
+    return check, "a payload of acceptable JSON", str(problem)
+
+
+def _difference(expected: bytes, found: bytes) -> tuple[str, bytes]:
+    """Return the canonical bytes and the stored ones, from a little before where they part."""
+    at = next((i for i, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), len(expected))
+    at = max(0, min(at, len(found)) - 20)
+    return excerpt(expected[at : at + 80]), found[at : at + 80]
+
+
+class SealedFiles:
+    """The sealed values beside a ledger: each is present and is what the line commits to, or absent and counted."""
+
+    def __init__(self, folder: Folder, findings: Findings) -> None:
+        self._folder = folder
+        self._findings = findings
+        self.present = self.absent = 0
+        self.to_erase: set[str] = set()
+
+    def notes(self) -> Iterator[str]:
+        """Yield how many sealed values are there, and which are there that were to be erased."""
+        left = sorted(digest for digest in self.to_erase if self._folder.exists(f"sealed/{digest}"))
+        if left:
+            yield f"erasure not finished: {len(left)} sealed values are still there, such as {left[0]}"
+        if self.present or self.absent:
+            gone = f"{len(self.to_erase) - len(left)} erased" if self.to_erase else "erased"
+            yield f"sealed values: {self.present} present, {self.absent} absent ({gone}, or not copied along)"
+
+    def erased(self, payload: Any) -> None:
+        """Take in what a ``payload.erased`` says is gone."""
+        digests = payload.get("digests") if isinstance(payload, dict) else None
+        if isinstance(digests, list):
+            self.to_erase.update(each for each in digests if isinstance(each, str) and _HEX64.fullmatch(each))
+
+    def check(self, number: int, value: Any) -> None:
+        """Check every commitment inside *value*."""
+        if isinstance(value, list):
+            for item in value:
+                self.check(number, item)
+        elif isinstance(value, dict) and canonical.SEALED_KEY in value:
+            self._check_one(number, value)
+        elif isinstance(value, dict):
+            for item in value.values():
+                self.check(number, item)
+
+    def _check_one(self, number: int, value: dict[str, Any]) -> None:
+        digest, size = value[canonical.SEALED_KEY], value.get("size")
+        if len(value) != 2 or not isinstance(digest, str) or not _HEX64.fullmatch(digest) or type(size) is not int:
+            self._findings.add(number, "sealed", 'an object of "$sealed" (64 hex digits) and "size"', str(value))
+            return
+        try:
+            raw = self._folder.read(f"sealed/{digest}", limit=canonical.MAX_BYTES + SALT)
+        except FileNotFoundError:
+            self.absent += 1
+        except (DeedbookError, OSError) as problem:
+            self._findings.add(number, "sealed", f"a readable file sealed/{digest}", str(problem))
+        else:
+            self.present += 1
+            if (canonical.digest(raw), len(raw) - SALT) != (digest, size):
+                found = f"{canonical.digest(raw)} with {len(raw) - SALT}"
+                self._findings.add(number, "sealed", f"{digest} with {size} bytes behind the salt", found)

@@ -1,0 +1,149 @@
+"""The one sentence that a verification comes to, and what it rests on; never a bare OK."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from deedbook.format.events import FORMAT
+from deedbook.format.report import UNHASHED, Failure, Report, counted
+
+Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back", "unseen", "unhashed"]
+
+UNCOVERED: Final = "whoever can write the file could have cut its end or written it anew"
+_RANK: Final[Mapping[str, int]] = MappingProxyType({"rolled_back": 0, "broken": 1, "unseen": 2})
+
+
+@attrs.frozen
+class Contradiction:
+    """What cannot be, in the ledger *ledger*, at or before event *seq* if that is known; *why* in words.
+
+    ``unseen`` is no such thing, but a witness that the reader named, which could not be asked or does not know the log.
+    """
+
+    kind: Literal["broken", "rolled_back", "unseen"]
+    ledger: str
+    seq: int | None
+    why: str
+
+
+@attrs.frozen
+class Covered:
+    """The newest checkpoint of a log whose signature holds, and how much came *after* it, by ledger.
+
+    *key* says who signed and why that is believed, *seen* who else saw it and when; empty: nobody. *size* counts
+    leaves. A ledger that is not in *after* is covered by no checkpoint.
+    """
+
+    size: int
+    ts: str
+    key: str
+    seen: str
+    after: Mapping[str, int]
+
+
+@attrs.frozen
+class Verdict:
+    """What a verification comes to: *said* is for people, and begins with the words that belong to *kind*.
+
+    *unchecked* says why decisions were not checked; *said* gives the first reason.
+    """
+
+    kind: Kind
+    said: str
+    checkpoint: Covered | None = None
+    after: int | None = None
+    unchecked: Sequence[str] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing was found that cannot be."""
+        return self.kind in ("checkpointed", "unwitnessed")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON."""
+        found = self.checkpoint
+        told = None if found is None else {"size": found.size, "ts": found.ts, "key": found.key, "seen": found.seen}
+        by_ledger = dict(found.after) if found else {}
+        said = {"kind": self.kind, "said": self.said, "checkpoint": told, "after": self.after, "ledgers": by_ledger}
+        return said | {"unchecked": list(self.unchecked)}
+
+
+def conclude(
+    reports: Sequence[Report],
+    contradictions: Iterable[Contradiction] = (),
+    covered: Covered | None = None,
+    unchecked: Iterable[str] = (),
+) -> Verdict:
+    """Return the verdict about what was checked: the worst that was found, else how far it is vouched for.
+
+    *unchecked* says why decisions were not checked, beside what the reports say of that.
+    """
+    alone = len(reports) == 1
+    for report in reports:
+        if failure := _first(report):
+            of = "" if alone else f" of {_name(report)}"
+            at = f" at event {failure.line - 1}{of}" if failure.line else of.replace(" of", " in", 1)
+            return Verdict("broken", f"BROKEN{at}: {failure.check}: expected {failure.expected}, found {failure.found}")
+    worst = min(contradictions, key=lambda each: _RANK[each.kind], default=None)
+    if worst is not None:
+        return Verdict(worst.kind, _contradicted(worst))
+    for report in reports:
+        if report.torn:
+            of = "" if alone else f" of {_name(report)}"
+            where = f"after event {report.events - 1}" if report.events else "before the first event"
+            stands = "what was written before them stands" if report.events else "nothing was recorded"
+            size = counted(report.torn.size, "byte")
+            return Verdict("torn", f"torn {where}{of}: {size} that are no line; {stands}")
+    if not reports:
+        return Verdict("unwitnessed", "no ledgers yet")
+    if any(not report.hashed for report in reports):
+        return Verdict("unhashed", UNHASHED)
+    reasons = dict.fromkeys((*unchecked, *filter(None, map(_undecided, reports))))
+    return attrs.evolve(_vouched(reports, covered, [*reasons]), unchecked=tuple(reasons))
+
+
+def _contradicted(found: Contradiction) -> str:
+    if found.kind == "rolled_back":
+        return f"ROLLED BACK: {found.why}"
+    if found.kind == "unseen":
+        return f"UNSEEN: {found.why}; nothing that was asked for vouches for what is here, and nothing else was found"
+    at = f" at or before event {found.seq} of" if found.seq is not None else " in"
+    return f"BROKEN{at} {found.ledger}: {found.why}"
+
+
+def _vouched(reports: Sequence[Report], covered: Covered | None, unchecked: Sequence[str]) -> Verdict:
+    names = [report.session_id or "" for report in reports]
+    more = f"; decisions not checked: {unchecked[0]}" if unchecked else ""
+    if covered is None or (names and not any(name in covered.after for name in names)):
+        none = f"no checkpoint covers it; the newest is of {covered.ts}" if covered else "no checkpoint"
+        said = f"unwitnessed: sound as far as it goes, {none}; {UNCOVERED}{more}"
+        return Verdict("unwitnessed", said, covered)
+    after = sum(covered.after.get(name, report.events) for name, report in zip(names, reports, strict=True))
+    seen = f"witnessed {covered.seen}" if covered.seen else "unwitnessed"
+    upto = f"up to checkpoint {covered.size} ({covered.ts}, {covered.key}; {seen})"
+    sound = "sound" if unchecked else "sound and complete"
+    return Verdict("checkpointed", f"{sound} {upto}, and {counted(after, 'event')} after it{more}", covered, after)
+
+
+def _undecided(report: Report) -> str:
+    """Return why no decision of a ledger was checked; empty: all were, as far as they are recorded."""
+    if report.decisions is not None:
+        return report.decisions.unchecked
+    return f"a ledger of format {report.format} names no charter" if report.format != FORMAT else ""
+
+
+def _first(report: Report) -> Failure | None:
+    """Return the first failure of a ledger, in whichever part it is."""
+    return min(_failures(report), key=lambda failure: failure.line, default=None)
+
+
+def _failures(report: Report) -> Iterator[Failure]:
+    yield from report.bytes.failures
+    yield from report.structure.failures
+    yield from report.decisions.failures if report.decisions else ()
+
+
+def _name(report: Report) -> str:
+    return f"session {report.session_id}" if report.session_id and report.state != "workspace" else report.file

@@ -1,0 +1,1 @@
+"""A call, from the session to the handler and back. Start with `session.py`, then `door.py`."""

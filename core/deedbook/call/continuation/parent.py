@@ -1,0 +1,77 @@
+"""The session that another one goes on from, read from its ledger with every hash checked; the file is only read."""
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from deedbook.contract import Event
+from deedbook.format.canonical import MAX_BYTES
+from deedbook.format.errors import DeedbookError, LedgerError, fault
+from deedbook.format.events import Line, first_hash, split_line
+from deedbook.format.files import Folder
+from deedbook.format.lines import Lines
+from deedbook.format.sealed import opened
+
+_LONGEST: Final = MAX_BYTES + 65536
+_TAKEN_OUT: Final = b'{"$excised":"%b"}'
+
+
+class Gone(Exception):  # noqa: N818 - it says what became of a value
+    """What was recorded is not there any more: a sealed value without its bytes, or a payload that was taken out."""
+
+
+@attrs.frozen(eq=False)
+class Parent:
+    """A session as its ledger has it: *events* in the order of ``seq``, each with its envelope hash in *hashes*."""
+
+    session: str
+    place: Path
+    events: Sequence[Event]
+    hashes: Sequence[str]
+
+    def opened(self, value: Any) -> Any:
+        """Return *value* with what is sealed in it opened; raises `Gone` where that is not there any more."""
+        try:
+            with Folder.at(self.place.parent) as folder:
+                return opened(folder, value)
+        except (DeedbookError, OSError) as problem:
+            raise Gone(str(problem)) from None
+
+
+def read_parent(place: Path) -> Parent:
+    """Read the session's ledger at *place*; raises `LedgerError` for one that is not sound, or of an older form."""
+    events, hashes, session = [], [], ""
+    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        for line in _checked(Lines(file, _LONGEST), str(place)):
+            session = line.session_id
+            events.append(line.event)
+            hashes.append(line.envelope_hash)
+    if not events or events[0].type != "session.start":
+        why = "it holds no session; name the ledger of one"
+        raise LedgerError(fault("FORK_REFUSED", why, place=str(place)))
+    return Parent(session, place, events, hashes)
+
+
+def _checked(lines: Lines, place: str) -> Iterator[Line]:
+    before = ""
+    for number, raw in enumerate(lines):
+        if not number and not raw.startswith(b'{"schema_version":"1.1"'):
+            why = "a ledger of an older form has no chain of hashes to go on from; only format 1.1 is forked"
+            raise LedgerError(fault("FORK_REFUSED", why, place=place))
+        line = split_line(raw, place=f"{place}:{number + 1}")
+        before = before or first_hash(line.session_id)
+        whole = line.sound or _is_taken_out(line)
+        if line.seq != number or line.prev_envelope_hash != before or not whole:
+            why = f"event {number} is not what was written; `deedbook verify` says more"
+            raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
+        before = line.envelope_hash
+        yield line
+
+
+def _is_taken_out(line: Line) -> bool:
+    """Say whether the payload was taken out of the line, which leaves its hash there."""
+    header = sha256(line.header).hexdigest() == line.envelope_hash
+    return header and line.payload == _TAKEN_OUT % line.payload_hash.encode()

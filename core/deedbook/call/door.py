@@ -1,0 +1,405 @@
+"""The one door: start reading here.
+
+Every effect asked of the kernel goes through `Door.call` or `Door.acall`, or, where the effect is somebody else's,
+through `Door.before` and `Door.after`. The nine steps:
+
+1. find the ability, 2. check the caller's scope, 3. validate the arguments, 4. ask rewriters, hooks and policies
+   (these four are `judge.judge`; a refusal is recorded as ``tool.denied`` and ends here; what a person is to decide is
+   parked, which is `approvals.hearing`),
+5. append the intent, durable first when there are effects, and covered by a checkpoint where that is wanted,
+6. invoke the handler, within its limit,
+7. append the outcome,
+8. let ``PostToolUse`` hooks observe, or narrow what the caller sees,
+9. validate what the caller sees.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import inf
+from threading import RLock
+from typing import Any, TypeAlias
+
+from deedbook.charter.bindings import Bindings, Bound, Caller
+from deedbook.contract import ALLOW, Call, Decision, Json, Object
+from deedbook.format import canonical
+from deedbook.format.errors import (
+    ApprovalError,
+    BindingError,
+    DeedbookError,
+    DomainError,
+    Err,
+    IntakeError,
+    LedgerError,
+    Ok,
+    Result,
+    fault,
+    recordable,
+)
+from deedbook.format.events import Entry
+from deedbook.format.reader import read
+from deedbook.format.story import decided_at
+from deedbook.ledger.ledger import Ledger
+from deedbook.policy.bound import DURABLE
+from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, merge, refusal
+from deedbook.policy.judge import Circumstances, Verdict, admitted, judge, make_call
+
+from .handlers import Interrupted, Outcome, Ticket, aperform, perform
+from .hearing import Hearing, Opened
+from .open_calls import OpenCalls
+from .origins import unserved
+from .parking import Grant, Parked, Parking
+from .records import Scribe
+
+Facts: TypeAlias = Callable[[frozenset[str]], Object]
+"""Reads the named facts of the session, as the ledger holds them now."""
+
+
+class Door:
+    """The door of one session: decides under *bindings*, records in *ledger*.
+
+    *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts the seconds.
+    *covers* is asked before effects of its kinds begin, and raises when they must not. *calls* holds the tickets that
+    have no recorded outcome yet; *served* is asked in the place of handlers (`origins`). After an interrupt in the
+    midst of recording there is *doubt* whether they are all: then only the ledger knows. What a person is to decide is
+    left with *parking*.
+    """
+
+    def __init__(
+        self,
+        bindings: Bindings,
+        ledger: Ledger,
+        *,
+        facts: Facts,
+        contexts: Mapping[str, Callable[[Ticket], Any]],
+        clock: Clock,
+        parking: Parking,
+    ) -> None:
+        self.bindings = bindings
+        self.ledger = ledger
+        self.clock = clock
+        self.calls = OpenCalls(ledger, self._end)
+        self.served: Callable[[Ticket], Outcome | None] = unserved
+        self.doubt = False
+        self.scribe = Scribe(ledger, bindings.enforcement)
+        self.covers: Mapping[str, Callable[[Ticket], None]] = {}
+        self._turn = RLock()
+        self._decide = self._in_turn if bindings.reads else self._before
+        self._always = bindings.charter.document["durability"] == "always" or bindings.waits
+        self._facts = facts
+        self._contexts = contexts
+        self.hearing = Hearing(parking, ledger, self.scribe, clock, again=self._again)
+        self._parking = parking
+
+    @property
+    def open(self) -> Mapping[str, Ticket]:
+        """The tickets that may still act, by span."""
+        return self.calls.open
+
+    # --- the whole way ------------------------------------------------------------------------------------------------
+
+    def call(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Json]:
+        """Use *ability* with *args* because of the event *cause* (a span); return the result, or why there is none."""
+        opened = self.before(caller, ability, args, cause)
+        if isinstance(opened, Err):
+            return opened
+        return self.perform(opened.value)
+
+    async def acall(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Json]:
+        """Do what `call` does, awaiting durable commits and asynchronous handlers."""
+        opened = await self.abefore(caller, ability, args, cause)
+        if isinstance(opened, Err):
+            return opened
+        return await self.aperform(opened.value)
+
+    # --- steps 1 to 5 -------------------------------------------------------------------------------------------------
+
+    def before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
+        """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
+        opened = self._begin(caller, ability, args, cause)
+        return self.hearing.wait(opened) if isinstance(opened, Parked) else opened
+
+    def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> Opened:
+        try:
+            return self._decide(caller, ability, args, cause)
+        except (IntakeError, BindingError) as problem:
+            return self.refuse(caller, ability, problem.error, cause)
+        except LedgerError as problem:
+            return Err(problem.error)
+
+    async def abefore(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
+        """Do what `before` does; durable commits, hooks elsewhere and a person's answer are awaited beside the loop.
+
+        Who is cancelled meanwhile gets no ticket, so what was opened for them is closed as ``cancelled``.
+        """
+        from deedbook.format.loops import off_loop
+
+        declared = self.bindings.declared(ability)
+        opened: list[Any] = []
+        try:
+            if self._always or (declared is not None and declared["effects"] in DURABLE):
+                await off_loop(lambda: opened.append(self._begin(caller, ability, args, cause)))
+            else:
+                opened.append(self._begin(caller, ability, args, cause))
+            if isinstance(opened[0], Parked):
+                await self.hearing.await_answer(opened.pop(), opened)
+        except BaseException:
+            self._cancel(opened)
+            raise
+        made: Result[Ticket] = opened[0]
+        return made
+
+    def _cancel(self, opened: list[Any]) -> None:
+        """Close what was opened for somebody who was cancelled meanwhile."""
+        for each in opened:
+            if isinstance(each, Parked):
+                self.hearing.withdraw(each)
+                each.close()
+            elif isinstance(each, Ok):
+                why = fault("CANCELLED", f"{each.value.bound.id} was cancelled before it began")
+                self.after(each.value, Outcome("cancelled", error=why))
+
+    def resume(self, caller: Caller, ability: str, args: Json, cause: str, grant: Grant) -> Result[Json]:
+        """Do what `call` does with a call that a person has approved, and use the approval up.
+
+        *cause* is the request's span in this session; what still needs a person is denied.
+        """
+        try:
+            opened = self._decide(caller, ability, args, self.hearing.granted(caller, cause, grant), grant)
+        except DeedbookError as problem:
+            return Err(problem.error)
+        if isinstance(opened, Parked):
+            return self.hearing.unheard(opened, self.ledger.now())
+        return opened if isinstance(opened, Err) else self.perform(opened.value)
+
+    def refuse(self, caller: Caller, ability: str, error: DomainError, cause: str) -> Err:
+        """Record a refusal that came before any judging, and return it; where it cannot be recorded, that."""
+        declared = self.bindings.declared(ability)
+        kind = declared["kind"] if declared else "tool"
+        try:
+            self.ledger.append([self.scribe.refused(kind, ability, error, caller, cause)])
+        except LedgerError as problem:
+            return Err(problem.error)
+        return Err(error)
+
+    def _in_turn(self, caller: Caller, ability: str, args: Json, cause: str, grant: Grant | None = None) -> Opened:
+        """Let facts hold until the intent is recorded that rests on them."""
+        with self._turn:
+            return self._before(caller, ability, args, cause, grant)
+
+    def _before(self, caller: Caller, ability: str, args: Json, cause: str, grant: Grant | None = None) -> Opened:
+        bound = self.bindings.find(ability)
+        raw = admitted(bound, args)
+        now = self.ledger.now()
+        facts = self._facts(bound.reads) if bound and bound.reads else {}
+        when = Circumstances(now, self.ledger.session_id, facts, grant.approved if grant else None)
+        verdict = self._judge(caller, ability, bound.judged(raw) if bound else raw, when)
+        entries = self.scribe.judged(verdict, caller, facts, cause)
+        if verdict.bound is not None and verdict.outcome == "ask":
+            if self._parking.deferred:
+                return Ok(self._defer(verdict, verdict.bound, caller, cause, entries, now, raw))
+            return self.hearing.park(verdict, verdict.bound, caller, raw, cause, entries)
+        if grant and not verdict.code:
+            self._use(grant, verdict, now)
+        if verdict.bound is None or verdict.code:
+            entries.append(self.scribe.denied(verdict, caller, ability, cause))
+            self.ledger.append(entries, ts=now)
+            error = fault(verdict.code, verdict.reason, place=decided_at(verdict.by))
+            return Err(error, {"signals": verdict.signals})
+        return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now, raw))
+
+    def _again(self, parked: Parked, cause: str, grant: Grant | None) -> Opened:
+        """Judge a parked call again, as it came; facts and gates may have moved since."""
+        return self._decide(parked.caller, parked.bound.id, canonical.decode(parked.given), cause, grant)
+
+    def _use(self, grant: Grant, verdict: Verdict, now: str) -> None:
+        """Use the approval up, durably; the call is denied if somebody else was first."""
+        try:
+            self._parking.use(grant, self.ledger.session_id, now)
+        except ApprovalError as problem:
+            verdict.deny(problem.error.code, problem.error.message)
+
+    def _judge(self, caller: Caller, ability: str, raw: bytes, when: Circumstances) -> Verdict:
+        """Drive `judge`: gates that it does not ask itself are run here."""
+        judging = judge(self.bindings, caller, ability, canonical.decode(raw), raw, when, self.clock)
+        try:
+            gate, call = next(judging)
+            while True:
+                gate, call = judging.send(answer(gate, self.clock, call))
+        except StopIteration as done:
+            verdict: Verdict = done.value
+            return verdict
+
+    def _defer(
+        self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str, given: bytes
+    ) -> Ticket:
+        """Leave it to whoever has the effect to ask a person; that it is left, and the intent, is durable before."""
+        left = self.hearing.deferred(verdict, bound, caller, cause)
+        ticket = self._open(verdict, bound, caller, left.span, [*entries, left], now, given)
+        ticket.asked = recordable(verdict.reason)
+        return ticket
+
+    def _open(
+        self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str, given: bytes
+    ) -> Ticket:
+        span = self.ledger.span()
+        entries.append(self.scribe.intent(bound, verdict, caller, span, cause))
+        args = bound.told(verdict.args, given)
+        ticket = Ticket(bound, caller, args, verdict.raw, span, self.ledger.session_id, inf)
+        if verdict.hooks or verdict.rewrites:
+            ticket.signals = verdict.signals
+        try:
+            self.calls.announce(span)
+            self.ledger.append(entries, ts=now, durable=bound.durable or verdict.outcome == "ask")
+            ticket.deadline = self.clock() + bound.timeout  # the disk's time is not the handler's
+            self.calls.add(ticket)
+            if bound.effects in self.covers:
+                self.covers[bound.effects](ticket)
+        except DeedbookError:
+            self.calls.settle(span)
+            raise
+        except BaseException:
+            self._abandon(ticket)
+            raise
+        return ticket
+
+    def _abandon(self, ticket: Ticket) -> None:
+        """Close a call whose intent an interrupt met on its way into the ledger, if it got there: nothing was begun."""
+        certain, self.doubt = not self.doubt, True
+        self.calls.settle(ticket.span)
+        with suppress(DeedbookError, OSError):
+            if any(event.span == ticket.span for event in read(self.ledger.place)):
+                self.calls.add(ticket)
+                why = fault("CANCELLED", f"{ticket.bound.id} was cancelled before it began")
+                self.after(ticket, Outcome("cancelled", error=why))
+            self.doubt = not certain
+
+    # --- step 6 -------------------------------------------------------------------------------------------------------
+
+    def perform(self, ticket: Ticket) -> Result[Json]:
+        """Invoke the handler of an opened call and close the ticket with what became of it (steps 6 to 9)."""
+        if ticket.span not in self.open:
+            return _closed(ticket)
+        try:
+            outcome = self.served(ticket) or perform(ticket, self._contexts[ticket.bound.kind], self.clock)
+        except Interrupted as stop:
+            self.after(ticket, stop.outcome)
+            raise stop.cause from None
+        return self.after(ticket, outcome)
+
+    async def aperform(self, ticket: Ticket) -> Result[Json]:
+        """Do what `perform` does, awaiting an asynchronous handler."""
+        if ticket.span not in self.open:
+            return _closed(ticket)
+        try:
+            served = self.served(ticket)
+            outcome = served or await aperform(ticket, self._contexts[ticket.bound.kind], self.clock)
+        except Interrupted as stop:
+            self.after(ticket, stop.outcome)
+            raise stop.cause from None
+        if not self._always:
+            return self.after(ticket, outcome)
+        from deedbook.format.loops import off_loop
+
+        return await off_loop(self.after, ticket, outcome)
+
+    # --- steps 7 to 9 -------------------------------------------------------------------------------------------------
+
+    def after(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
+        """Record what became of the call and return what the caller sees; a ticket is closed once.
+
+        An outcome that cannot be written is ``OUTCOME_UNKNOWN``; it is recorded as that once writing works again.
+        """
+        if self.calls.lost:
+            self.calls.record_lost()
+        return self._end(ticket, outcome)
+
+    def _end(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
+        try:
+            if not self.calls.take(ticket):
+                return _closed(ticket)
+            return self._succeed(ticket, outcome) if outcome.end == "result" else self._fail(ticket, outcome)
+        except DeedbookError as problem:
+            if ticket.outcome is not None:  # recorded; what hooks or schema said about it is not
+                return Err(problem.error)
+            self.calls.lose(ticket)
+            why = f"{ticket.bound.id} was begun and its outcome is not recorded: {problem}"
+            return Err(fault("OUTCOME_UNKNOWN", why))
+        except BaseException:
+            self.doubt = True
+            self.calls.settle(ticket.span)
+            raise
+
+    def _succeed(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
+        try:
+            raw = canonical.admit(outcome.value)
+            entry = self.scribe.result(ticket, raw, late=outcome.late)
+            self.ledger.append([entry, *self.scribe.told(ticket, entry, outcome)] if outcome.told else [entry])
+        except IntakeError as problem:
+            why = fault(problem.error.code, f"{ticket.bound.id} returned what cannot be recorded: {problem}")
+            return self._fail(ticket, Outcome("failed", error=why))
+        self.calls.finish(ticket, entry.span, "result")
+        seen = canonical.decode(raw)
+        return self._observe(ticket, seen, raw) if ticket.bound.observers else self._check(ticket, seen)
+
+    def _fail(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
+        error = outcome.error or fault("TOOL_ERROR", f"{ticket.bound.id} failed without a reason")
+        entry = self.scribe.error(ticket, outcome, error)
+        self.ledger.append([entry, *self.scribe.told(ticket, entry, outcome)])
+        self.calls.finish(ticket, entry.span, outcome.end)
+        return Err(error)
+
+    def _observe(self, ticket: Ticket, result: Json, raw: bytes) -> Result[Json]:
+        """Step 8. A hook that fails here may have been the one that redacts: then the caller gets nothing."""
+        when = Circumstances(self.ledger.now(), ticket.session, {})
+        call = make_call(self.bindings, ticket.caller, ticket.bound, canonical.decode(ticket.raw), ticket.raw, when)
+        asked: Asked = []
+        seen = raw
+        for gate in ticket.bound.observers:
+            if gate.holds is None or gate.holds(call):
+                seen, decision = _narrow(gate, self.clock, call, seen)
+                asked.append((gate, decision))
+        if asked:
+            self.ledger.append(self.scribe.observed(ticket, asked, None if seen == raw else seen), ts=when.now)
+        failed = merge(asked)
+        if failed is not None:
+            why = f"the result of {ticket.bound.id} is withheld: {failed[1].reason}"
+            return Err(fault("GATE_DENIED", why, place=decided_at(by(*failed))))
+        return self._check(ticket, result if seen == raw else canonical.decode(seen))
+
+    def _check(self, ticket: Ticket, result: Json) -> Result[Json]:
+        """Step 9. The recorded result stands; what does not fit its schema does not reach the caller."""
+        bound = ticket.bound
+        if bound.gives.valid(result):
+            return Ok(result)
+        violations = bound.gives.violations(result)
+        who = ticket.caller.principal.id
+        self.ledger.append([self.scribe.violation("result", bound, violations, who, ticket.span)])
+        first = f"{violations[0].path}: {violations[0].message}" if violations else "does not fit"
+        return Err(fault("SCHEMA_VIOLATION", f"the result of {bound.id}: {first}"))
+
+    def close(self) -> None:
+        """Open no more tickets, and record every one without an outcome as ``unknown``; raises as `OpenCalls.close`."""
+        self.hearing.closed = True
+        self.calls.close()
+
+
+def _closed(ticket: Ticket) -> Err:
+    """Say that a call has its outcome, which is not changed any more."""
+    return Err(
+        fault("OUTCOME_UNKNOWN", f"{ticket.bound.id} (call {ticket.span}) is closed; see the ledger for its outcome")
+    )
+
+
+_NARROWED = Decision("transform", "narrowed the result")
+
+
+def _narrow(gate: BoundGate, clock: Clock, call: Call, raw: bytes) -> tuple[bytes, Decision]:
+    """Ask one observer about a copy of the result; return what it leaves, as canonical bytes, and how it did."""
+    decision = answer(gate, clock, call, canonical.decode(raw))
+    if decision.outcome == "deny":
+        return raw, decision
+    try:
+        left = canonical.admit(decision.args["result"] if decision.args is not None else None)
+    except IntakeError as problem:
+        return raw, refusal(f"returned what cannot be recorded: {problem}")
+    return left, ALLOW if left == raw else _NARROWED

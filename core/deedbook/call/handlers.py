@@ -1,0 +1,157 @@
+"""Calling a handler: plain or asynchronous, within its limit; whatever it does, there is an outcome."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+import attrs
+
+from deedbook.charter.bindings import Bound, Caller
+from deedbook.contract import Failed, Json, Object
+from deedbook.format.canonical import admit, decode
+from deedbook.format.errors import DomainError, Ok, describe, fault
+from deedbook.policy.gates import Clock
+
+T = TypeVar("T")
+
+_JSON: Final = frozenset({dict, list, str, int, float, bool, type(None)})
+"""What needs no look whether it can be awaited."""
+
+
+@attrs.define(eq=False)
+class Ticket:
+    """An opened call: its intent is recorded under *span*, and an outcome must follow.
+
+    *args* is the handler's private copy of the recorded arguments (*raw*: their bytes); *deadline* is on the door's
+    clock, in seconds; *outcome* is the span of what closed it, and *end* how it ended (`Outcome`). *signals* is what
+    hooks said of the call. *asked*: why a person has to decide, where it was left to whoever has the effect to ask one.
+    """
+
+    bound: Bound
+    caller: Caller
+    args: Any
+    raw: bytes
+    span: str
+    session: str
+    deadline: float
+    cancelled: bool = False
+    outcome: str | None = None
+    end: str | None = None
+    signals: Mapping[str, Any] = attrs.field(factory=dict)
+    asked: str = ""
+
+    @property
+    def idempotency_key(self) -> str:
+        """A name for this one call that no other call has."""
+        return f"{self.session}:{self.span}"
+
+
+class Outcome(NamedTuple):
+    """What became of a call: a *value*, or an error with the kind of end it met.
+
+    *told* are events (type and payload) that stand under it in the ledger.
+    """
+
+    end: Literal["result", "failed", "cancelled", "timed_out", "unknown"]
+    value: Json = None
+    error: DomainError | None = None
+    late: bool = False
+    told: tuple[tuple[str, Object], ...] = ()
+
+
+class Interrupted(Exception):  # noqa: N818 - it carries an outcome; the error is its cause
+    """A person, or the task around it, cancelled the call; *cause* goes on once the outcome is recorded."""
+
+    def __init__(self, outcome: Outcome, cause: BaseException) -> None:
+        super().__init__(describe(cause))
+        self.outcome = outcome
+        self.cause = cause
+
+
+def perform(ticket: Ticket, make_ctx: Callable[[Ticket], Any], clock: Clock) -> Outcome:
+    """Invoke the handler and wait for it; raises only `Interrupted`."""
+    try:
+        made: Any = ticket.bound.handler(ticket.args, make_ctx(ticket))
+        if type(made) not in _JSON and isawaitable(made):
+            from deedbook.format.loops import run_coroutine
+
+            made = run_coroutine(_within(made, ticket, clock))
+    except KeyboardInterrupt as stop:
+        raise _interrupted(ticket, stop) from None
+    except BaseException as problem:  # noqa: BLE001 - a handler that exits has still been tried
+        return _ended(ticket, problem)
+    return Outcome("result", made, late=clock() > ticket.deadline)
+
+
+async def aperform(ticket: Ticket, make_ctx: Callable[[Ticket], Any], clock: Clock) -> Outcome:
+    """Do what `perform` does; an asynchronous handler is awaited."""
+    try:
+        made: Any = ticket.bound.handler(ticket.args, make_ctx(ticket))
+        if type(made) not in _JSON and isawaitable(made):
+            made = await _within(made, ticket, clock)
+    except (KeyboardInterrupt, GeneratorExit) as stop:
+        raise _interrupted(ticket, stop) from None
+    except BaseException as problem:  # noqa: BLE001 - as above
+        from deedbook.format.loops import is_cancelling
+
+        if is_cancelling(problem):
+            raise _interrupted(ticket, problem) from None
+        return _ended(ticket, problem)
+    return Outcome("result", made, late=clock() > ticket.deadline)
+
+
+async def _within(made: Awaitable[T], ticket: Ticket, clock: Clock) -> T:
+    from deedbook.format.loops import within
+
+    left = ticket.deadline - clock()
+    return await within(made, left if ticket.bound.interruptible and left != float("inf") else None)
+
+
+def _interrupted(ticket: Ticket, cause: BaseException) -> Interrupted:
+    ticket.cancelled = True
+    return Interrupted(_cancelled(ticket), cause)
+
+
+def _cancelled(ticket: Ticket) -> Outcome:
+    return Outcome("cancelled", error=fault("CANCELLED", f"{ticket.bound.id} was cancelled"))
+
+
+def _ended(ticket: Ticket, problem: BaseException) -> Outcome:
+    """Return the outcome of a handler that raised."""
+    name = ticket.bound.id
+    if isinstance(problem, Failed):
+        lost = getattr(problem, "lost", False) is True and ticket.bound.effects in ("write", "irreversible")
+        return Outcome("unknown" if lost else "failed", error=_own_failure(problem, ticket.bound.mask))
+    from deedbook.format.loops import TimedOut, is_cancelled
+
+    if is_cancelled(problem):
+        return _cancelled(ticket)
+    if isinstance(problem, TimedOut):
+        limit = f"{ticket.bound.timeout:g} s"
+        return Outcome("timed_out", error=fault("TOOL_TIMEOUT", f"{name} did not end within {limit}"))
+    return Outcome("failed", error=fault("TOOL_ERROR", f"{name}: {describe(problem, ticket.bound.mask)}"))
+
+
+def _own_failure(problem: Failed, mask: Callable[[str], str]) -> DomainError:
+    """Return a handler's own failure; a subclass may have forgotten to set what `Failed` sets."""
+    code, retryable = getattr(problem, "code", None), getattr(problem, "retryable", False)
+    message = describe(problem, mask).removeprefix(f"{type(problem).__name__}: ")
+    return fault(code if type(code) is str and code else "TOOL_ERROR", message, retryable=retryable is True)
+
+
+def reconcile(bound: Bound, args: Any, idempotency_key: str) -> Ok[Json] | None:
+    """Ask the handler of *bound* for the result of a call whose outcome was lost; ``None`` if it cannot tell.
+
+    What it says has to be what its results have to be; whatever else it does says nothing.
+    """
+    ask = getattr(bound.handler, "reconcile", None)
+    if not bound.reconciles or ask is None:
+        return None
+    try:
+        found = ask(args, idempotency_key)
+        told = None if found is None else decode(admit(found))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a handler that cannot tell, for whatever reason
+        return None
+    return Ok(told) if told is not None and bound.gives.valid(told) else None

@@ -1,0 +1,160 @@
+"""What the door writes: the entries of one call, from verdicts and outcomes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from deedbook.charter.bindings import Bound, Caller
+from deedbook.contract import Object
+from deedbook.format import canonical
+from deedbook.format.errors import DomainError
+from deedbook.format.events import Entry, label
+from deedbook.format.schema import Violation
+from deedbook.ledger.ledger import Ledger
+from deedbook.policy.gates import Asked, minutes
+from deedbook.policy.judge import Verdict
+
+from .handlers import Outcome, Ticket
+
+_MAX_TEXT = 2000
+_MAX_VIOLATIONS = 20
+_REMEMBERED = 256
+
+
+class Scribe:
+    """Builds the entries of a session's calls.
+
+    A round of answers that was seen before costs one look-up. Gates that answer with shared decisions (the constant
+    ``ALLOW``, the rules of a policy) are what makes that memory pay.
+    """
+
+    def __init__(self, ledger: Ledger, enforcement: str) -> None:
+        self._ledger = ledger
+        self._enforcement = enforcement
+        self._seen: dict[tuple[str | int, ...], tuple[Asked, list[tuple[str, bytes, str]]]] = {}
+
+    def judged(self, verdict: Verdict, caller: Caller, facts: Object, cause: str) -> list[Entry]:
+        """Return ``hook.fired``, ``policy.check`` and ``schema.violation``, as far as they apply."""
+        bound, who = verdict.bound, caller.principal.id
+        if bound is None:
+            return []
+        if facts or verdict.first is not None or verdict.violations:
+            return self._rounds(bound, verdict, facts, who, cause)
+        asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
+        return self._remembered(asked, (bound.id, who), cause, lambda: self._rounds(bound, verdict, {}, who, cause))
+
+    def intent(self, bound: Bound, verdict: Verdict, caller: Caller, span: str, cause: str) -> Entry:
+        """Return the call's intent with its final arguments."""
+        words = bound.words
+        payload = b"%b%b%b" % (words.intent_head, verdict.raw, words.intent_tail)
+        return Entry(label(words.intent, caller.actor, caller.principal.id), span, cause, payload)
+
+    def denied(self, verdict: Verdict, caller: Caller, ability: str, cause: str) -> Entry:
+        """Return the refusal, with the final arguments."""
+        more = {} if verdict.by is None else {"by": dict(verdict.by)}
+        kind = verdict.bound.kind if verdict.bound else "tool"
+        said = {"code": verdict.code, "kind": kind, "name": text(ability), "reason": text(verdict.reason), **more}
+        payload = canonical.encode(said)
+        if verdict.raw.startswith(b"{"):  # joined as bytes, since arguments may be as deep as a payload
+            payload = b'{"args":%b,%b' % (verdict.raw, payload[1:])
+        return self._entry("tool.denied", "policy", caller.principal.id, cause, payload)
+
+    def noted(self, event: str, actor: str, caller: Caller, cause: str, payload: Object, span: str = "") -> Entry:
+        """Return an event about a call that waits for a person, or has waited."""
+        who = label(event, actor, caller.principal.id)
+        return Entry(who, span or self._ledger.span(), cause, canonical.encode_payload(dict(payload)))
+
+    def refused(self, kind: str, ability: str, error: DomainError, caller: Caller, cause: str) -> Entry:
+        """Return the refusal of a call whose arguments cannot be recorded."""
+        payload = {"code": error.code, "kind": kind, "name": text(ability), "reason": text(str(error))}
+        return self._entry("tool.denied", "policy", caller.principal.id, cause, canonical.encode(payload))
+
+    def result(self, ticket: Ticket, raw: bytes, *, late: bool) -> Entry:
+        """Return the outcome of a call that gave a result (*raw*, canonical)."""
+        words = ticket.bound.words
+        payload = b"%b%b%b" % (words.late_head if late else words.result_head, raw, words.result_tail)
+        kind = label(words.result, words.result_actor, ticket.caller.principal.id)
+        return Entry(kind, self._ledger.span(), ticket.span, payload)
+
+    def told(self, ticket: Ticket, above: Entry, outcome: Outcome) -> list[Entry]:
+        """Return what stands under the outcome *above*."""
+        return [self.noted(event, "runtime", ticket.caller, above.span, payload) for event, payload in outcome.told]
+
+    def error(self, ticket: Ticket, outcome: Outcome, error: DomainError) -> Entry:
+        """Return the outcome of a call that gave none."""
+        words = ticket.bound.words
+        payload = {
+            words.name: ticket.bound.id,
+            "code": text(error.code),
+            "message": text(error.message),
+            "outcome": outcome.end,
+            "retryable": error.retryable,
+        }
+        who = ticket.caller.principal.id
+        return self._entry(words.error, words.result_actor, who, ticket.span, canonical.encode(payload))
+
+    def observed(self, ticket: Ticket, asked: Asked, seen: bytes | None) -> list[Entry]:
+        """Return ``hook.fired`` of ``PostToolUse``; *seen* is what hooks have made of the result, if anything."""
+        ability, who = ticket.bound.id, ticket.caller.principal.id
+        more = {} if seen is None else {"output": canonical.decode(seen)}
+
+        def make() -> list[Entry]:
+            payload = minutes(asked, event="PostToolUse", ability=ability, **more)
+            return [self._entry("hook.fired", "policy", who, ticket.span, payload)]
+
+        return make() if more else self._remembered(asked, ("", ability, who), ticket.span, make)
+
+    def violation(self, subject: str, bound: Bound, violations: tuple[Violation, ...], who: str, cause: str) -> Entry:
+        """Return ``schema.violation`` with the first faults."""
+        payload = {
+            "subject": subject,
+            "name": bound.id,
+            "schema": f"{bound.id}#{'gives' if subject == 'result' else 'takes'}",
+            "errors": [{"path": text(v.path), "message": text(v.message)} for v in violations[:_MAX_VIOLATIONS]],
+        }
+        return self._entry("schema.violation", "runtime", who, cause, canonical.encode(payload))
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _rounds(self, bound: Bound, verdict: Verdict, facts: Object, who: str, cause: str) -> list[Entry]:
+        entries = []
+        if asked := [*verdict.rewrites, *verdict.hooks]:
+            more = _facts_of(asked, facts)
+            if verdict.first is not None:
+                more |= {"input": canonical.decode(verdict.first), "output": verdict.args}
+            payload = minutes(asked, event="PreToolUse", ability=bound.id, **more)
+            entries.append(self._entry("hook.fired", "policy", who, cause, payload))
+        if asked := verdict.policies:
+            more = _facts_of(asked, facts)
+            payload = minutes(asked, ability=bound.id, enforcement=self._enforcement, **more)
+            entries.append(self._entry("policy.check", "policy", who, cause, payload))
+        if verdict.violations:
+            entries.append(self.violation(verdict.subject, bound, verdict.violations, who, cause))
+        return entries
+
+    def _remembered(
+        self, asked: Asked, about: tuple[str, ...], cause: str, make: Callable[[], list[Entry]]
+    ) -> list[Entry]:
+        """Return the entries of a round without facts or changes, made at most once for the same answers."""
+        key: tuple[str | int, ...] = (*about, *[id(item) for pair in asked for item in pair])
+        seen = self._seen.get(key)
+        if seen is None:
+            # holding what was asked keeps the ids theirs
+            seen = asked, [(each.label, each.payload, canonical.digest(each.payload)) for each in make()]
+            if len(self._seen) >= _REMEMBERED:
+                self._seen.clear()
+            self._seen[key] = seen
+        span = self._ledger.span
+        return [Entry(kind, span(), cause, payload, digest) for kind, payload, digest in seen[1]]
+
+    def _entry(self, event: str, actor: str, who: str | None, cause: str, payload: bytes) -> Entry:
+        return Entry(label(event, actor, who), self._ledger.span(), cause, payload)
+
+
+def text(value: str) -> str:
+    """Return *value* as text that can be recorded: Unicode without lone surrogates, of bounded length."""
+    return value[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
+
+
+def _facts_of(asked: Asked, facts: Object) -> dict[str, Any]:
+    read = sorted({name for gate, _ in asked for name in gate.reads})
+    return {"facts": {name: facts[name] for name in read}} if read else {}

@@ -1,0 +1,291 @@
+"""What handlers are given beside their arguments: a call's context, and for a flow the run with its roles."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import attrs
+
+from deedbook.charter.bindings import Caller
+from deedbook.contract import Failed, Json, Object, Principal, Skill
+from deedbook.contract.lifecycle import EVENTS
+from deedbook.format import canonical
+from deedbook.format.context import Recorder, RunContext
+from deedbook.format.errors import Err, IntakeError, fault
+from deedbook.format.events import Entry, label
+from deedbook.format.schema import Schemas, Violation, suggest
+from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.policy.callers import OVER, as_role, under_call, under_flow
+
+from .door import Door
+from .handlers import Ticket
+from .hooks import HookRunner
+from .records import text
+
+RECORDABLE: Final = frozenset({"worker.report"})
+"""Events that a flow may record itself; everything else is the kernel's to write."""
+
+Show = Callable[[Json], None]
+
+
+class _Work:
+    """The kernel's side of one open call: who may ask for what on its account, and what is recorded under it."""
+
+    def __init__(self, door: Door, ticket: Ticket, schemas: Schemas | None = None) -> None:
+        self.door, self.ticket, self._schemas = door, ticket, schemas
+        self.skill: Skill | None = door.bindings.skills.get(ticket.caller.skill or "")
+
+    def tool(self) -> Caller:
+        """Return the call itself as a caller, scoped by what its ability declares to use."""
+        return self._open(under_call(self.ticket.caller, self.ticket.bound.uses))
+
+    def flow(self) -> Caller:
+        """Return a flow as a caller: it keeps its skill's scope, and models are for roles."""
+        return self._open(under_flow(self.ticket.caller, self.door.bindings))
+
+    def agent(self, role: str) -> Caller:
+        """Return *role* as a caller: inside the skill's scope, with its own model."""
+        return self._open(as_role(self.ticket.caller, role, self.door.bindings))
+
+    def _open(self, caller: Caller) -> Caller:
+        """Return *caller*; once the call has its outcome nobody may ask for anything on its account any more."""
+        return caller if self.ticket.span in self.door.open else attrs.evolve(caller, scope=OVER)
+
+    def write(self, event_type: str, actor: str, payload: Object, cause: str | None = None) -> str:
+        """Append one event, under the call unless *cause* says otherwise, and return its span."""
+        span = self.door.ledger.span()
+        who = label(event_type, actor, self.ticket.caller.principal.id)
+        entry = Entry(who, span, cause or self.ticket.span, canonical.encode(dict(payload)))
+        self.door.ledger.append([entry])
+        return span
+
+    def faults(self, schema: str, value: Json) -> tuple[Violation, ...]:
+        """Return what is wrong with *value*."""
+        assert self._schemas is not None
+        return self._schemas.validator(schema).violations(value)
+
+
+class CallCtx:
+    """Implements `contracts.Ctx` for one ticket. *show* takes what a handler wants its caller to see meanwhile."""
+
+    def __init__(self, door: Door, ticket: Ticket, show: Show) -> None:
+        self._work = _Work(door, ticket)
+        self._show = show
+
+    @property
+    def principal(self) -> Principal:
+        """On whose account the call runs."""
+        return self._work.ticket.caller.principal
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self._work.ticket.session
+
+    @property
+    def idempotency_key(self) -> str:
+        """A name for this one call."""
+        return self._work.ticket.idempotency_key
+
+    def remaining(self) -> float:
+        """Return the seconds left; zero when cancelled."""
+        ticket = self._work.ticket
+        return 0.0 if ticket.cancelled else ticket.deadline - self._work.door.clock()
+
+    def progress(self, delta: Json) -> None:
+        """Show *delta* to the caller."""
+        self._show(delta)
+
+    def call(self, ability: str, args: Object) -> Json:
+        """Use another ability through the door, as a child of this call."""
+        work = self._work
+        return value_of(work.door.call(self._caller(), ability, dict(args), work.ticket.span))
+
+    async def acall(self, ability: str, args: Object) -> Json:
+        """Do what `call` does, from a coroutine."""
+        work = self._work
+        return value_of(await work.door.acall(self._caller(), ability, dict(args), work.ticket.span))
+
+    def _caller(self) -> Caller:
+        return self._work.tool()
+
+
+class MemoryCall(CallCtx):
+    """What handlers of the kind memory are given: a call's context, and the ledger that holds what is remembered."""
+
+    def __init__(self, door: Door, ticket: Ticket, show: Show, own: WorkspaceLedger) -> None:
+        super().__init__(door, ticket, show)
+        self.own, self.caller, self.ability = own, ticket.caller, ticket.bound.id
+        self.raw, self.span, self.trace = ticket.raw, ticket.span, door.ledger.trace_id
+        self.charter = door.bindings.charter
+
+    @property
+    def state(self) -> Path:
+        """The state folder."""
+        return Path(self.own.place).parents[1]
+
+
+class FlowRun(CallCtx):
+    """Implements `flow.Run`: a flow keeps the scope of its skill, hands over to roles, and tells the story.
+
+    *before* is the state of the session's last context: a new one begins only when that has ended.
+    """
+
+    def __init__(
+        self, door: Door, ticket: Ticket, show: Show, schemas: Schemas, before: RunContext | None, hooks: HookRunner
+    ) -> None:
+        super().__init__(door, ticket, show)
+        self._hooks = hooks
+        self._work = _Work(door, ticket, schemas)
+        self._role: str | None = None
+        self.context = Recorder(self._write_context, before)
+        self.context.create(dict(ticket.args), ticket.caller.principal.via)
+
+    @property
+    def skill(self) -> Skill | None:
+        """The invoked skill, if there is one."""
+        return self._work.skill
+
+    @property
+    def signals(self) -> Object:
+        """What hooks said of the prompt."""
+        return self._work.ticket.caller.signals
+
+    def fire(self, event: str, subject: Object) -> Object:
+        """Ask the hooks of an event that flows fire, and return the subject as they leave it."""
+        life = EVENTS.get(event)
+        if life is None or not life.subject:
+            may = ", ".join(each.name for each in EVENTS.values() if each.subject)
+            raise Failed("NOT_AVAILABLE", f"a flow cannot fire {event!r}{suggest(event, EVENTS)}; it may fire {may}")
+        ticket = self._work.ticket
+        if ticket.span not in self._work.door.open:
+            raise Failed("TOOL_NOT_ALLOWED", f"{event}: {OVER.why} fires nothing")
+        missing = ", ".join(sorted(life.subject - subject.keys()))
+        if missing:
+            raise Failed("SCHEMA_VIOLATION", f"{event}: the subject has no {missing}")
+        fired = self._hooks.fire(event, subject, ticket.caller.principal, ticket.span)
+        if fired.refusal is not None:
+            raise Failed("GATE_DENIED", f"{event}: {fired.refusal}")
+        return fired.left
+
+    def agent(self, role: str) -> "RoleAgent":
+        """Hand over to *role* and return it at work; raises `Failed` if it has no instructions."""
+        instructions = self._work.door.bindings.instructions(role)
+        if instructions is None:
+            raise Failed("BINDING_INVALID", f"role {role!r} has no instructions; add .system/agents/{role}.md")
+        span = self._work.write("agent.transition", "runtime", {"from": self._role, "to": role})
+        self._role = role
+        return RoleAgent(self._work, role, instructions, span)
+
+    def record(self, event_type: str, payload: Object) -> None:
+        """Record a worker's report; it is checked first."""
+        if event_type not in RECORDABLE:
+            allowed = ", ".join(sorted(RECORDABLE))
+            raise Failed("NOT_AVAILABLE", f"a flow cannot record {event_type!r}; it may record {allowed}")
+        found = self._work.faults("worker_report_v1", dict(payload))
+        if found:
+            raise Failed("SCHEMA_VIOLATION", f"{event_type}: {found[0].path}: {found[0].message}")
+        self._work.write(event_type, "agent", payload)
+
+    def _caller(self) -> Caller:
+        return self._work.flow()
+
+    def _write_context(self, event_type: str, payload: Object) -> None:
+        self._work.write(event_type, "runtime", payload)
+
+
+class RoleAgent:
+    """Implements `flow.Agent`: one role at work, from its hand-over (*span*) on."""
+
+    def __init__(self, work: _Work, role: str, instructions: str, span: str) -> None:
+        self.instructions = instructions
+        self._work = work
+        self._role = role
+        self._span = span
+        self._answer = span
+        self._offered: list[Mapping[str, Any]] = []
+
+    @property
+    def role(self) -> str:
+        """The role's name."""
+        return self._role
+
+    def complete(self, request: Object) -> dict[str, Any]:
+        """Ask the role's model through the door."""
+        door, skill = self._work.door, self._work.skill
+        bindings = door.bindings
+        ability = bindings.tier(self._role)
+        full = {
+            **request,
+            "model": bindings.charter.document["models"].get(ability.partition("/")[2], ""),
+            "role": self._role,
+            "skill": _card(skill) if skill else None,
+            "schema_version": "v2",
+        }
+        self._offered = []
+        opened = door.before(self._work.agent(self._role), ability, full, self._span)
+        if isinstance(opened, Err):
+            raise failure(opened)
+        response: Any = value_of(door.perform(opened.value))
+        self._answer = opened.value.outcome or self._span
+        self._offered = canonical.decode(canonical.encode(response["tool_calls"]))
+        return response  # type: ignore[no-any-return]
+
+    def use(self, tool_call: Object) -> Json:
+        """Perform one of the last response's tool calls, once, as its child."""
+        door, caller = self._work.door, self._work.agent(self._role)
+        wanted = {name: tool_call.get(name) for name in ("id", "name", "args")}
+        model = str(wanted["name"]).startswith("model/")
+        if model or wanted not in self._offered:
+            asked = "is not a call that the last response asked for, or it was made"
+            why = f"{wanted['name']!r} {'is no tool: models are for roles' if model else asked}"
+            error = fault("TOOL_NOT_ALLOWED", why)
+            raise failure(door.refuse(caller, str(wanted["name"]), error, self._answer))
+        offered = self._offered.pop(self._offered.index(wanted))
+        return value_of(door.call(caller, offered["name"], offered["args"], self._answer))
+
+    def message(self, schema: str, response: Object) -> dict[str, Any]:
+        """Return the response's text as the JSON that *schema* demands; what does not fit is recorded."""
+        try:
+            value = canonical.parse(response["text"])
+        except IntakeError as problem:
+            self._malformed(schema, (Violation("$", str(problem)),))
+        found = self._work.faults(schema, value)
+        if found:
+            self._malformed(schema, found)
+        return value  # type: ignore[no-any-return]
+
+    def tools(self) -> list[dict[str, Any]]:
+        """Return the tools in scope, in a stable order."""
+        bindings = self._work.door.bindings
+        names = self._work.agent(self._role).scope.names or frozenset()
+        return [
+            {"name": name, "description": bound.summary, "schema_in": deepcopy(dict(bound.takes_document))}
+            for name in sorted(names)
+            if (bound := bindings.find(name)) and bound.kind != "model"
+        ]
+
+    def _malformed(self, schema: str, found: tuple[Violation, ...]) -> NoReturn:
+        errors = [{"path": text(each.path), "message": text(each.message)} for each in found[:20]]
+        payload = {"subject": "message", "name": self._role, "role": self._role, "schema": schema, "errors": errors}
+        self._work.write("schema.violation", "runtime", payload, self._answer)
+        first = found[0]
+        raise Failed("MALFORMED_AGENT_MESSAGE", f"the {self.role}'s {schema}: {first.path}: {first.message}")
+
+
+def value_of(result: Any) -> Json:
+    """Return the value of an `Ok`; raise `Failed` for an `Err`."""
+    if isinstance(result, Err):
+        raise failure(result)
+    return result.value  # type: ignore[no-any-return]
+
+
+def failure(result: Err) -> Failed:
+    """Return a domain failure as the exception that plugins know."""
+    error = result.error
+    return Failed(error.code, error.message, retryable=error.retryable)
+
+
+def _card(skill: Skill) -> dict[str, Any]:
+    return {"name": skill.name, "description": skill.description, "metadata": dict(skill.metadata)}

@@ -1,0 +1,1 @@
+"""Compile, compare, lock, keep and bind a charter. Start with `charter.py`."""

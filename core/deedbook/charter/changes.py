@@ -1,0 +1,266 @@
+"""What became looser or tighter between two charters; pure.
+
+Looser means that something is allowed that was not, or *may* be: where nobody can tell (another schema, other code,
+other settings of a policy), a change counts as looser, so that somebody looks. Every difference between two charters is
+said in some way; what neither allows nor forbids is *other*.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from deedbook.format import canonical
+from deedbook.policy.commands import allowed_of
+from deedbook.policy.match import EFFECTS
+
+from .settings import BEFORE, EVENTS, SECONDS
+
+Way: TypeAlias = Literal["looser", "tighter", "other"]
+Change: TypeAlias = tuple[Way, str]
+Entry: TypeAlias = Mapping[str, Any]
+
+_DURABILITY: Final = ("os", "boundary", "always")
+_OUTCOMES: Final = ("allow", "ask", "deny")
+_STRICTNESS: Final = {"enforcement": ("observe", "enforce"), "lock": ("auto", "required"), "durability": _DURABILITY}
+_PLAIN: Final = ("kernel", "profile", "flow", "models", "roles", "secrets")
+_PLACES: Final = frozenset({"place", "rules"})
+"""Where something stands in the sources, which are compared themselves."""
+
+
+@attrs.frozen
+class Difference:
+    """Changes in words: *looser* allows more (or may), *tighter* allows less, *other* is neither."""
+
+    looser: tuple[str, ...] = ()
+    tighter: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.looser or self.tighter or self.other)
+
+
+def difference(old: Entry | None, new: Entry) -> Difference:
+    """Compare two charter documents; without *old* everything is new."""
+    if old is None:
+        return Difference(other=("first charter of this workspace",))
+    if old["format"] != new["format"]:
+        return Difference(looser=(f"the charter before has the form {old['format']}, which cannot be compared",))
+    found = list(_changes(old, new))
+    return Difference(*(tuple(text for kind, text in found if kind == way) for way in ("looser", "tighter", "other")))
+
+
+def _changes(old: Entry, new: Entry) -> Iterator[Change]:
+    for name, ranks in _STRICTNESS.items():
+        yield from _ranked(name, old[name], new[name], ranks)
+    yield from _section(old, new, "abilities", "ability", ("looser", "tighter"), _ability)
+    yield from _section(old, new, "hooks", "hook", ("tighter", "looser"), _hook)
+    yield from _section(old, new, "policies", "policy", ("tighter", "looser"), _policy)
+    yield from _section(old, new, "skills", "skill", ("looser", "tighter"), _skill)
+    yield from _section({"set_aside": {}, **old}, {"set_aside": {}, **new}, "set_aside", "set-aside skill",
+                        ("other", "other"), _text)  # fmt: skip
+    yield from _section({"agents": {}, **old}, {"agents": {}, **new}, "agents", "agent", ("other", "other"), _agent)
+    yield from _section(
+        {"clients": {}, **old}, {"clients": {}, **new}, "clients", "client", ("looser", "tighter"), _client
+    )
+    yield from _section({"guides": {}, **old}, {"guides": {}, **new}, "guides", "guide", ("other", "other"), _text)
+    yield from _section(
+        {"servers": {}, **old}, {"servers": {}, **new}, "servers", "server", ("other", "other"), _server
+    )
+    yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
+    yield from _section(old, new, "plugins", "plugin", ("other", "other"), _plugin)
+    yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
+    was, now = (document.get("approvals", {}).get("expires_s", 3600) for document in (old, new))
+    if was != now:
+        yield "looser" if now > was else "tighter", f"approvals: expires_s: {now}, was {was}"
+    yield from _log(*(document.get("checkpoints", {}) for document in (old, new)))
+    pages = [document.get("workdocs", False) for document in (old, new)]
+    if pages[0] != pages[1]:
+        yield "other", f"workdocs: {_said(pages[1])}, was {_said(pages[0])}"
+    yield from _memory(old.get("memory"), new.get("memory"))
+    identities = [_said(document.get("persona", {}).get("id")) for document in (old, new)]
+    if identities[0] != identities[1]:
+        yield "looser", f"persona: {identities[1]}, was {identities[0]}"
+    elif old.get("persona") != new.get("persona"):
+        yield "other", "persona changed"
+    yield from _sets("file root", old["file_roots"], new["file_roots"], "looser", "tighter")
+    yield from _sets("seal", _texts(old["seal"]), _texts(new["seal"]), "tighter", "looser")
+    for name in _PLAIN:
+        if old[name] != new[name]:
+            yield "other", f"{name}: {_said(new[name])}, was {_said(old[name])}"
+    yield from _section(old, new, "sources", "source", ("other", "other"), _text)
+
+
+# --- one entry of a section -------------------------------------------------------------------------------------------
+
+
+def _ability(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _ranked(f"{what}: effects", old["effects"], new["effects"], EFFECTS)
+    yield from _limit(what, old, new)
+    yield from _sets(f"{what}: uses", old["uses"], new["uses"], "looser", "tighter")
+    for part, noun in (("tags", "tag"), ("policies", "policy")):
+        yield from _sets(f"{what}: {noun}", old[part], new[part], "tighter", "looser")
+    for moment in ("pre_create", "pre_call", "post_call"):
+        was, now = (entry["hooks"].get(moment, []) for entry in (old, new))
+        yield from _sets(f"{what}: hook at {moment}", was, now, "tighter", "looser")
+    for part in ("schema_in", "schema_out"):
+        if (old[part] is None) != (new[part] is None):
+            yield ("tighter", f"{what}: {part} is new") if old[part] is None else ("looser", f"{what}: {part} is gone")
+        elif old[part] != new[part]:
+            yield "looser", f"{what}: {part} changed"
+    done = {"effects", "timeout_ms", "uses", "tags", "policies", "hooks", "schema_in", "schema_out"}
+    yield from _rest(what, old, new, done, other={"summary", "intents"})
+
+
+def _hook(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _limit(what, old, new)
+    yield from _rest(what, old, new, {"timeout_ms"}, other={"priority"})
+
+
+def _policy(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    done = set()
+    if old["plugin"] == new["plugin"] == ["policy", "rules"]:
+        done = {"settings"}
+        yield from _rules(what, old["settings"], new["settings"])
+    yield from _rest(what, old, new, done, other=set())
+
+
+def _rules(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    """Compare the bodies of two policies of the kind ``rules``: what each rule says decides what it means to add it."""
+    yield from _ranked(f"{what}: default", old.get("default", "deny"), new.get("default", "deny"), _OUTCOMES)
+    was, now = (Counter(map(_said, body["rules"])) for body in (old, new))
+    yield from ((_way(rule, "deny", "looser"), f"{what}: rule {rule} is new") for rule in (now - was).elements())
+    yield from ((_way(rule, "allow", "looser"), f"{what}: rule {rule} is gone") for rule in (was - now).elements())
+    if was == now and old["rules"] != new["rules"]:
+        yield "looser", f"{what}: the rules stand in another order"
+
+
+def _way(rule: str, tightening: str, otherwise: Way) -> Way:
+    return "tighter" if canonical.decode(rule)["then"] == tightening else otherwise
+
+
+def _skill(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _sets(f"{what}: allowed ability", old["allowed"], new["allowed"], "looser", "tighter")
+    was, now = (frozenset(allowed_of(entry)) - frozenset(entry["allowed"]) for entry in (old, new))
+    yield from _sets(f"{what}: allowed command", was, now, "looser", "tighter")
+    yield from _rest(what, old, new, {"allowed", "commands"}, other={*new, *old})
+
+
+def _server(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    """Compare two servers: what is started or asked is looser; what they offer their abilities say."""
+    yield from _limit(what, old, new)
+    said = {"about", "exclude", "include", "left_out", "listing", "offers"}
+    yield from _rest(what, old, new, {"timeout_ms"}, other=said)
+
+
+def _agent(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _sets(f"{what}: capability", old["capabilities"], new["capabilities"], "looser", "tighter")
+    yield from _rest(what, old, new, {"capabilities"}, other=set(new))
+
+
+def _principal(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _sets(f"{what}: role", old["roles"], new["roles"], "looser", "tighter")
+    yield from _rest(what, old, new, {"roles"}, other=set())
+
+
+def _client(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _ranked(f"{what}: unknown_tools", old["unknown_tools"], new["unknown_tools"], _OUTCOMES)
+    yield from _rest(what, old, new, {"unknown_tools"}, other={"wait_s"})
+
+
+def _memory(old: Entry | None, new: Entry | None) -> Iterator[Change]:
+    """Compare what is said of memory: more callers, more proofs and more room are looser, more conditions tighter."""
+    if old is None or new is None:
+        if old is not new:
+            yield ("looser", "memory is new") if old is None else ("tighter", "memory is gone")
+        return
+    for zone in sorted(new["zones"]):
+        for access in ("read", "propose"):
+            was, now = (_texts(entry["zones"][zone][access]) for entry in (old, new))
+            yield from _sets(f"memory: {zone}: {access}", was, now, "looser", "tighter")
+    yield from _sets("memory: verified_by", old["verified_by"], new["verified_by"], "looser", "tighter")
+    yield from _sets("memory: never", old["never"], new["never"], "tighter", "looser")
+    yield from _sets(
+        "memory: keys",
+        _texts(map(list, old["keys"].items())),
+        _texts(map(list, new["keys"].items())),
+        "tighter",
+        "looser",
+    )
+    for most in ("max_bytes", "max_entries"):
+        if old[most] != new[most]:
+            yield "looser" if new[most] > old[most] else "tighter", f"memory: {most}: {new[most]}, was {old[most]}"
+
+
+def _plugin(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    if old != new:
+        was, now = (f"{entry['distribution']} {entry['version']}" for entry in (old, new))
+        yield "looser", f"{what}: {now}, other code" + (f" than {was}" if was != now else " than before")
+
+
+def _log(old: Entry, new: Entry) -> Iterator[Change]:
+    """Compare when checkpoints are written, and who is trusted and asked to sign them."""
+    for part, usual in (("every_events", EVENTS), ("every_seconds", SECONDS)):
+        was, now = (document.get(part, usual) for document in (old, new))
+        if was != now:
+            yield "looser" if now > was else "tighter", f"checkpoints: {part}: {_said(now)}, was {_said(was)}"
+    was, now = (document.get("before", BEFORE) for document in (old, new))
+    yield from _sets("checkpoints: before", was, now, "tighter", "looser")
+    yield from _sets("checkpoints: trusted key", old.get("keys", ()), new.get("keys", ()), "looser", "tighter")
+    was, now = (_texts(document.get("witnesses", ())) for document in (old, new))
+    yield from _sets("checkpoints: witness", was, now, "tighter", "looser")
+    if old.get("key") != new.get("key"):
+        yield "other", f"checkpoints: key: {_said(new.get('key'))}, was {_said(old.get('key'))}"
+
+
+def _text(what: str, old: Any, new: Any) -> Iterator[Change]:
+    if old != new:
+        yield "other", f"{what} changed"
+
+
+# --- ways to compare --------------------------------------------------------------------------------------------------
+
+
+def _section(
+    old: Entry, new: Entry, name: str, noun: str, ways: tuple[Way, Way], changed: Callable[..., Iterator[Change]]
+) -> Iterator[Change]:
+    """Compare a section entry by entry; *ways*: what it means that one is new, and that one is gone."""
+    before, after = old[name], new[name]
+    yield from ((ways[0], f"{noun} {key} is new") for key in sorted(after.keys() - before.keys()))
+    yield from ((ways[1], f"{noun} {key} is gone") for key in sorted(before.keys() - after.keys()))
+    for key in sorted(after.keys() & before.keys()):
+        yield from changed(f"{noun} {key}", before[key], after[key])
+
+
+def _rest(what: str, old: Entry, new: Entry, done: set[str], other: set[str]) -> Iterator[Change]:
+    """Say which parts changed that nobody compared more closely: looser, but for those in *other*."""
+    for part in sorted((old.keys() | new.keys()) - done - _PLACES):
+        if old.get(part) != new.get(part):
+            yield "other" if part in other else "looser", f"{what}: {part} changed"
+
+
+def _ranked(what: str, old: str, new: str, ranks: Sequence[str]) -> Iterator[Change]:
+    """Compare what has an order, from the loosest to the strictest."""
+    if old != new:
+        yield "looser" if ranks.index(new) < ranks.index(old) else "tighter", f"{what}: {new}, was {old}"
+
+
+def _limit(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    was, now = old["timeout_ms"], new["timeout_ms"]
+    if was != now:
+        longer = now is None or (was is not None and now > was)
+        yield "looser" if longer else "tighter", f"{what}: timeout_ms: {_said(now)}, was {_said(was)}"
+
+
+def _sets(what: str, old: Iterable[str], new: Iterable[str], added: Way, removed: Way) -> Iterator[Change]:
+    yield from ((added, f"{what} {name} is new") for name in sorted(set(new) - set(old)))
+    yield from ((removed, f"{what} {name} is gone") for name in sorted(set(old) - set(new)))
+
+
+def _texts(values: Iterable[Any]) -> list[str]:
+    return [value if isinstance(value, str) else _said(value) for value in values]
+
+
+def _said(value: Any) -> str:
+    return canonical.encode(value).decode()

@@ -1,0 +1,222 @@
+"""Compiling: sources x plugins to a charter.
+
+Every plugin that the sources name is loaded, and all faults are reported at once. A start that finds nothing changed
+imports none of this.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from deedbook.format.errors import BindingError, DomainError, fault, raise_all
+from deedbook.format.files import Folder
+from deedbook.plugins.plugins import Catalogue
+from deedbook.policy.match import DYNAMIC, Match
+from deedbook.routing import guides
+from deedbook.rules.rulebook import unsound
+from deedbook.workspace.declarations import ClientSource, Profile, ServerSource, Workspace
+from deedbook.workspace.site import SETTINGS
+
+from .abilities import Abilities
+from .charter import FORMAT, Charter
+from .guards import Guards
+from .linker import Admit, Linked, Linker, admit_all, in_profile
+from .remembering import Remembering
+from .skills import Skills
+
+
+def compile_charter(
+    workspace: Workspace,
+    catalogue: Catalogue,
+    *,
+    kernel: str,
+    admit: Admit = admit_all,
+    known: Collection[str] = (),
+) -> Charter:
+    """Compile *workspace* with the plugins of *catalogue*, those that *admit* has nothing against.
+
+    *known* are the files of scripts in the charter before, none of which may be missing where it is still named.
+    Raises `BindingError` with every fault.
+    """
+    compiler = _Compiler(workspace, Linker(catalogue, admit), known)
+    document = compiler.document(kernel)
+    raise_all(BindingError, dict.fromkeys(compiler.linker.faults))
+    return Charter.of(document)
+
+
+def unavailable(root: Folder) -> list[DomainError]:
+    """Return what stands in a workspace and belongs to a later release: to pass over it would lift its limits."""
+    found = [".system/workflows"] if root.exists(".system/workflows") else []
+    why = "workflows and phases come with a later release; take it out of .system"
+    return [fault("NOT_AVAILABLE", why, place=place) for place in found]
+
+
+class _Compiler:
+    """One compilation; collects faults instead of stopping at the first."""
+
+    def __init__(self, workspace: Workspace, linker: Linker, known: Collection[str]) -> None:
+        self.workspace = workspace
+        self.known = known
+        self.linker = linker
+        self.profile = workspace.profiles.get(workspace.profile) or Profile()
+
+    def document(self, kernel: str) -> dict[str, Any]:
+        workspace, profile = self.workspace, self.profile
+        guards = Guards(self.linker, workspace.root, self.known)
+        with Folder.at(workspace.root) as root:
+            self.linker.faults.extend(unavailable(root))
+        for pack in workspace.packs.values():
+            self.linker.link("pack", pack.id, pack.place)
+        parts = {
+            "abilities": Abilities(workspace, profile, self.linker).entries(),
+            "hooks": {name: guards.hook(source) for name, source in workspace.hooks.items()},
+            "policies": {name: guards.policy(source) for name, source in workspace.policies.items()},
+        }
+        self.linker.faults.extend(
+            unsound(workspace.policies, parts["policies"], parts["abilities"], self.linker.schemas)
+        )
+        self._check_profile()
+        return {
+            **parts,
+            "format": FORMAT,
+            "kernel": kernel,
+            "profile": workspace.profile,
+            "durability": profile.durability,
+            "flow": profile.flow,
+            "models": {tier: model.model for tier, model in profile.models.items()},
+            "roles": dict(profile.roles),
+            "enforcement": workspace.enforcement,
+            "lock": workspace.lock,
+            "principals": {
+                name: {
+                    "roles": sorted(p.roles),
+                    "via": p.via,
+                    "key": p.key,
+                    "on_behalf_of": p.on_behalf_of,
+                    **({} if p.uid is None else {"uid": p.uid}),
+                }
+                for name, p in workspace.principals.items()
+            },
+            "clients": self._clients(),
+            "approvals": {"expires_s": workspace.expires_s},
+            "secrets": dict(workspace.secrets),
+            "servers": {name: _server(server) for name, server in workspace.servers.items()},
+            "seal": list(workspace.seal),
+            "file_roots": list(workspace.file_roots),
+            **self._workdocs(),
+            **({"checkpoints": dict(workspace.checkpoints)} if workspace.checkpoints else {}),
+            **Remembering(workspace, self.linker).entries(),
+            **self._skills(),
+            "instructions": {name: role.body for name, role in workspace.roles.items()},
+            "agents": self._agents(),
+            "guides": guides.entries(workspace.guides, workspace.abilities),
+            "plugins": self.linker.entries(),
+            "schemas": self.linker.schemas,
+            "sources": dict(workspace.digests),
+        }
+
+    def _skills(self) -> dict[str, Any]:
+        """Return what is said of the skills, and of those that are set aside, if there are any."""
+        skills = Skills(self.workspace, self.linker)
+        made = {"skills": skills.entries(self._providers())}
+        return {**made, "set_aside": skills.set_aside} if skills.set_aside else made
+
+    def _workdocs(self) -> dict[str, Any]:
+        """Return where pages of sessions go, if anywhere; never where sources stand, which would then change."""
+        said = self.workspace.workdocs
+        if isinstance(said, str) and any(f"{said}/".startswith(f"{each}/") for each in self.workspace.folders):
+            why = f"{said!r} holds sources; name a folder of its own"
+            self.linker.faults.append(fault("SOURCE_INVALID", why, place=f"{SETTINGS}: workdocs"))
+        return {"workdocs": said} if said else {}
+
+    # --- clients ---
+
+    def _clients(self) -> dict[str, Any]:
+        """Return what is said of each client that acts by itself."""
+        for client in self.workspace.clients.values():
+            self._check_client(client)
+        return {
+            name: {
+                "expose": {"abilities": f"{name}/*"} if client.expose is None else dict(client.expose),
+                "unknown_tools": client.unknown_tools,
+                "kind": client.kind or name,
+                "asks": client.asks,
+                "wait_s": client.wait_s,
+                "allows": client.allows,
+                "place": client.place,
+            }
+            for name, client in self.workspace.clients.items()
+        }
+
+    def _check_client(self, client: ClientSource) -> None:
+        """Check that the client is no role, whose principal it would share, and that all of its calls are exposed."""
+        if client.id in self.workspace.roles or client.id in self.workspace.cards:
+            why = f"{client.id!r} is a role of this workspace, and would act under the same name; choose another"
+            self.linker.refuse("BINDING_INVALID", why, client.place)
+        body = client.expose or {}
+        for key in sorted(DYNAMIC & body.keys()):
+            why = f"expose cannot look at {key}: it says which abilities there are; a policy can look at calls"
+            self.linker.refuse("BINDING_INVALID", why, client.place_of(f"/expose/{key}"))
+        try:
+            Match.compile(body, client.place, at=("expose",), allows=True)
+        except BindingError as problem:
+            self.linker.faults.extend(problem.errors)
+
+    # --- profile ------------------------------------------------------------------------------------------------------
+
+    def _agents(self) -> dict[str, Any]:
+        """Return what is said of each agent that has a card; its persona is named, and read when it is chosen."""
+        for card in self.workspace.cards.values():
+            for index, name in enumerate(sorted(card.capabilities)):
+                self.linker.known("ability", name, self.workspace.abilities, card.place_of(f"/capabilities/{index}"))
+        return {
+            name: {
+                "domain": card.domain,
+                "capabilities": sorted(card.capabilities),
+                "state": dict(card.state),
+                "budget": dict(card.budget),
+                "source": card.file,
+                "pack": card.pack,
+                "persona": card.persona,
+                "digest": card.digest,
+            }
+            for name, card in self.workspace.cards.items()
+        }
+
+    def _providers(self) -> list[Linked]:
+        """Return the providers of the profile's models, each once."""
+        named = dict.fromkeys(model.provider for model in self.profile.models.values())
+        return [linked for name in named if (linked := self.linker.linked("provider", name))]
+
+    def _check_profile(self) -> None:
+        """Check that the flow is one, that roles have instructions, and that these roles have a model to speak with."""
+        flow, abilities = self.profile.flow, self.workspace.abilities
+        roles = {**self.workspace.roles, **self.workspace.cards}
+        if flow is not None and flow not in abilities:
+            flows = [name for name, source in abilities.items() if "flow" in source.handler]
+            self.linker.known("flow", flow, flows, self._place("flow"))
+        elif flow is not None and "flow" not in abilities[flow].handler:
+            why = f"{flow!r} is no flow; name an ability with handler: {{flow: …}}"
+            self.linker.refuse("BINDING_INVALID", why, self._place("flow"))
+        for role in self.profile.roles:
+            self.linker.known("role", role, roles, self._place("roles", role))
+        if flow is not None and roles and not self.profile.models:
+            why = f"no models for the roles {', '.join(sorted(roles))}; add models: {{standard: {{provider: …}}}}"
+            self.linker.refuse("BINDING_INVALID", why, self._place())
+
+    def _place(self, *keys: str) -> str:
+        return in_profile(self.workspace.profile, *keys)
+
+
+def _server(server: ServerSource) -> dict[str, Any]:
+    """Return what is said of an MCP server; its tools are abilities, which say the rest."""
+    return {
+        **server.reached(),
+        "timeout_ms": server.timeout_ms,
+        "include": list(server.include),
+        "exclude": list(server.exclude),
+        "about": dict(server.about),
+        "listing": server.listing,
+        "offers": sorted(server.offers),
+        "left_out": dict(server.left_out),
+        "place": server.place,
+    }

@@ -1,0 +1,56 @@
+"""Model calls at the boundary: version 1 is accepted and upcast, and both ends are checked against the contract."""
+
+from collections.abc import Awaitable
+from inspect import isawaitable
+from typing import Any, Final
+
+from deedbook.contract import Handler, Json
+from deedbook.format.schema import Schemas, Validator, Violation
+
+FIRST: Final = "v1"
+CURRENT: Final = "v2"
+
+
+class Completion:
+    """A provider's handler behind the completion contract: it is sent and gives version 2, whatever it was asked in."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    def __call__(self, request: Any, ctx: Any) -> Json | Awaitable[Json]:
+        """Ask the model."""
+        response = self._handler(upcast(request), ctx)
+        return _awaited(response) if isawaitable(response) else upcast(response)
+
+
+class CompletionSchema:
+    """Validates requests or responses (*name*): as the current version, and by what the provider *declared*.
+
+    A version 1 message is judged as what it is raised to. That is no looser than its own schema, which leaves open what
+    version 2 forbids, such as a negative usage.
+    """
+
+    def __init__(self, schemas: Schemas, name: str, declared: Validator) -> None:
+        self._current = schemas.validator(f"{name}_{CURRENT}")
+        self._declared = declared
+
+    def valid(self, value: Any) -> bool:
+        """Say whether *value* fits."""
+        current = upcast(value)
+        return self._current.valid(current) and self._declared.valid(current)
+
+    def violations(self, value: Any) -> tuple[Violation, ...]:
+        """Return what is wrong with *value*: by the contract, else by what is declared."""
+        current = upcast(value)
+        return self._current.violations(current) or self._declared.violations(current)
+
+
+def upcast(message: Any) -> Any:
+    """Return a version 1 request or response as version 2, which only adds; anything else as it is."""
+    if type(message) is dict and message.get("schema_version") == FIRST:
+        return {**message, "schema_version": CURRENT}
+    return message
+
+
+async def _awaited(response: Awaitable[Json]) -> Json:
+    return upcast(await response)  # type: ignore[no-any-return]

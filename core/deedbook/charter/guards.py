@@ -1,0 +1,124 @@
+"""What a charter says of each hook and policy: when it is asked, about what, and how it judges."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from deedbook.contract import GateSpec
+from deedbook.contract.lifecycle import EVENTS
+from deedbook.format.schema import suggest
+from deedbook.plugins.plugins import implementations
+from deedbook.policy.match import Match
+from deedbook.programs.scripts import lost
+from deedbook.rules.rules import Rules, problems
+from deedbook.rules.vocabulary import FACTS
+from deedbook.workspace.declarations import HookSource, PolicySource
+
+from .linker import Linker, at, declared
+
+
+class Guards:
+    """Compiles hooks and policies of the workspace at *root*; what is wrong goes to the *linker*.
+
+    *known* are the files of scripts in the charter before: one that is gone is missed, however it is named.
+    """
+
+    def __init__(self, linker: Linker, root: Path, known: Collection[str] = ()) -> None:
+        self._linker, self._root, self._known = linker, root, known
+
+    def hook(self, source: HookSource) -> dict[str, Any] | None:
+        """Return what the charter says of a hook; ``None`` where its plugin is missing, which is a fault."""
+        where, life = at(source), EVENTS[source.event_type]
+        self._check_match(source)
+        if source.match is not None and not life.call:
+            why = f"{life.name} has no call to match; leave match out"
+            self._linker.refuse("BINDING_INVALID", why, where("/match"))
+        told = self._script(source) if "script" in source.handler else self._plugged(source)
+        if told is None:
+            return None
+        code, spec = told
+        if not life.facts and spec.reads:
+            why = f"{_who(source)} reads {', '.join(sorted(spec.reads))}; no facts are given at {life.name}"
+            self._linker.refuse("BINDING_INVALID", why, where("/event_type"))
+        return {
+            "event": life.name,
+            **code,
+            "settings": dict(source.settings),
+            "match": source.match,
+            "priority": source.priority,
+            "timeout_ms": source.timeout_ms,
+            "place": source.place,
+            **self._gate(spec, source.place),
+        }
+
+    def _plugged(self, source: HookSource) -> tuple[dict[str, Any], GateSpec] | None:
+        """Return what a plugin adds; that it answers the event is found out here, without constructing it."""
+        linked = self._linker.link("hook", source.handler["hook"], source.place)
+        if linked is None:
+            return None
+        of = declared(linked, "settings")
+        self._linker.check(source.settings, linked.spec.settings, _who(source), at(source, "/with"), declared=of)
+        with self._linker.collecting():
+            implementations(linked.offer, linked.made, source.event_type, at(source)("/event_type"))
+        stands = {} if source.isolation == "inline" else {"isolation": source.isolation}
+        return {"plugin": ["hook", linked.offer.name], **stands}, linked.spec
+
+    def _script(self, source: HookSource) -> tuple[dict[str, Any], GateSpec]:
+        for index, why in lost(source.handler["script"], self._root, self._known):
+            self._linker.refuse("BINDING_INVALID", f"{_who(source)}: {why}", at(source)(f"/handler/script/{index}"))
+        script = {
+            "argv": list(source.handler["script"]),
+            "protocol": source.protocol,
+            "env": dict(source.env),
+            "files": dict(source.files),
+        }
+        return {"script": script, "isolation": "worker"}, GateSpec(reads=source.reads, rewrites=source.rewrites)
+
+    def policy(self, source: PolicySource) -> dict[str, Any] | None:
+        """Return what the charter says of a policy; ``None`` where its kind is missing, which is a fault."""
+        self._check_match(source)
+        linked = self._linker.link("policy", source.kind, source.place)
+        if linked is None:
+            return None
+        reads = frozenset(linked.spec.reads)
+        if linked.made is Rules:
+            self._check_rules(source)
+            reads = frozenset(map(str, source.settings.get("reads", ())))
+        else:
+            who, of = f"policy kind {source.kind!r}", declared(linked, "settings")
+            self._linker.check(source.settings, linked.spec.settings, who, at(source), declared=of)
+        rules = source.settings.get("rules")
+        return {
+            "plugin": ["policy", source.kind],
+            "settings": dict(source.settings),
+            "match": source.match,
+            "inline": source.inline,
+            "place": source.place,
+            "rules": [source.rule_place(index) for index in range(len(rules) if isinstance(rules, list) else 0)],
+            **self._gate(attrs.evolve(linked.spec, reads=reads), source.place),
+        }
+
+    def _check_rules(self, source: PolicySource) -> None:
+        """Say now what the kernel's own policy kind would say when it is constructed, each at its own place."""
+        for problem in problems(source.settings):
+            place = source.origin.line(problem.pointer)
+            if problem.at is not None:
+                place = source.origin.within(problem.pointer, problem.at)
+            self._linker.faults.append(problem.as_fault(place))
+
+    def _check_match(self, source: HookSource | PolicySource) -> None:
+        if source.match is not None:
+            with self._linker.collecting():
+                Match.compile(source.match, source.place, at=("match",))
+
+    def _gate(self, spec: GateSpec, place: str) -> dict[str, Any]:
+        for name in sorted(spec.reads - FACTS.keys()):
+            why = f"reads {name!r}, which is no fact{suggest(name, FACTS)}; facts: {', '.join(sorted(FACTS))}"
+            self._linker.refuse("BINDING_INVALID", why, place)
+        return {"reads": sorted(spec.reads), "pure": spec.pure, "rewrites": spec.rewrites}
+
+
+def _who(source: HookSource) -> str:
+    return f"hook {source.handler['hook']!r}" if "hook" in source.handler else f"the script of {source.id!r}"

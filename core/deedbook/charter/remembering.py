@@ -1,0 +1,44 @@
+"""What a charter says of memory: zones, keys, what never enters, and the persona whose memory it is."""
+
+from typing import Any
+
+from deedbook.policy.conditions import too_large
+from deedbook.workspace.declarations import MemorySource, Workspace
+from deedbook.workspace.documents import pointer
+
+from .linker import Linker, at
+from .zones import entry_of
+
+
+class Remembering:
+    """Compiles what *workspace* says of memory; what is wrong goes to the *linker*."""
+
+    def __init__(self, workspace: Workspace, linker: Linker) -> None:
+        self._workspace, self._linker = workspace, linker
+
+    def entries(self) -> dict[str, Any]:
+        """Return the members that a charter has of it; none where nothing is remembered and there is no persona."""
+        memory, persona = self._workspace.memory, self._workspace.persona
+        made: dict[str, Any] = {}
+        if memory is not None:
+            self._check(memory)
+            made["memory"] = entry_of(memory.said)
+        if persona is not None:
+            made["persona"] = {"id": persona.id, "version": persona.version, "digest": persona.digest,
+                               "source": persona.file}  # fmt: skip
+        return made
+
+    def _check(self, memory: MemorySource) -> None:
+        said = memory.said
+        for glob, body in said.get("keys", {}).items():
+            self._linker.schema(body.get("schema"), at(memory, pointer("keys", glob, "schema")))
+            self._globs(memory, [glob], pointer("keys", glob))
+        self._globs(memory, list(said.get("verified_by", ())), "/verified_by")
+        for zone, who in said.get("zones", {}).items():
+            for access, callers in who.items():
+                for index, each in enumerate(callers):
+                    self._globs(memory, list(each.get("principals", ())), pointer("zones", zone, access, index))
+
+    def _globs(self, memory: MemorySource, globs: list[str], where: str) -> None:
+        if globs and too_large(globs):
+            self._linker.refuse("SOURCE_INVALID", "the globs are too large", at(memory)(where))

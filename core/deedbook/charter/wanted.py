@@ -1,0 +1,67 @@
+"""Which skills somebody names, so that the workspace does not start without them; pure.
+
+A skill that merely lies in a folder of skills may be set aside. One is wanted that ``skills: {required: […]}`` names,
+that is chosen of a pack, that a routing document links to, or that a condition of a policy or a zone of memory names.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from deedbook.format.errors import DomainError, fault
+from deedbook.format.schema import suggest
+from deedbook.workspace.declarations import PolicySource, Workspace
+
+_NAMES: Final = re.compile(r"""["']([a-z0-9]+(?:-[a-z0-9]+)*)["']""").findall
+_LOOKS: Final = re.compile(r"\bskill\b").search
+
+
+class Wanted:
+    """The skills that somebody in *workspace* names."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._required = workspace.required
+        self._chosen = {pack.label: frozenset(pack.chosen) for pack in workspace.packs.values()}
+        self._links = frozenset(link for guide in workspace.guides.values() for link in guide.links)
+        self._claimed: set[str] = set()
+        policies = workspace.policies.values()
+        self._named = frozenset([*(name for policy in policies for name in _conditions(policy)), *_zones(workspace)])
+
+    def claim(self, source: str, pack: str = "") -> bool:
+        """Say whether the skill is wanted whose file, or folder, is *source*; *pack* is the label of the one it is in.
+
+        One that is wanted has a fault of its own, and is not `missing` besides.
+        """
+        folder = source if not source.endswith(("/SKILL.md", "/.agent")) else source.rpartition("/")[0]
+        name = folder.rpartition("/")[2]
+        linked = not pack and not self._links.isdisjoint((folder, f"{folder}/SKILL.md"))
+        named = name in self._required or name in self._named or name in self._chosen.get(pack, ())
+        if named or linked:
+            self._claimed.add(name)
+        return named or linked
+
+    def missing(self, skills: Collection[str]) -> Iterator[DomainError]:
+        """Yield a fault for each required skill that is not among *skills*."""
+        for name, place in self._required.items():
+            if name not in skills and name not in self._claimed:
+                known = ", ".join(sorted(skills)) or "none"
+                why = f"skill {name!r} is required and is not offered{suggest(name, skills)}; skills: {known}"
+                yield fault("BINDING_INVALID", why, place=place)
+
+
+def _zones(workspace: Workspace) -> Iterator[str]:
+    """Yield the skills in which memory may be read or proposed to."""
+    said: Any = workspace.memory.said if workspace.memory else {}
+    for zone in said.get("zones", {}).values():
+        for callers in zone.values():
+            for each in callers:
+                yield from each.get("skills", ())
+
+
+def _conditions(policy: PolicySource) -> Iterator[str]:
+    """Yield the texts in a policy's conditions that look at the skill."""
+    rules: Any = policy.settings.get("rules", ())
+    for rule in rules if isinstance(rules, list) else ():
+        when = rule.get("when") if isinstance(rule, dict) else None
+        if isinstance(when, str) and _LOOKS(when):
+            yield from _NAMES(when)

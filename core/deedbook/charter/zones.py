@@ -1,0 +1,93 @@
+"""Who may read which zone of memory, and propose to it: the scope of the kind memory, as a charter has it; pure.
+
+The judge asks here, with nothing but the caller and the arguments, so that the answer can be derived again.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from deedbook.contract import Object
+from deedbook.format.entries import LEGACY, MAX_BYTES, MAX_ENTRIES, TOOLS, ZONES
+from deedbook.policy.bound import Caller
+from deedbook.policy.conditions import glob_test
+
+Outside: TypeAlias = Callable[[Caller, Object], str | None]
+"""Says why a call of a caller with these arguments is outside their zones; ``None`` where it is inside."""
+
+EVERYBODY: Final[tuple[Mapping[str, Any], ...]] = ({},)
+PERSONS: Final[tuple[Mapping[str, Any], ...]] = ({"actors": ["user"]},)
+_READ: Final = dict.fromkeys(ZONES[:3], EVERYBODY) | {LEGACY: PERSONS}
+_PROPOSE: Final = {**dict.fromkeys(ZONES[:2], PERSONS), "observation": EVERYBODY, LEGACY: ()}
+
+
+def entry_of(said: Object) -> dict[str, Any]:
+    """Return what a charter says of memory, complete, from what ``memory:`` *said*."""
+    zones = said.get("zones", {})
+    return {
+        "zones": {
+            zone: {
+                "read": _listed(zones.get(zone, {}).get("read", _READ[zone])),
+                "propose": _listed(zones.get(zone, {}).get("propose", _PROPOSE[zone])),
+            }
+            for zone in ZONES
+        },
+        "verified_by": list(said.get("verified_by", ())),
+        "keys": {glob: {**body} for glob, body in said.get("keys", {}).items()},
+        "never": list(said.get("never", ())),
+        "max_bytes": said.get("max_bytes", MAX_BYTES),
+        "max_entries": said.get("max_entries", MAX_ENTRIES),
+    }
+
+
+def outside(document: Object, ability: Object) -> Outside | None:
+    """Return the test for an *ability* of the charter *document*; ``None`` for one of another kind."""
+    if ability["kind"] != "memory":
+        return None
+    access = TOOLS[ability["plugin"][1]]
+    tests = {zone: [_test(who) for who in _may(said, zone, access)] for zone, said in _said(document)["zones"].items()}
+    verb = {"read": "read", "propose": "propose to"}.get(access, "retract from")
+
+    def test(caller: Caller, args: Object) -> str | None:
+        zone = args["zone"]
+        if any(fits(caller) for fits in tests.get(zone, ())):
+            return None
+        return f"zone {zone!r}, which {_named(caller)} may not {verb}"
+
+    return test
+
+
+def _may(said: Object, zone: str, access: str) -> Any:
+    """Return who may do what in a zone: who proposes retracts, and what was taken over is for persons to retract."""
+    return PERSONS if access == "retract" and zone == LEGACY else said["read" if access == "read" else "propose"]
+
+
+def _said(document: Object) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = document.get("memory") or entry_of({})
+    return found
+
+
+def _listed(who: Any) -> list[dict[str, Any]]:
+    return [dict(each) for each in who]
+
+
+def _test(who: Object) -> Callable[[Caller], bool]:
+    """Return whether a caller is one of *who*: all of its keys hold."""
+    principals = glob_test(who["principals"]) if "principals" in who else None
+    roles, skills, actors = (frozenset(who[key]) if key in who else None for key in ("roles", "skills", "actors"))
+
+    def test(caller: Caller) -> bool:
+        return (
+            (actors is None or caller.actor in actors)
+            and (principals is None or principals(caller.principal.id))
+            and (roles is None or caller.role in roles or not roles.isdisjoint(caller.principal.roles))
+            and (skills is None or caller.skill in skills)
+        )
+
+    return test
+
+
+def _named(caller: Caller) -> str:
+    parts = [f"{caller.actor} {caller.principal.id}"]
+    parts += [f"as {caller.role}"] if caller.role else []
+    parts += [f"in skill {caller.skill}"] if caller.skill else []
+    return " ".join(parts)

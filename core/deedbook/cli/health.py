@@ -1,0 +1,396 @@
+"""What Deedbook stands on, checked: the interpreter, plugins, a workspace, its records, the disk and the system.
+
+Each check says what it found, and in one line how to mend it. Checks read; what they write is one file of their own in
+the state folder, which is removed again.
+"""
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Final, Literal
+
+import attrs
+
+from deedbook.audit.verification.charters import check_charters
+from deedbook.audit.verification.crashes import remedy
+from deedbook.audit.verify import verify_file
+from deedbook.charter.bindings import freeze
+from deedbook.charter.cachekeys import cache_key
+from deedbook.charter.charter import Charter
+from deedbook.charter.compiler import compile_charter
+from deedbook.charter.registry import absent
+from deedbook.charter.settings import Settings
+from deedbook.charter.store import Store
+from deedbook.format.errors import DeedbookError, DomainError, describe
+from deedbook.format.files import Folder
+from deedbook.format.heads import Head, gaps, recorded
+from deedbook.format.leaves import origin_of
+from deedbook.format.report import MOST_OF_A_KIND
+from deedbook.format.schema import Schemas, data_folder
+from deedbook.ledger.newest import newest, refuse_cut
+from deedbook.log.checkpoints.keys import LogKeys
+from deedbook.plugins.host import ReadingHost
+from deedbook.plugins.plugins import Catalogue, Offer
+from deedbook.programs.supervisor import System
+from deedbook.programs.workers import Workers
+from deedbook.routing.routes import told
+from deedbook.rules.rulebook import doubtful
+from deedbook.workspace.declarations import Workspace
+from deedbook.workspace.lockfile import LOCK, Lock, here
+from deedbook.workspace.site import Site
+
+from .trial import fatal
+
+Level = Literal["ok", "note", "fault"]
+
+_PYTHON: Final = ((3, 11), (3, 15))
+_LEAST_SPACE: Final = 256 * 1024 * 1024
+_EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
+_NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
+_UNINSTALL: Final = "pip uninstall it, or take it out of the workspace; nothing that uses it can start"
+_OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook[cel]'"),)
+
+
+@attrs.frozen
+class Check:
+    """One thing that was looked at: its *name*, how it is, what was found, and how to mend it, if anything is amiss."""
+
+    name: str
+    level: Level
+    found: str
+    fix: str = ""
+
+
+def examine(root: Path | None, catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
+    """Yield every check; *root* is the workspace's, if there is one, and *read* reads it."""
+    yield from _interpreter()
+    yield from _installed(catalogue)
+    if root is None:
+        yield Check("workspace", "note", "none here or above", "deedbook init")
+    else:
+        yield from _workspace(catalogue, read)
+    yield from _system()
+
+
+def _remedy(error: DomainError) -> str:
+    """Return what mends a fault of the sources or of what they name."""
+    match error.code:
+        case "PLUGIN_MISSING":
+            return "pip install the distribution that offers it, or correct the name"
+        case "PLUGIN_BROKEN":
+            return "pip install --force-reinstall its distribution, or tell its author"
+        case "SECRET_MISSING":
+            return "set the environment variable, or take out what asks for the secret"
+        case _:
+            return f"edit {error.place.partition(' ')[0]}" if error.place else "edit .system"
+
+
+# --- what is installed ------------------------------------------------------------------------------------------------
+
+
+def _interpreter() -> Iterator[Check]:
+    version = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    fits = _PYTHON[0] <= sys.version_info[:2] < _PYTHON[1]
+    yield Check("python", "ok" if fits else "note", version, "" if fits else "Python 3.11 to 3.14 are tested")
+    if sys.platform not in ("linux", "darwin"):
+        yield Check("platform", "fault", sys.platform, "use Linux or macOS")
+    for module, what, fix in _OPTIONAL:
+        try:
+            import_module(module)
+        except ImportError:
+            yield Check("extra", "note", f"{what}: not installed", fix)
+        else:
+            yield Check("extra", "ok", f"{what}: installed")
+    yield _yaml()
+
+
+def _yaml() -> Check:
+    try:
+        import_module("_ruamel_yaml")
+    except ImportError:
+        return Check("yaml", "note", "read without the C parser, four times slower", "pip install ruamel.yaml.clib")
+    return Check("yaml", "ok", "read with the C parser")
+
+
+def _installed(catalogue: Catalogue) -> Iterator[Check]:
+    owners = sorted({f"{offer.distribution} {offer.version}" for offer in catalogue.offers.values()})
+    yield Check("plugins", "ok", f"{len(catalogue.offers)}, from {len(owners)} distributions: {', '.join(owners)}")
+    for (kind, name), rivals in catalogue.clashes.items():
+        names = " and ".join(f"{rival.distribution} {rival.version}" for rival in rivals)
+        yield Check("plugins", "fault", f"{kind} {name!r} is offered by {names}", "pip uninstall all but one of them")
+    for said in catalogue.hidden:
+        yield Check("plugins", "note", said, "pip uninstall one of the two")
+    for place in catalogue.unreadable:
+        yield Check("plugins", "note", f"metadata cannot be read: {place}", "pip install --force-reinstall it")
+
+
+# --- the workspace ----------------------------------------------------------------------------------------------------
+
+
+def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
+    try:
+        workspace = read()
+        deadly = list(fatal(_named(workspace, catalogue)))
+        if deadly:  # what follows would import them here
+            yield from (Check("import", "fault", f"{offer}: {what}", _UNINSTALL) for offer, what in deadly)
+            return
+        charter = compile_charter(workspace, catalogue, kernel="")
+    except DeedbookError as problem:
+        yield from (Check("workspace", "fault", str(each), _remedy(each)) for each in problem.errors)
+        return
+    yield Check("workspace", "ok", f"{workspace.root}, profile {workspace.profile}, {workspace.enforcement}")
+    yield from _bound(workspace, charter, catalogue)
+    yield from _inline(charter)
+    for why in charter.set_aside:
+        yield Check("skill", "note", f"set aside: {why}", "correct it; `deedbook skills lint` names every one")
+    for place, message in absent(workspace.abilities.values()):
+        yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
+    for each in doubtful(charter.document, workspace.policies):
+        yield Check("policy", "note", f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
+    yield _lock(workspace, charter, catalogue)
+    yield from _in_force(workspace)
+    yield from _records(workspace)
+    yield from _log(workspace)
+    yield from _disk(workspace.state)
+
+
+def _named(workspace: Workspace, catalogue: Catalogue) -> list[Offer]:
+    """Return what the workspace names of what is installed, without importing anything."""
+    profile = workspace.profiles.get(workspace.profile)
+    named = [pair for each in workspace.abilities.values() for pair in each.handler.items()]
+    named += [("hook", str(each.handler["hook"])) for each in workspace.hooks.values() if "hook" in each.handler]
+    named += [("policy", each.kind) for each in workspace.policies.values()]
+    named += [("skill", each.loader) for each in workspace.loaders]
+    named += [("provider", model.provider) for model in (profile.models.values() if profile else ())]
+    offers = (catalogue.offered(kind, str(name)) for kind, name in dict.fromkeys(named))
+    return [offer for offer in offers if offer]
+
+
+def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iterator[Check]:
+    """Construct every plugin that the workspace uses, and give all up again."""
+    site = Site.of(workspace)
+    try:
+        with Folder.at(workspace.root) as root:
+            workers = Workers()  # which starts nothing before it is asked to
+            host = ReadingHost(root, site.file_roots, site.hidden, site.secret_values(), None, workers, site.secrets)
+            host.routes = partial(told, charter.document, {})
+            freeze(charter, catalogue, host, Schemas.load(data_folder("schemas")))
+    except DeedbookError as problem:
+        yield from (Check("binding", "fault", str(each), _remedy(each)) for each in problem.errors)
+    else:
+        yield Check("binding", "ok", f"{len(charter.document['plugins'])} plugins load and take their settings")
+
+
+def _inline(charter: Charter) -> Iterator[Check]:
+    """Name what of third parties runs in the kernel's own process: it is trusted as the kernel itself is."""
+    plugins = charter.document["plugins"]
+    for name, hook in sorted(charter.document["hooks"].items()):
+        owner = plugins.get("/".join(hook["plugin"]), {}).get("distribution", "") if hook.get("plugin") else ""
+        if owner and not owner.startswith("deedbook") and hook.get("isolation", "inline") == "inline":
+            yield Check(
+                "isolation", "note", f"hook {name} of {owner} runs in the kernel's process",
+                f"isolation: worker in {hook['place']}, unless you trust it as you trust the kernel",
+            )  # fmt: skip
+
+
+def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check:
+    try:
+        with Folder.at(workspace.root) as root:
+            pins = Lock.read(root)
+    except DeedbookError as problem:
+        return Check("lock", "fault", str(problem), "deedbook lock")
+    wanted, mode = workspace.lock == "required", f"lock: {workspace.lock}"
+    if pins is None or here() not in pins.charters:
+        return Check(
+            "lock", "fault" if wanted else "ok", f"{mode}; nothing is pinned", "deedbook lock" if wanted else ""
+        )
+    differing = [*pins.refuse_sources(workspace.digests, profile=pins.profile, kernel=pins.kernel)]
+    differing += _repacked(pins, charter, catalogue)
+    if not differing:
+        return Check("lock", "ok", f"{mode}; {LOCK} pins these sources and plugins")
+    said = f"{mode}; {'; '.join(dict.fromkeys(each.message for each in differing))}"
+    return Check("lock", "fault" if wanted else "note", said, "look at what changed, then run: deedbook lock")
+
+
+def _in_force(workspace: Workspace) -> Iterator[Check]:
+    """Look at the charter that the state folder says is in force: its bytes, who vouches for it, and its record."""
+    key = cache_key(workspace.root, workspace.state)
+    if key.secret is None and not key.absent:
+        yield Check("start", "note", f"every start compiles the charter again: {key.why}", "see docs/workspace.md")
+    try:
+        with Folder.at(workspace.state) as state:
+            store = Store(state, key)
+            digest = store.current()
+            if digest is None:
+                return
+            store.load(digest)
+            authentic = key.secret is None or store.authenticates(digest)
+    except FileNotFoundError:
+        return
+    except (DeedbookError, OSError) as problem:
+        yield Check("charter", "fault", describe(problem), "deedbook verify")
+        return
+    contradictions = check_charters(workspace.state, (), every=True).gaps
+    yield from (Check("charter", "fault", str(gap), "deedbook verify") for gap in contradictions)
+    if contradictions:
+        return
+    if not authentic:
+        why = "your key does not authenticate charters/current.json; the next start compiles the sources again"
+        yield Check("charter", "note", why)
+    else:
+        yield Check("charter", "ok", f"charter {digest[:12]} is in force and recorded")
+
+
+def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[DomainError]:
+    """Say what speaks against the code of each plugin in use."""
+    for key in charter.document["plugins"]:
+        kind, _, name = key.partition("/")
+        offer = catalogue.offered(kind, name)
+        refused = pins.refuse_code(offer, offer.digest) if offer else None
+        if refused:
+            yield refused
+
+
+def _records(workspace: Workspace) -> Iterator[Check]:
+    places = sorted(workspace.state.glob("*/**/.events.jsonl"))
+    unsound = list(_unsound(places))
+    yield from _first(unsound)
+    yield from _first(list(_lost(workspace.state)))
+    yield Check("ledger", "ok", f"{len(places) - len(unsound)} of {len(places)} ledgers are sound (unwitnessed)")
+
+
+def _unsound(places: Iterable[Path]) -> Iterator[Check]:
+    """Say which ledgers cannot be read, or are not sound."""
+    schemas = Schemas.load(data_folder("schemas"))
+    for place in places:
+        try:
+            report = verify_file(place, schemas=schemas)
+        except (DeedbookError, OSError) as problem:
+            yield Check("ledger", "fault", describe(problem), f"look at {place}; a ledger is a regular file")
+        else:
+            if mend := remedy(report):
+                yield Check("ledger", "note", f"{report.file} was cut short by a crash", mend)
+            elif not report.sound:
+                yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
+
+
+def _first(faults: Sequence[Check]) -> Iterator[Check]:
+    """Yield the first of many faults, and how many more there are."""
+    yield from faults[:MOST_OF_A_KIND]
+    if (more := len(faults) - MOST_OF_A_KIND) > 0:
+        yield Check("ledger", "fault", f"{more} more faults of this kind", "deedbook verify")
+
+
+def _lost(state: Path) -> Iterator[Check]:
+    """Say which sessions lack what the workspace ledger recorded of them."""
+    heads: dict[str, list[Head]] = {}
+    try:
+        for head in recorded(state):
+            heads.setdefault(head.session, []).append(head)
+        found = [gap for known in heads.values() for gap in gaps(state, known)]
+    except (DeedbookError, OSError) as problem:
+        yield Check("ledger", "fault", describe(problem), "deedbook verify")
+    else:
+        yield from (Check("ledger", "fault", str(gap), f"deedbook verify {gap.session}") for gap in found)
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+def _log(workspace: Workspace) -> Iterator[Check]:
+    """Look at the newest checkpoint, and whether this user has the key that signs the next."""
+    try:
+        with Folder.at(workspace.state) as state:
+            known = newest(state)
+            refuse_cut(state)
+    except FileNotFoundError:
+        known = None
+    except DeedbookError as problem:
+        yield Check("log", "fault", describe(problem), "deedbook verify")
+        return
+    if known is None:
+        yield Check("log", "ok", "no checkpoints, since the log has no key (deedbook keys rotate)")
+        return
+    settings = Settings.read(workspace.checkpoints, workspace.root)
+    ledger = known.checkpoint.origin.removeprefix(origin_of(""))
+    lacks = LogKeys.of(ledger, settings.key).lacks(known.note.signatures[0].id)
+    if lacks and settings.before:
+        denied = f"calls that are {' or '.join(sorted(settings.before))} are denied"
+        yield Check("log", "note", f"{lacks.error.message}; {denied}", "deedbook keys rotate --lost, or another user")
+    else:
+        yield Check("log", "ok", f"{known.checkpoint.size} leaves, and the key that signs the next checkpoint is here")
+
+
+def _disk(state: Path) -> Iterator[Check]:
+    """Try the file system of the state: room, a durable write, and a lock that a second holder cannot have."""
+    place = next(folder for folder in (state, *state.parents) if folder.is_dir())
+    free = shutil.disk_usage(place).free
+    fix = "" if free > _LEAST_SPACE else f"free some space on the disk of {place}"
+    yield Check("disk", "fault" if fix else "ok", f"{free // 2**20} MiB free at {place}", fix)
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"deedbook")
+            file.flush()
+            os.fdatasync(file.fileno())
+            yield Check("disk", "ok", "a durable write succeeds")
+            yield _locks(file.fileno())
+    except OSError as problem:
+        why = f"nothing can be written to {place}: {problem.strerror}"
+        yield Check("disk", "fault", why, f"let {place} be writable, or set state: in .system/deedbook.yaml")
+    kind = _file_system(place)
+    if kind in _NETWORKED:
+        why = f"{place} is on {kind}, where locks and syncs are not what they are on a disk"
+        yield Check("disk", "fault", why, "set state: to a folder on a local disk")
+
+
+def _locks(fd: int) -> Check:
+    other = os.open(f"/dev/fd/{fd}", os.O_RDWR)
+    try:
+        flock(fd, LOCK_EX | LOCK_NB)
+        flock(other, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return Check("locks", "ok", "a file lock holds off a second holder")
+    finally:
+        os.close(other)
+    return Check("locks", "fault", "a file lock holds off nobody", "set state: to a folder on a local disk")
+
+
+def _file_system(place: Path) -> str:
+    """Return the kind of file system that *place* is on, as far as the system tells."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return ""
+    here = place.resolve()
+    kinds = [(len(point), kind) for point, kind in mounts if here.is_relative_to(point)]
+    return max(kinds, default=(0, ""))[1]
+
+
+def _system() -> Iterator[Check]:
+    now = datetime.now(UTC)
+    early = now < _EARLIEST
+    fix = "set the clock" if early else ""
+    yield Check("clock", "fault" if early else "ok", f"{now:%Y-%m-%dT%H:%M:%SZ}", fix)
+    if sys.platform == "linux":
+        yield from _kernel()
+
+
+def _kernel() -> Iterator[Check]:
+    """Say what the system's kernel offers for keeping programs in bounds."""
+    release = platform.release()
+    yield Check("kernel", "ok", f"Linux {release}; orphans of workers are adopted and killed (child subreaper)")
+    limit = Path("/proc/sys/user/max_user_namespaces")
+    allowed = limit.exists() and limit.read_text(encoding="ascii").strip() != "0"
+    said = "user namespaces are allowed" if allowed else "user namespaces are not allowed"
+    yield Check("kernel", "ok" if allowed else "note", said)
+    scoped = System().scopes()
+    said = "keeps programs from signalling or inspecting others (Landlock)" if scoped else "cannot scope signals"
+    yield Check("kernel", "ok" if scoped else "note", f"Linux {said}")

@@ -1,0 +1,172 @@
+"""The command ``deedbook``: data on standard output, messages on standard error.
+
+Exit status: 0 fine, 1 failed, 2 wrong usage, 3 denied, 4 the ledger is not sound, 130 interrupted. Each command
+stands in a module of its own and is imported when it is called, and imports what it needs when it runs, so that
+``--help`` is quick and imports no plugin. Commands of other distributions are found through entry points.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Final
+
+import click
+
+from deedbook.format.errors import CODES, DeedbookError, DomainError, fault
+from deedbook.plugins.commands import find_commands
+
+from .common import Asked, Suggesting, as_command
+from .completing import VARIABLE
+from .output import as_json, complain, message, worded
+from .process import flush, hold_streams, leave, take_signals
+
+TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
+"""Set to anything, this environment variable shows where an internal error came from."""
+INTERRUPTED: Final = 130
+
+OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "Begin": {
+            "init": "Begin a workspace: one file, or the whole starter.",
+            "new": "Begin a plugin of your own: `new plugin`.",
+            "doctor": "Check all that Deedbook stands on, and how to mend it.",
+            "plugins": "List what is installed, and who uses it.",
+            "completion": "Print the completion script for bash, zsh or fish.",
+        },
+        "Do": {
+            "run": "Take a request through hooks, skill and roles to an answer.",
+            "call": "Use one ability through the door, in a session of its own.",
+            "approvals": "Show what waits for a person; approve, deny, or run it.",
+        },
+        "Workspace": {
+            "abilities": "List what the workspace declares; `abilities show`.",
+            "registry": "Check what the workspace declares: `registry lint`.",
+            "skills": "List the skills; `skills show`, `skills lint`.",
+            "agents": "List the agents that have a card, and the roles.",
+            "hooks": "List the hooks, and test them.",
+            "policy": "List the policies, and test them.",
+            "lock": "Compile the charter, show what changed, and pin it.",
+        },
+        "Record": {"sessions": "List the sessions; `sessions close` ends an interrupted one."},
+        "Proof": {
+            "ledger": "Sign, import, correct and erase: what is done with ledgers.",
+            "keys": "Make and show keys: of approvers, and of the log.",
+        },
+        "Serve": {},
+    }
+)
+"""The kernel's own commands by section, and what each does in a sentence. They win over those of distributions."""
+
+OWN_NAMES: Final = frozenset(name for section in OWN.values() for name in section)
+
+
+def sections() -> dict[str, dict[str, str]]:
+    """Return every command by section, the kernel's own first, with what help says about it."""
+    listed = {title: dict(commands) for title, commands in OWN.items()}
+    for name, offered in find_commands().items():
+        if name not in OWN_NAMES and "." not in name:
+            found = offered.describe()
+            listed.setdefault(found.section, {})[name] = found.line
+    return {title: commands for title, commands in listed.items() if commands}
+
+
+class _Commands(Suggesting):
+    """Imports a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*OWN_NAMES, *(name for name in find_commands() if "." not in name)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in OWN_NAMES:
+            module = importlib.import_module(f".{cmd_name}", __package__)
+            command: click.Command = module.command
+            return command
+        offered = find_commands().get(cmd_name)
+        return as_command(offered) if offered and "." not in cmd_name else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        listed = sections()
+        width = max(len(name) for commands in listed.values() for name in commands)
+        for title, commands in listed.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, line in commands.items()])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-C", "--workspace", default=".", metavar="DIR", help="Look for the workspace here and above.")
+@click.version_option(package_name="deedbook", message="%(prog)s %(version)s")
+@click.pass_obj
+def program(asked: Asked, workspace: str) -> None:
+    """Every capability of an agent passes one door and leaves a line in a tamper-evident ledger."""
+    asked.workspace = workspace
+
+
+def main() -> None:
+    """Run the command line and exit with its status; whatever happens, no traceback."""
+    hold_streams()
+    take_signals()
+    leave(flush(_status(Asked())))
+
+
+def _status(asked: Asked) -> int:
+    try:
+        outcome = program.main(standalone_mode=False, obj=asked, complete_var=VARIABLE)
+    except click.ClickException as problem:
+        return _misused(problem, asked)
+    except (click.Abort, KeyboardInterrupt):
+        complain("interrupted")
+        return INTERRUPTED
+    except DeedbookError as problem:
+        return _failed(problem, asked)
+    except BrokenPipeError:
+        return 1
+    except OSError as problem:
+        why = f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
+        complain(why)
+        _as_json(asked, [fault("FAILED", why)])
+        return 1
+    except Exception as problem:
+        if os.environ.get(TRACEBACK):
+            raise
+        why = f"internal error: {type(problem).__name__}: {problem}; {TRACEBACK}=1 shows where, please report it"
+        complain(why)
+        _as_json(asked, [fault("FAILED", why)])
+        return 1
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _misused(problem: click.ClickException, asked: Asked) -> int:
+    """Say what is wrong with how the command was called, and where to look up how it is."""
+    ctx = problem.ctx if isinstance(problem, click.UsageError) else None
+    if isinstance(problem, click.exceptions.NoArgsIsHelpError) and ctx:
+        click.echo(ctx.get_help(), err=True)
+        return problem.exit_code
+    code = getattr(problem, "code", "USAGE")
+    complain(f"{problem.format_message()} [{code}]" if code != "USAGE" else problem.format_message())
+    if ctx:
+        message(" ".join(ctx.get_usage().split()))
+        message(f"Help:  {ctx.command_path} --help")
+    asked.json = asked.json or "--json" in sys.argv  # what is wrong may have been found before the option was read
+    _as_json(asked, [fault(code, problem.format_message())])
+    return problem.exit_code
+
+
+def _failed(problem: DeedbookError, asked: Asked) -> int:
+    """Say everything that is wrong; as JSON, too, where JSON was asked for."""
+    for error in problem.errors:
+        complain(worded(error))
+    _as_json(asked, problem.errors)
+    first = problem.errors[0] if problem.errors else fault("USAGE", "no reason was given")
+    known = CODES.get(first.code)
+    return known.exit if known else 1
+
+
+def _as_json(asked: Asked, errors: Sequence[DomainError]) -> None:
+    """Print what is wrong as the one JSON document, where JSON was asked for."""
+    if asked.json:
+        told = [{"code": error.code, "message": error.message, "place": error.place} for error in errors]
+        with suppress(OSError):  # standard output may be what failed
+            as_json({"schema_version": "v1", "ok": False, "errors": told})

@@ -1,0 +1,84 @@
+"""Trying plugins in a process of its own: which of them end it, hang, or crash, before this one imports them."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+from deedbook.contract import Failed
+from deedbook.format.errors import BindingError
+from deedbook.plugins.importing import VARIABLE, seconds
+from deedbook.plugins.plugins import Offer, discover, load
+from deedbook.programs.workers import Workers
+
+_CODE: Final = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from deedbook.cli.trial import child; child()"
+_BEGUN: Final = "trying"
+_DONE: Final = "tried"
+_PATIENCE: Final = 10.0
+"""Seconds for the process itself, beyond what the imports may take."""
+
+
+def fatal(offers: Sequence[Offer]) -> Iterator[tuple[Offer, str]]:
+    """Yield those of *offers* whose import no process survives, each with what it does.
+
+    What only raises, or can be interrupted, is not among them: whoever loads it is told so.
+    """
+    left = list(offers)
+    with Workers() as workers:
+        while left:
+            ended = _attempt(workers, left)
+            if ended is None:
+                return
+            count, what = ended
+            if count >= len(left):
+                return
+            yield left[count], what
+            left = left[count + 1 :]
+
+
+def _attempt(workers: Workers, offers: Sequence[Offer]) -> tuple[int, str] | None:
+    """Import *offers* in one process; return how many of them were tried well, and what the next one did."""
+    try:
+        ran = _run(workers, offers)
+    except Failed as problem:
+        if problem.code != "TOOL_TIMEOUT" or len(offers) == 1:
+            return 0, "hangs while it is imported" if problem.code == "TOOL_TIMEOUT" else str(problem)
+        return next(_one_by_one(workers, offers), None)
+    done = ran[1].splitlines().count(_DONE.encode())
+    if done == len(offers):
+        return None
+    return done, f"ends the process with status {ran[0]} while it is imported"
+
+
+def _one_by_one(workers: Workers, offers: Iterable[Offer]) -> Iterator[tuple[int, str]]:
+    for count, offer in enumerate(offers):
+        ended = _attempt(workers, [offer])
+        if ended is not None:
+            yield count, ended[1]
+
+
+def _run(workers: Workers, offers: Sequence[Offer]) -> tuple[int, bytes]:
+    names = "".join(f"{offer.kind} {offer.name}\n" for offer in offers)
+    env = {name: os.environ[name] for name in ("PATH", "HOME", VARIABLE) if name in os.environ}
+    ran = workers.run(
+        [sys.executable, "-c", _CODE, json.dumps(sys.path)],
+        stdin=names.encode(),
+        env=env,
+        seconds=_PATIENCE + seconds() * min(len(offers), 2),
+    )
+    return ran.status, ran.out
+
+
+def child() -> None:
+    """Load what standard input names; say on standard output which was begun and which is done. Ends the process."""
+    leave, write = os._exit, os.write  # a plugin may replace them
+    catalogue = discover()
+    for line in sys.stdin.read().splitlines():
+        kind, _, name = line.partition(" ")
+        write(1, f"{_BEGUN} {line}\n".encode())
+        with suppress(BindingError):  # it can be told to whoever wants to load it
+            load(catalogue.find(kind, name))
+        write(1, f"\n{_DONE}\n".encode())
+    leave(0)

@@ -1,0 +1,159 @@
+"""Tests of hooks: events written down in YAML or taken from a ledger, put to the real hook where it really stands.
+
+A file ends in ``.test.yaml`` and stands beside the hooks (``schemas/hook_test_v1.json``). Nothing is recorded.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from deedbook.charter.bindings import EVERYTHING, Bindings, Caller
+from deedbook.contract import Decision, Event, Object, Principal
+from deedbook.format import canonical
+from deedbook.format.errors import SourceError, fault, raise_all
+from deedbook.format.reader import read as read_ledger
+from deedbook.format.schema import Schemas, suggest
+from deedbook.policy.gates import BoundGate, answer
+from deedbook.policy.judge import Circumstances, make_call
+from deedbook.programs.exchange import ARGUMENTS
+from deedbook.workspace.documents import pointer
+from deedbook.workspace.trees import Tree
+
+FOLDER: Final = "hooks"
+NOW: Final = "2026-01-01T00:00:00.000Z"
+"""The time of an event that says none."""
+SESSION: Final = "hook-test"
+
+
+@attrs.frozen(kw_only=True)
+class Trial:
+    """One case: the *hook*, what it is asked about (*event*, or *recorded*: session and seq), and what is expected."""
+
+    name: str
+    place: str
+    hook: str
+    expect: Object
+    event: Object | None = None
+    recorded: Object | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What came of a case: the hook's decision, and what is wrong with it; *problem* is empty if it passed."""
+
+    trial: Trial
+    got: Object
+    problem: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        trial = self.trial
+        return {
+            "name": trial.name, "place": trial.place, "hook": trial.hook, "ok": not self.problem,
+            "expected": dict(trial.expect), "got": dict(self.got), "problem": self.problem,
+        }  # fmt: skip
+
+
+def read(tree: Tree, path: str, schemas: Schemas) -> list[Trial]:
+    """Read one file of cases. Raises `SourceError` with every fault of it."""
+    document = tree.yaml(path)
+    found = schemas.interpreted("hook_test_v1").violations(document.value)
+    raise_all(
+        SourceError,
+        (fault("SOURCE_INVALID", f"{each.path}: {each.message}", place=document.place(each.pointer)) for each in found),
+    )
+    said: Any = document.value
+    return [Trial(**body, place=document.line(pointer("cases", index))) for index, body in enumerate(said["cases"])]
+
+
+def run(bindings: Bindings, trial: Trial, state: Path) -> Outcome:
+    """Put a case to its hook; *state* is the folder in which recorded sessions lie."""
+    hooks = bindings.charter.document["hooks"]
+    entry = hooks.get(trial.hook)
+    if entry is None:
+        return Outcome(trial=trial, got={}, problem=f"no hook {trial.hook!r} is defined{suggest(trial.hook, hooks)}")
+    try:
+        event = dict(trial.event) if trial.event is not None else _recorded(trial.recorded or {}, state)
+        gate, subject = _question(bindings, trial.hook, entry["event"], event)
+    except (LookupError, ValueError, OSError) as problem:
+        return Outcome(trial=trial, got={}, problem=f"cannot be asked: {problem}")
+    got = _told(answer(gate, time.perf_counter, *subject), entry["event"])
+    return Outcome(trial=trial, got=got, problem=_difference(trial.expect, got))
+
+
+def _question(bindings: Bindings, hook: str, event: str, said: Mapping[str, Any]) -> tuple[BoundGate, tuple[Any, ...]]:
+    """Return the hook's gate, and what it is asked with: what the case says, and plain values for the rest."""
+    principal = Principal(said.get("principal", "local"), "cli", frozenset(said.get("roles", ())))
+    plain: dict[str, Any] = {
+        "principal": principal, "session": SESSION, "now": said.get("now", NOW), "facts": said.get("facts", {}),
+        "prompt": "", "skill": "", "ok": True, "subject": {}, "result": None,
+    }  # fmt: skip
+    given = {**plain, **{name: said[name] for name in ("prompt", "skill", "ok", "subject", "result") if name in said}}
+    if "call" not in ARGUMENTS[event]:
+        gates = bindings.hooks[event]
+    else:
+        bound = bindings.find(said.get("ability", ""))
+        if bound is None:
+            raise LookupError(f"no ability {said.get('ability')!r} is declared")
+        gates = (*bound.creators, *bound.rewriters, *bound.guards, *bound.observers)
+        caller = Caller(principal=principal, actor="user", scope=EVERYTHING, role=said.get("role"))
+        raw = canonical.admit(dict(said.get("args", {})))
+        when = Circumstances(given["now"], SESSION, {})
+        call = make_call(bindings, caller, bound, canonical.decode(raw), raw, when)
+        given["call"] = attrs.evolve(call, facts=given["facts"])
+    found = next((gate for gate in gates if gate.id == hook), None)
+    if found is None:
+        raise LookupError(f"hook {hook!r} is not asked about {said.get('ability')!r}")
+    return found, tuple(given[name] for name in ARGUMENTS[event])
+
+
+def _recorded(where: Mapping[str, Any], state: Path) -> dict[str, Any]:
+    """Return what a line of a ledger is about: a prompt, or a call and perhaps its result."""
+    session = _session(where["session"], state / "sessions")
+    told = {event.seq: event for event in read_ledger(session)}
+    event = told.get(where["seq"])
+    if event is None:
+        raise LookupError(f"session {session.name} has no event {where['seq']}")
+    call = next((each for each in told.values() if each.span == event.parent), None)
+    found = {"now": event.ts, "principal": event.principal or "local", **_about(event)}
+    if "result" in event.payload and call is not None:
+        found |= _about(call)
+    return found
+
+
+def _session(name: str, sessions: Path) -> Path:
+    """Return the folder of the session whose id begins with *name*: one that is there, wherever the name would lead."""
+    found = [path for path in sorted(sessions.glob("*")) if path.name.startswith(name)]
+    exact = [path for path in found if path.name == name] or found
+    if len(exact) != 1:
+        raise LookupError(f"{len(exact) or 'no'} sessions begin with {name!r}; `deedbook sessions` lists them")
+    return exact[0]
+
+
+def _about(event: Event) -> dict[str, Any]:
+    payload, found = event.payload, {}
+    for name, key in (("prompt", "text"), ("args", "args"), ("args", "request"), ("result", "result")):
+        if key in payload:
+            found[name] = payload[key]
+    ability = next((payload[key] for key in ("tool_name", "ability", "flow", "name") if key in payload), None)
+    return found if ability is None else {**found, "ability": ability}
+
+
+def _told(decision: Decision, event: str) -> dict[str, Any]:
+    told: dict[str, Any] = {"decision": decision.outcome, "reason": decision.reason}
+    if decision.args is not None:
+        told["output"] = decision.args.get("result") if event == "PostToolUse" else dict(decision.args)
+    return told | ({"signals": dict(decision.signals)} if decision.signals else {})
+
+
+def _difference(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str:
+    """Say in which of what is expected the answer differs."""
+    wrong = [name for name in expected if expected[name] != got.get(name)]
+    return "; ".join(f"{name}: expected {_said(expected[name])}, got {_said(got.get(name))}" for name in wrong)
+
+
+def _said(value: Any) -> str:
+    return canonical.encode(value).decode()

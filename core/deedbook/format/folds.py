@@ -1,0 +1,409 @@
+"""State from events: the tree, the snapshot, the metrics and the transcript of a ledger. No side effects, no I/O.
+
+A fold's state may be changed in place by `step`, which returns it; `start` makes a fresh one each time. The same folds
+run live behind a writer and afterwards over a file, and come to the same.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeVar
+
+import attrs
+
+from deedbook.contract import Event, Object
+
+from .amendments import TYPE as AMENDED
+from .amendments import Amendments, AmendmentsFold
+from .errors import LedgerError, fault
+from .events import OUTCOMES
+from .layers import layer_of
+from .story import summary, tell
+from .terminal import plain
+
+__all__ = [
+    "Fold",
+    "Metrics",
+    "MetricsFold",
+    "Snapshot",
+    "SnapshotFold",
+    "Tree",
+    "TreeFold",
+    "fold",
+    "plain",
+    "subtree",
+    "transcript",
+]
+
+S = TypeVar("S")
+
+NAMED_BY: Final[Mapping[str, str]] = MappingProxyType(
+    {"tool": "tool_name", "llm": "ability", "flow": "flow", "memory": "ability"}
+)
+"""Which member of an intent or an outcome names the ability, by the first part of the event's type."""
+
+
+_AMENDMENTS: Final = AmendmentsFold()
+
+
+class Fold(Protocol[S]):
+    """State from events; every state in Deedbook is one."""
+
+    def start(self) -> S:
+        """Return the state before the first event."""
+
+    def step(self, state: S, event: Event) -> S:
+        """Return the state after *event*."""
+
+
+def fold(how: Fold[S], events: Iterable[Event]) -> S:
+    """Return the state after all *events*."""
+    state = how.start()
+    for event in events:
+        state = how.step(state, event)
+    return state
+
+
+# --- tree -------------------------------------------------------------------------------------------------------------
+
+
+@attrs.define
+class Tree:
+    """Who caused what. *children* are listed by the span above them, everything in the order of the ledger.
+
+    An orphan names a parent that no earlier event has, or a span that one has already; it is shown as a root is.
+    """
+
+    nodes: dict[str, Event] = attrs.field(factory=dict)
+    roots: list[Event] = attrs.field(factory=list)
+    orphans: list[Event] = attrs.field(factory=list)
+    children: dict[str, list[Event]] = attrs.field(factory=dict)
+    amendments: Amendments = attrs.field(factory=Amendments)
+
+    def lines(self, *, depth: int | None = None, payloads: bool = True) -> Iterator[str]:
+        """Yield the tree, one event a line, and the count of roots and orphans.
+
+        Below *depth* levels under a root only the number of events is shown; without *payloads* only types are.
+        """
+        yield f"spans: {len(self.nodes)}, roots: {len(self.roots)}, orphans: {len(self.orphans)}"
+        for top in [*self.roots, *self.orphans]:
+            yield from self._below(top, depth, payloads=payloads)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the tree as JSON: every event with its layer and parent, and who is a root or an orphan."""
+        nodes = [
+            {
+                "seq": event.seq,
+                "type": event.type,
+                "layer": layer_of(event.type),
+                "actor": event.actor,
+                "span": event.span,
+                "parent": event.parent,
+                **self._amended(event),
+            }
+            for event in self.nodes.values()
+        ]
+        return {
+            "schema_version": "v1",
+            "events": nodes,
+            "roots": [event.span for event in self.roots],
+            "orphans": [event.span for event in self.orphans],
+        }
+
+    def _amended(self, event: Event) -> dict[str, list[int]]:
+        """Return which events say *event* otherwise, where there are any."""
+        by = [each.seq for each in self.amendments.of(event.seq)]
+        return {"amended_by": by} if by else {}
+
+    def _below(self, top: Event, depth: int | None, *, payloads: bool) -> Iterator[str]:
+        stack = [(top, "", "", 0)]
+        while stack:
+            event, branch, indent, level = stack.pop()
+            by = ", ".join(f"event {each.seq}" for each in self.amendments.of(event.seq))
+            mark = f"  (said otherwise by {by})" if by else ""
+            yield plain(f"{branch}{event.type}  {summary(event) if payloads else ''}{mark}").rstrip()
+            below = self._caused_by(event)
+            if below and level == depth:
+                yield f"{indent}└─ … {self._count_below(event)} more"
+                continue
+            stack.extend(
+                (child, f"{indent}{'├─ ' if more else '└─ '}", f"{indent}{'│  ' if more else '   '}", level + 1)
+                for more, child in enumerate(reversed(below))
+            )
+
+    def _caused_by(self, event: Event) -> list[Event]:
+        return self.children.get(event.span, []) if self.nodes.get(event.span) is event else []
+
+    def _count_below(self, top: Event) -> int:
+        count, stack = 0, [top]
+        while stack:
+            below = self._caused_by(stack.pop())
+            count += len(below)
+            stack += below
+        return count
+
+
+class TreeFold:
+    """The fold whose state is a `Tree`."""
+
+    def start(self) -> Tree:
+        """Return an empty tree."""
+        return Tree()
+
+    def step(self, state: Tree, event: Event) -> Tree:
+        """Hang *event* under what caused it."""
+        if event.span in state.nodes or (event.parent is not None and event.parent not in state.nodes):
+            state.orphans.append(event)
+        elif event.parent is None:
+            state.roots.append(event)
+        else:
+            state.children.setdefault(event.parent, []).append(event)
+        state.nodes.setdefault(event.span, event)
+        if event.type == AMENDED:
+            _AMENDMENTS.step(state.amendments, event)
+        return state
+
+
+# --- snapshot ---------------------------------------------------------------------------------------------------------
+
+
+@attrs.define
+class Snapshot:
+    """What a session came to. The first five members are those of seed 000's replay snapshot.
+
+    *closed*: it has ended; *output*: of the last worker's report; *cost*: tokens ``input`` and ``output``, and ``usd``
+    where a provider said; *agents*: whom each class of actor handed over to last; *tools_invoked*: every ``tool.call``.
+    *calls* counts the intents of each ability; *unknown* those without an outcome, or whose outcome was lost; *layers*
+    the events of each layer. *amendments* are what later events say otherwise, each with its own seq as ``event``; the
+    other members are as recorded.
+    """
+
+    closed: bool = False
+    output: Any = None
+    cost: dict[str, float] = attrs.field(factory=lambda: {"input": 0, "output": 0})
+    agents: dict[str, Any] = attrs.field(factory=dict)
+    tools_invoked: list[Object] = attrs.field(factory=list)
+    events: int = 0
+    ok: bool | None = None
+    reason: str | None = None
+    enforcement: str | None = None
+    charter: str | None = None
+    principal: Any = None
+    prompt: Any = None
+    reply: Any = None
+    skill: Any = None
+    roles: list[Any] = attrs.field(factory=list)
+    context: str | None = None
+    attempts: int = 0
+    reports: int = 0
+    denied: list[Object] = attrs.field(factory=list)
+    errors: list[Object] = attrs.field(factory=list)
+    violations: int = 0
+    calls: Counter[str] = attrs.field(factory=Counter)
+    unknown: int = 0
+    layers: Counter[str] = attrs.field(factory=Counter)
+    amendments: list[Object] = attrs.field(factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the snapshot as JSON."""
+        counted = {"calls": dict(self.calls), "layers": dict(sorted(self.layers.items()))}
+        own = attrs.asdict(self, recurse=False, filter=lambda field, value: field.name != "amendments" or bool(value))
+        return {"schema_version": "v1", **own, **counted}
+
+
+class SnapshotFold:
+    """The fold whose state is a `Snapshot`."""
+
+    def start(self) -> Snapshot:
+        """Return the snapshot of nothing."""
+        return Snapshot()
+
+    def step(self, state: Snapshot, event: Event) -> Snapshot:
+        """Take *event* in."""
+        state.events += 1
+        state.layers[layer_of(event.type) or "none"] += 1
+        if event.type in OUTCOMES:
+            state.calls[_ability(event)] += 1
+            state.unknown += 1
+        elif event.type in _CLOSING and event.payload.get("outcome") != "unknown":
+            state.unknown = max(state.unknown - 1, 0)  # older forms may have an outcome of nothing
+        take = _TAKE.get(event.type)
+        if take:
+            take(state, event.payload, event)
+        elif event.type.startswith("context."):
+            _take_context(state, event)
+        return state
+
+
+def _take_start(state: Snapshot, payload: Object, _: Event) -> None:
+    state.enforcement, state.charter = payload.get("enforcement"), payload.get("charter")
+    state.principal, state.prompt = payload.get("principal"), payload.get("prompt")  # seed 000 says it there
+
+
+def _take_end(state: Snapshot, payload: Object, _: Event) -> None:
+    state.closed, state.ok, state.reason = True, payload.get("ok"), payload.get("reason")
+
+
+def _take_message(state: Snapshot, payload: Object, _: Event) -> None:
+    state.prompt = payload.get("text")
+
+
+def _take_reply(state: Snapshot, payload: Object, _: Event) -> None:
+    state.reply = payload.get("reply")
+
+
+def _take_transition(state: Snapshot, payload: Object, event: Event) -> None:
+    state.agents[event.actor] = payload.get("to")
+    state.roles.append(payload.get("to"))
+
+
+def _take_report(state: Snapshot, payload: Object, _: Event) -> None:
+    state.output = payload.get("output")
+    state.reports += 1
+
+
+def _take_call(state: Snapshot, payload: Object, _: Event) -> None:
+    state.tools_invoked.append(payload)
+
+
+def _take_response(state: Snapshot, payload: Object, _: Event) -> None:
+    for name, member in (("input", "input_tokens"), ("output", "output_tokens"), ("usd", "cost_usd")):
+        if spent := _spent(payload, member):
+            state.cost[name] = state.cost.get(name, 0) + spent
+
+
+def _take_error(state: Snapshot, payload: Object, _: Event) -> None:
+    state.errors.append(payload)
+
+
+def _take_denied(state: Snapshot, payload: Object, _: Event) -> None:
+    state.denied.append(payload)
+
+
+def _take_violation(state: Snapshot, _: Object, __: Event) -> None:
+    state.violations += 1
+
+
+def _take_amendment(state: Snapshot, payload: Object, event: Event) -> None:
+    state.amendments.append({"event": event.seq, **payload})
+
+
+def _take_skill(state: Snapshot, payload: Object, _: Event) -> None:
+    state.skill = payload.get("skill")
+
+
+def _take_context(state: Snapshot, event: Event) -> None:
+    move = event.type.removeprefix("context.")
+    if move != "noted":
+        state.context = move.upper()
+    if move == "executing":
+        state.attempts += 1
+
+
+_CLOSING: Final = frozenset(outcome for outcomes in OUTCOMES.values() for outcome in outcomes)
+_TAKE: Final[Mapping[str, Callable[[Snapshot, Object, Event], None]]] = MappingProxyType(
+    {
+        "session.start": _take_start,
+        "session.end": _take_end,
+        "user.message": _take_message,
+        "agent.reply": _take_reply,
+        "agent.transition": _take_transition,
+        "worker.report": _take_report,
+        "tool.call": _take_call,
+        "llm.response": _take_response,
+        "tool.error": _take_error,
+        "llm.error": _take_error,
+        "flow.error": _take_error,
+        "tool.denied": _take_denied,
+        "schema.violation": _take_violation,
+        "skill.invoke": _take_skill,
+        AMENDED: _take_amendment,
+    }
+)
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+@attrs.define
+class Metrics:
+    """What gates may read as facts.
+
+    *calls*: the intents of each ability so far; *usage*: what models spent; *started*: when the session began
+    (RFC 3339), empty before it has.
+    """
+
+    calls: dict[str, int] = attrs.field(factory=dict)
+    usage: dict[str, float] = attrs.field(factory=dict)
+    started: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        """Return copies under the names that a gate's ``reads`` uses, such as ``session.calls``."""
+        return {
+            "session.calls": dict(self.calls),
+            "session.usage": dict(self.usage),
+            "session.started": self.started,
+        }
+
+
+class MetricsFold:
+    """The fold whose state is `Metrics`."""
+
+    def start(self) -> Metrics:
+        """Return empty metrics."""
+        return Metrics()
+
+    def step(self, state: Metrics, event: Event) -> Metrics:
+        """Count *event*."""
+        if event.type in OUTCOMES:
+            name = _ability(event)
+            state.calls[name] = state.calls.get(name, 0) + 1
+        elif event.type == "session.start":
+            state.started = event.ts
+        elif event.type == "llm.response":
+            for member in ("input_tokens", "output_tokens", "cost_usd"):
+                spent = _spent(event.payload, member)
+                if spent or (spent is not None and member == "cost_usd"):  # that it is free is said, too
+                    state.usage[member] = state.usage.get(member, 0) + spent
+        return state
+
+
+def _ability(event: Event) -> str:
+    """Return the name that an intent or an outcome bears; a sealed one is no name."""
+    name = event.payload.get(NAMED_BY[event.type.partition(".")[0]])
+    return name if isinstance(name, str) else "[sealed]"
+
+
+def _spent(payload: Object, member: str) -> float | None:
+    """Return what a model's answer says it cost; ``None`` where it does not, or where it is sealed."""
+    response = payload.get("response")
+    usage = response.get("usage") if isinstance(response, dict) else None
+    spent = usage.get(member) if isinstance(usage, dict) else None
+    return spent if isinstance(spent, int | float) and not isinstance(spent, bool) else None
+
+
+# --- transcript -------------------------------------------------------------------------------------------------------
+
+
+def subtree(events: Iterable[Event], name: str) -> Iterator[Event]:
+    """Yield the event whose seq or span is *name*, as a root, and all that it caused; raises `LedgerError` at the end.
+
+    ``EVENT_NOT_FOUND`` if no event is named so.
+    """
+    spans: set[str] = set()
+    for event in events:
+        if not spans and name in (str(event.seq), event.span):
+            spans.add(event.span)
+            yield attrs.evolve(event, parent=None)
+        elif event.parent in spans:
+            spans.add(event.span)
+            yield event
+    if not spans:
+        raise LedgerError(fault("EVENT_NOT_FOUND", f"no event has the seq or the span {name!r}"))
+
+
+def transcript(events: Iterable[Event]) -> Iterator[str]:
+    """Yield the story of a session: one plain line for each event that a reader wants to see."""
+    for event in events:
+        if line := tell(event):
+            yield line

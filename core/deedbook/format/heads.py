@@ -1,0 +1,142 @@
+"""What the workspace ledger recorded of each session, held against the session's file: cut ends and lost files show.
+
+A file alone cannot tell that its last lines, or all of it, were taken away.
+"""
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from deedbook.contract import Event
+from deedbook.ledger.journal import NAME
+
+from .canonical import MAX_INTEGER
+from .events import MAX_PAYLOAD, SESSION_ID, split_line
+from .files import Folder
+from .lines import Lines
+from .reader import read
+
+MAX_LINE: Final = MAX_PAYLOAD + 1024
+_BEGINNING: Final = frozenset({"session.start", "persona.bound", "approval.resumed", "hook.fired", "session.end"})
+"""What a session may hold that died before its first head was recorded, or that a hook refused to begin."""
+
+
+_WORKSPACE: Final = "ws-"
+"""How the ids of workspace ledgers begin, which have leaves as sessions have, and no file among them."""
+
+
+@attrs.frozen
+class Head:
+    """A session as the workspace ledger once recorded it: so many *events*, the hash *head* of the last of them.
+
+    *trace* is what its run says, empty where none is recorded.
+    """
+
+    session: str
+    events: int
+    head: str
+    state: str
+    trace: str = ""
+
+
+@attrs.frozen
+class Gap:
+    """What is *expected* of a session's file by a recorded head, and what was *found* instead."""
+
+    session: str
+    check: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"session {self.session}: {self.check}: expected {self.expected}, found {self.found}"
+
+
+def recorded(state: Path) -> Iterator[Head]:
+    """Yield every head in the workspace ledger of a *state* folder, in order; none if there is no such ledger.
+
+    Raises `LedgerError` where it cannot be read; what was yielded up to there was recorded.
+    """
+    traces: dict[str, str] = {}
+    with suppress(FileNotFoundError):
+        for event in read(state / "workspace"):
+            if event.type == "system.run":
+                traces.update(_trace(event))
+            elif head := _head(event):
+                yield attrs.evolve(head, trace=traces.get(head.session, ""))
+
+
+def gaps(state: Path, heads: Sequence[Head]) -> Iterator[Gap]:
+    """Yield all that the file of a session lacks of its *heads*, which are in order; raises as `read` does.
+
+    Every head counts, not only the newest: one that was recorded after lines were taken away hides none before it.
+    """
+    if not heads:
+        return
+    session, most = heads[-1].session, max(head.events for head in heads)
+    try:
+        events, hashes, trace = _hashes(state / "sessions" / session, {head.events for head in heads})
+    except FileNotFoundError:
+        yield lost(heads)
+        return
+    if events < most:
+        yield Gap(session, "events", f"at least {most}", str(events))
+    for expected in {head.trace for head in heads if head.trace and trace} - {trace}:
+        yield Gap(session, "trace_id", expected, trace)
+    for number, expected in dict.fromkeys((head.events, head.head) for head in heads):
+        if hashes.get(number, expected) != expected:
+            yield Gap(session, f"envelope_hash of line {number}", expected, hashes[number])
+
+
+def lost(heads: Sequence[Head]) -> Gap:
+    """Return the gap that the session of *heads* leaves when it has no file at all."""
+    most = max(head.events for head in heads)
+    return Gap(heads[-1].session, "file", f"a ledger of {most} events, {heads[-1].state}", "none")
+
+
+def unrecorded(state: Path, session: str) -> Gap | None:
+    """Return the gap of a *session* that did something and of which the workspace ledger has no head; raises as `read`.
+
+    A head is recorded before a session does anything, so it is looked for after what was done was seen.
+    """
+    if all(event.type in _BEGINNING for event in read(state / "sessions" / session)):
+        return None
+    if any(head.session == session for head in recorded(state)):
+        return None
+    return Gap(session, "head", "a record of the session in the workspace ledger", "none")
+
+
+def _head(event: Event) -> Head | None:
+    """Return the head that *event* records; ``None`` if it is of another kind, or not what was written."""
+    told, is_leaf = event.payload, event.type == "ledger.leaf"
+    session, events, head = told.get("session_id"), told.get("size" if is_leaf else "events"), told.get("head")
+    if not (is_leaf or event.type == "ledger.session") or not isinstance(session, str):
+        return None
+    if not SESSION_ID.fullmatch(session) or session.startswith(_WORKSPACE):
+        return None
+    if type(events) is not int or not 1 <= events <= MAX_INTEGER or not isinstance(head, str):
+        return None
+    return Head(session, events, head, "in a checkpoint" if is_leaf else str(told.get("state")))
+
+
+def _trace(event: Event) -> Iterator[tuple[str, str]]:
+    """Yield the session and its trace that a run names; nothing where they are sealed, or not what was written."""
+    session, trace = event.payload.get("session_id"), event.payload.get("trace_id")
+    if isinstance(session, str) and isinstance(trace, str):
+        yield session, trace
+
+
+def _hashes(place: Path, wanted: AbstractSet[int]) -> tuple[int, dict[int, str], str]:
+    """Return how many lines the ledger in *place* has, up to the last *wanted*, the hashes of those, and its trace."""
+    count, hashes, trace = 0, {}, ""
+    with Folder.at(place) as folder, folder.open(NAME) as file:
+        for count, line in enumerate(islice(Lines(file, MAX_LINE), max(wanted)), 1):
+            if count in wanted:
+                found = split_line(line, place=f"{place / NAME}:{count}")
+                hashes[count], trace = found.envelope_hash, found.trace_id
+    return count, hashes, trace

@@ -1,0 +1,104 @@
+"""What the log's events say: leaves and checkpoints, read from payloads and written as such; pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+import attrs
+
+from .canonical import encode
+from .errors import LedgerError, fault
+from .proofs import Frontier, leaf_hash
+
+LEAF: Final = "ledger.leaf"
+CHECKPOINT: Final = "ledger.checkpoint"
+KEY: Final = "ledger.key"
+
+
+@attrs.frozen
+class Leaf:
+    """A leaf of the log: the ledger *session* once had *size* lines, of which the last had the hash *head*."""
+
+    index: int
+    session: str
+    size: int
+    head: str
+    root: str
+    peaks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, index: int, session: str, tree: Frontier, head: str) -> Self:
+        """Return the leaf of a ledger whose *tree* ends with the line of hash *head*."""
+        return cls(index, session, tree.size, head, tree.root.hex(), spelled(tree.peaks))
+
+    @classmethod
+    def parse(cls, told: Mapping[str, Any], place: str) -> Self:
+        """Read the payload of ``ledger.leaf``; raises `LedgerError` (``LEDGER_UNSOUND``)."""
+        try:
+            found = cls(
+                told["index"], told["session_id"], told["size"], told["head"], told["root"], tuple(told["peaks"])
+            )
+            sound = found.tree.root.hex() == found.root
+        except (AttributeError, KeyError, TypeError, ValueError):
+            sound = False
+        if not sound:
+            raise LedgerError(fault("LEDGER_UNSOUND", "a leaf of the log is not what was written; verify", place=place))
+        return found
+
+    @property
+    def tree(self) -> Frontier:
+        """The ledger's tree as it was, to go on with."""
+        return Frontier(self.size, map(bytes.fromhex, self.peaks))
+
+    @property
+    def hash(self) -> bytes:
+        """The leaf's hash in the log's tree."""
+        told = {"head": self.head, "root": self.root, "session_id": self.session, "size": self.size}
+        return leaf_hash(encode(told))
+
+    def payload(self) -> dict[str, Any]:
+        """Return it as ``ledger.leaf`` records it."""
+        told = {"index": self.index, "session_id": self.session, "size": self.size, "head": self.head}
+        return {**told, "root": self.root, "peaks": list(self.peaks)}
+
+
+@attrs.frozen
+class Signed:
+    """A checkpoint as ``ledger.checkpoint`` records it: the log's tree as it was, and the note that says so."""
+
+    size: int
+    root: str
+    peaks: tuple[str, ...]
+    note: str
+
+    @classmethod
+    def parse(cls, told: Mapping[str, Any], place: str) -> Self:
+        """Read the payload of ``ledger.checkpoint``; raises `LedgerError` (``LEDGER_UNSOUND``)."""
+        try:
+            found = cls(told["size"], told["root"], tuple(told["peaks"]), str(told["note"]))
+            sound = found.tree.root.hex() == found.root
+        except (AttributeError, KeyError, TypeError, ValueError):
+            sound = False
+        if not sound:
+            why = "a checkpoint of the log is not what was written; verify"
+            raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
+        return found
+
+    @property
+    def tree(self) -> Frontier:
+        """The log's tree as it was, to go on with."""
+        return Frontier(self.size, map(bytes.fromhex, self.peaks))
+
+    def payload(self, origin: str, why: str) -> dict[str, Any]:
+        """Return it as ``ledger.checkpoint`` records it."""
+        told = {"origin": origin, "size": self.size, "root": self.root, "peaks": list(self.peaks)}
+        return {**told, "note": self.note, "why": why}
+
+
+def spelled(peaks: tuple[bytes, ...]) -> tuple[str, ...]:
+    """Return peaks as payloads have them."""
+    return tuple(peak.hex() for peak in peaks)
+
+
+def origin_of(ledger: str) -> str:
+    """Return the origin of the log in the workspace ledger of that id, which is also the name of its keys."""
+    return f"deedbook/{ledger}"

@@ -1,0 +1,309 @@
+"""Reading ledgers plainly, for folds and listings: no lock, no repair, and no word about whether they are sound.
+
+A reader beside a writer sees whole lines only: it stops at the last newline. What a file claims is checked by `verify`.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from fcntl import LOCK_NB, LOCK_SH, flock
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO, Final, Literal, TypeAlias
+
+import attrs
+
+from deedbook.contract import Event
+from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.recognition import form_of
+from deedbook.format.upcasting.table import UPCASTERS
+from deedbook.ledger.journal import NAME, find_tail, lines_from_end
+
+from .canonical import MAX_BYTES
+from .errors import DeedbookError, LedgerError, fault
+from .events import FORMAT, SESSION_ID, Line, is_ended, split_line
+from .files import Folder
+
+State: TypeAlias = Literal["open", "ended", "interrupted", "empty", "damaged"]
+
+SEALED: Final = "sealed"
+"""Where a ledger's sealed values lie, beside it."""
+
+_VALUE: Final = re.compile(r"[0-9a-f]{64}")
+_LONGEST: Final = MAX_BYTES + 65536
+
+
+@attrs.frozen
+class Listed:
+    """A session in a listing: when its first and its last event were recorded, how many there are, the last hash.
+
+    *state*: ``open`` while a writer has it, ``ended``, ``interrupted`` (no end, and nobody writes it), ``empty`` (it
+    never began: nothing was recorded), ``damaged``. *torn* counts the bytes after the last line.
+    """
+
+    id: str
+    state: State
+    started: str = ""
+    latest: str = ""
+    events: int = 0
+    head: str = ""
+    torn: int = 0
+
+
+def read(source: str | Path | Folder) -> Iterator[Event]:
+    """Yield the events of a ledger: its file, or the folder it lies in; of an older form, as present events.
+
+    A file of an older form may hold several sessions: ``FILE#SESSION`` names one. Lines are split on the newline alone;
+    bytes after the last one are not read. A whole line that is no event raises `LedgerError` (``LEDGER_UNSOUND``), so
+    does a file of several sessions of which none is named (``SESSION_NOT_NAMED``), an absent one `FileNotFoundError`.
+    """
+    if isinstance(source, Folder):
+        yield from _events(source.open(NAME), f"{source.path}/{NAME}", None)
+        return
+    path, session = parted(source)
+    path = path / NAME if path.is_dir() else path
+    with Folder.at(path.parent) as folder:
+        yield from _events(folder.open(path.name), str(path), session)
+
+
+class Follower:
+    """Reads the lines of a ledger's *file* as they are added, from the byte *start* on, where a line begins.
+
+    Each line's hashes are checked, and that it goes on from the line before; with *gaps* a payload may have been taken
+    out of its line, which says so. *head* is what the first line goes on from, where that is known: a hash, or what
+    makes it of the ledger's id. To ask whether there is more costs one `fstat`. The file is closed with the follower.
+    """
+
+    def __init__(
+        self, file: BinaryIO, *, start: int = 0, place: str = "", gaps: bool = False,
+        head: str | Callable[[str], str] | None = None,
+    ) -> None:  # fmt: skip
+        self._file, self._end, self._place, self._gaps = file, start, place, gaps
+        self._head = head
+
+    def __call__(self) -> Iterator[Line]:
+        """Yield what was added since; raises `LedgerError` (``LEDGER_UNSOUND``) for a line that was not written so."""
+        seen = os.fstat(self._file.fileno())
+        if not seen.st_nlink and self._place:
+            self._move()
+        elif seen.st_size <= self._end:
+            return
+        self._file.seek(self._end)
+        for raw in _lines(self._file, self._place):
+            line = split_line(raw, place=self._place)
+            sound = line.sound or (self._gaps and line.excised)
+            before = self._head(line.session_id) if callable(self._head) else self._head
+            if not sound or before not in (None, line.prev_envelope_hash):
+                why = f"event {line.seq} is not what was written; verify it"
+                raise LedgerError(fault("LEDGER_UNSOUND", why, place=self._place))
+            self._end, self._head = self._end + len(raw), line.envelope_hash
+            yield line
+
+    def _move(self) -> None:
+        """Go on in the file that took this one's place: it has the same lines, some of them shorter."""
+        self._file.seek(0)
+        lines = 0
+        while self._file.tell() < self._end:
+            self._file.readline()
+            lines += 1
+        place = Path(self._place)
+        with Folder.at(place.parent) as folder:
+            file = folder.open(place.name)
+        self._file.close()
+        self._file, self._end = file, sum(map(len, islice(file, lines)))
+
+    @property
+    def end(self) -> int:
+        """Where the line ends that was yielded last, in bytes of the file."""
+        return self._end
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def _events(file: BinaryIO, name: str, session: str | None) -> Iterator[Event]:
+    with file:
+        form = form_of(file.readline(_LONGEST))
+        file.seek(0)
+        if form != FORMAT:
+            yield from _old_events(file, name, form, session)
+            return
+        for seq, raw in enumerate(_lines(file, name)):
+            yield UPCASTERS.present(_event(raw, f"{name}:{seq + 1}"))
+
+
+def _old_events(file: BinaryIO, name: str, form: str, session: str | None) -> Iterator[Event]:
+    """Yield the events of one session of a file of an older *form*, counted by themselves."""
+    if session is None:
+        found = old_sessions(file, name, form)
+        if len(found) > 1:
+            raise LedgerError(fault("SESSION_NOT_NAMED", _several(name, list(found)), place=name))
+        file.seek(0)
+    seq = 0
+    for number, raw in enumerate(_lines(file, name), 1):
+        of, event = UPCASTERS.event(raw, form, seq, f"{name}:{number}")
+        if session in (None, of):
+            seq += 1
+            yield event
+    if session is not None and not seq:
+        raise LedgerError(fault("SESSION_NOT_FOUND", f"no session {session!r} is in the file", place=name))
+
+
+def sessions_in(path: Path) -> list[str]:
+    """Return the ids of the sessions in a file of an older form; none for a ledger of the present form.
+
+    Raises as `read` does.
+    """
+    with Folder.at(path.parent) as folder, folder.open(path.name) as file:
+        form = form_of(file.readline(_LONGEST))
+        file.seek(0)
+        return [] if form == FORMAT else list(old_sessions(file, str(path), form))
+
+
+def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False) -> dict[str, Listed]:
+    """Return the sessions of a *file* of an older *form* in their order; raises `LedgerError` as `read` does.
+
+    A *lenient* look passes over lines that cannot be read.
+    """
+    found: dict[str, Listed] = {}
+    for number, raw in enumerate(_lines(file, name), 1):
+        try:
+            of, event = UPCASTERS.event(raw, form, 0, f"{name}:{number}")
+        except LedgerError:
+            if lenient:
+                continue
+            raise
+        before = found.get(of) or Listed(of, "interrupted", event.ts)
+        state = _STATES_AFTER.get(event.type, before.state)
+        found[of] = attrs.evolve(before, state=state, latest=event.ts, events=before.events + 1)
+    return found
+
+
+_STATES_AFTER: Final[Mapping[str, State]] = MappingProxyType(
+    {"session.end": "ended", "system.boot": "interrupted", "system.shutdown": "ended"}
+)
+"""What a session of an older form is after certain events; seed 002's system boots and shuts down again and again."""
+
+
+def _several(name: str, ids: list[str]) -> str:
+    some = ", ".join(f"{Path(name).name}#{each}" for each in ids[:5])
+    return f"it holds {len(ids)} sessions; name one: {some}{', …' if len(ids) > 5 else ''}"
+
+
+def _event(raw: bytes, place: str) -> Event:
+    line = split_line(raw, place=place)
+    try:
+        return line.event
+    except ValueError:
+        raise LedgerError(fault("LEDGER_UNSOUND", "a payload that is no JSON; verify the file", place=place)) from None
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    while (line := file.readline(_LONGEST)).endswith(b"\n"):
+        yield line
+    if len(line) == _LONGEST and any(b"\n" in more for more in iter(lambda: file.read(_LONGEST), b"")):
+        raise LedgerError(fault("LEDGER_UNSOUND", f"a line of more than {_LONGEST} bytes; verify the file", place=name))
+
+
+def sessions(state: Folder) -> list[Listed]:
+    """List the sessions of a state folder, the oldest first; costs the same for each, however long it is."""
+    try:
+        found = state.scan("sessions")
+    except FileNotFoundError:
+        return []
+    names = [name for name, folder, _ in found if folder and SESSION_ID.fullmatch(name)]
+    return sorted((listed(state, name) for name in names), key=lambda each: (each.started, each.id))
+
+
+def is_open(state: Folder, session: str) -> bool:
+    """Say whether somebody writes *session* of a state folder now; nobody writes one that is not there."""
+    if not SESSION_ID.fullmatch(session):
+        return False
+    try:
+        with state.open(f"sessions/{session}/{NAME}") as file:
+            return _unended(file.fileno()) == "open"
+    except FileNotFoundError:
+        return False
+
+
+def is_empty(folder: Folder) -> bool:
+    """Say whether a session's *folder* holds no event and no byte of one: no ledger, or an empty one."""
+    try:
+        with folder.open(NAME) as file:
+            return not os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return True
+
+
+def has_begun(folder: Folder) -> bool:
+    """Say whether a session's *folder* holds an event; bytes of a first one that was not written whole are none.
+
+    Raises `LedgerError` (``LEDGER_UNSOUND``) where there are more bytes than one write can have left.
+    """
+    try:
+        with folder.open(NAME) as file:
+            return bool(find_tail(file.fileno(), place=f"{folder.path}/{NAME}").end)
+    except FileNotFoundError:
+        return False
+
+
+def strays(folder: Folder) -> list[str]:
+    """Return what is in a session's *folder* that one that never began cannot have left.
+
+    It may have left its ledger's file, and sealed values of an event that was not written.
+    """
+    names = sorted({place.name for place in Path(folder.path).iterdir()} - {NAME})
+    return [name for name in names if name != SEALED or not _only_values(folder)]
+
+
+def _only_values(folder: Folder) -> bool:
+    return all(kind == "-" and _VALUE.fullmatch(name) for name, kind in folder.kinds(SEALED))
+
+
+def listed(state: Folder, name: str) -> Listed:
+    """Return the session *name* of a state folder as `sessions` lists it."""
+    place = f"sessions/{name}/{NAME}"
+    try:
+        with state.open(place) as file:
+            found = _seen(file, name, f"{state.path}/{place}")
+    except FileNotFoundError:
+        found = Listed(name, "empty")
+    except (DeedbookError, OSError):
+        return Listed(name, "damaged")
+    begun = found.events or found.state == "open"
+    return found if begun or not _has_strays(state, name) else Listed(name, "damaged")
+
+
+def _has_strays(state: Folder, name: str) -> bool:
+    try:
+        with state.sub(f"sessions/{name}") as folder:
+            return bool(strays(folder))
+    except (DeedbookError, OSError):
+        return True
+
+
+def _seen(file: BinaryIO, name: str, place: str) -> Listed:
+    fd = file.fileno()
+    tail = find_tail(fd, place=place)
+    if not tail.end:
+        state = _unended(fd)
+        return Listed(name, state if tail.torn or state == "open" else "empty", torn=tail.torn)
+    first = split_line(file.readline(), place=place)
+    last = split_line(tail.last, place=place)
+    state = "ended" if _has_ended(fd, tail.end, place) else _unended(fd)
+    return Listed(name, state, first.ts, last.ts, last.seq + 1, last.envelope_hash, tail.torn)
+
+
+def _has_ended(fd: int, end: int, place: str) -> bool:
+    return is_ended(split_line(line, place=place).event_type for _, line in lines_from_end(fd, end, place=place))
+
+
+def _unended(fd: int) -> State:
+    """Look whether a writer holds the lock, by taking it for a moment in the shared form."""
+    try:
+        flock(fd, LOCK_SH | LOCK_NB)
+    except BlockingIOError:
+        return "open"
+    return "interrupted"

@@ -1,0 +1,328 @@
+"""JSON Schema at every boundary: the kernel's own by id, and those from outside.
+
+The kernel's own documents are frozen, keep to the subset that fastjsonschema implements exactly (a test proves it) and
+are compiled by it when first asked for. A schema from a workspace, a plugin or a server is foreign text: it passes
+the lint and is interpreted by jsonschema-rs, so that it never becomes code. Validation never changes a value, and any
+exception inside a validator is a violation.
+"""
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NoReturn, Protocol
+
+import attrs
+import fastjsonschema
+import jsonschema_rs
+
+from deedbook.contract import Object
+
+from . import canonical
+from .effort import Effort
+from .errors import IntakeError, SchemaError, SourceError, fault
+from .lint import Violation, pattern_options, problems, suggest, violation
+
+__all__ = ["MAX_BYTES", "Schemas", "Validator", "Violation", "data_folder", "foreign", "lint", "suggest"]
+
+MAX_BYTES: Final = 64 * 1024
+MAX_UNFOLDED: Final = 20_000
+MAX_VIOLATIONS: Final = 50
+_MOST_LOOKS: Final = 2_000
+_MOST_BYTES: Final = 64 * 1024 * 1024
+_MASK: Final = "the value"
+_LONGEST: Final = 400
+_PHRASES: Final = MappingProxyType(
+    {
+        "anyOf": "fits none of the alternatives",
+        "oneOf": "fits none of the alternatives",
+        "not": "fits what is excluded",
+        "contains": "has not the items that it must contain",
+        "falseSchema": "nothing is allowed here",
+    }
+)
+_PATTERNS: Final = MappingProxyType(
+    {
+        "^(/([^~/]|~[01])*)+$": "is no JSON pointer, which begins with a slash: /name, or /outer/inner",
+        "^(/([^~/]|~[01])*)*$": "is no JSON pointer, which is empty or begins with a slash: /name, or /outer/inner",
+    }
+)
+"""What patterns of the kernel's own schemas mean, for people."""
+_HINTS: Final = MappingProxyType({"schema_version": "; write schema_version: v1"})
+"""What to write for a key that is missing."""
+_TYPE_NAMES: Final = MappingProxyType({bool: "boolean", str: "string", list: "array", dict: "object"})
+
+
+class Validator(Protocol):
+    """A compiled schema.
+
+    A value has passed the intake (`canonical.admit`) before it comes here: what is deeper or larger, shared or circular
+    can bring a library down, with its process.
+    """
+
+    def valid(self, value: Any) -> bool:
+        """Say whether *value* fits; the hot path."""
+        ...
+
+    def violations(self, value: Any) -> tuple[Violation, ...]:
+        """Return what is wrong with *value*, at most 50 things; empty means that it fits. No message quotes a value."""
+        ...
+
+
+def lint(schema: Any) -> tuple[Violation, ...]:
+    """Return what speaks against compiling *schema*, which may be any value: empty means that `foreign` accepts it."""
+    try:
+        size = len(canonical.encode(schema))
+    except IntakeError as refused:
+        return (violation((), f"is not JSON: {refused}"),)
+    if size > MAX_BYTES:
+        return (violation((), f"{size} bytes; a schema has at most {MAX_BYTES}"),)
+    return tuple(problems(schema)) or tuple(_endless(schema))
+
+
+def _endless(schema: Any) -> Iterator[Violation]:
+    effort = Effort(schema)
+    if effort.circular():
+        yield violation((), "a reference leads back to itself without going into the value")
+    elif effort.unfolded() > MAX_UNFOLDED:
+        yield violation((), f"its definitions, each use counted, are more than {MAX_UNFOLDED} schemas; use fewer")
+
+
+def foreign(schema: Any, *, place: str) -> Validator:
+    """Compile a schema from outside: `lint`, then jsonschema-rs with draft 2020-12, formats asserted, nothing fetched.
+
+    *place* says where the schema stands, for messages. Raises `SchemaError` (``SCHEMA_REFUSED``) with every problem.
+    """
+    found = lint(schema)
+    if not found:
+        try:
+            own = canonical.decode(canonical.encode(schema))
+            return _Interpreted(_interpret(own), own)
+        except Exception as problem:  # noqa: BLE001 - whatever the library raises, the schema is refused
+            found = (violation((), str(problem).split("\n", 1)[0][:_LONGEST]),)
+    raise SchemaError(*(fault("SCHEMA_REFUSED", str(each), place=place) for each in found))
+
+
+class Schemas:
+    """The kernel's own schemas by id, compiled when first asked for."""
+
+    def __init__(self, documents: Mapping[str, Object]) -> None:
+        self._documents = dict(documents)
+        self._compiled: dict[str, Validator] = {}
+        self._interpreted: dict[str, Validator] = {}
+
+    @classmethod
+    def load(cls, folder: Path) -> "Schemas":
+        """Return every ``<id>.json`` in *folder*, read once in a process: what was released does not change."""
+        return _loaded(folder)
+
+    def ids(self) -> tuple[str, ...]:
+        """Return every id, sorted."""
+        return tuple(sorted(self._documents))
+
+    def document(self, schema_id: str) -> Object:
+        """Return the schema itself, not to be changed. Raises `SchemaError` (``SCHEMA_UNKNOWN``)."""
+        try:
+            return self._documents[schema_id]
+        except KeyError:
+            hint = suggest(schema_id, self._documents)
+            raise SchemaError(fault("SCHEMA_UNKNOWN", f'no schema has the id "{schema_id}"{hint}')) from None
+
+    def validator(self, schema_id: str) -> Validator:
+        """Return the compiled schema. Raises `SchemaError` (``SCHEMA_UNKNOWN``)."""
+        found = self._compiled.get(schema_id)
+        if found is None:
+            found = self._compiled.setdefault(schema_id, _Compiled(self.document(schema_id)))
+        return found
+
+    def interpreted(self, schema_id: str) -> Validator:
+        """Return what `validator` does, not compiled: twenty times quicker to make, and slower to ask."""
+        found = self._interpreted.get(schema_id)
+        if found is None:
+            made = foreign(self.document(schema_id), place=schema_id)
+            found = self._interpreted.setdefault(schema_id, made)
+        return found
+
+
+@cache
+def _loaded(folder: Path) -> Schemas:
+    return Schemas({path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))})
+
+
+def data_folder(name: str) -> Path:
+    """Return the folder of the kernel's own data: ``schemas``, ``starter``…, beside the package or in the checkout."""
+    package = Path(__file__).parents[1]
+    checkout = package.parent.parent
+    for folder in (package / "data" / name, checkout / name):
+        if folder.is_dir():
+            return folder
+    raise SourceError(
+        fault("SOURCE_INVALID", f'the data folder "{name}" is missing; reinstall deedbook', place=str(package))
+    )
+
+
+# --- validators -------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Interpreted:
+    """A foreign schema, run by jsonschema-rs."""
+
+    _check: jsonschema_rs.Draft202012Validator
+    _schema: Any
+
+    def valid(self, value: Any) -> bool:
+        try:
+            return self._check.is_valid(value)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001 - a panic in the library is no Exception, and is a violation
+            return False
+
+    def violations(self, value: Any) -> tuple[Violation, ...]:
+        try:
+            size = len(canonical.encode(value))
+            if self._check.is_valid(value):
+                return ()
+            if not self._can_say(value, size):
+                return (violation((), "does not fit its schema; the value is too large or too deep to say where"),)
+            found = (each for error in self._check.iter_errors(value) for each in _explain(error, self._schema))
+            return tuple(islice(found, MAX_VIOLATIONS))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as problem:  # noqa: BLE001 - as above
+            why = str(problem) if isinstance(problem, IntakeError) else type(problem).__name__
+            return (violation((), f"cannot be validated: {why}"),)
+
+    def _can_say(self, value: Any, size: int) -> bool:
+        """Say whether all errors can be listed: each alternative that does not fit keeps a copy of the value."""
+        effort = Effort(self._schema)
+        within = effort.depth_within(_MOST_LOOKS)
+        return _depth(value) <= within and (not effort.alternatives or size * effort.unfolded() <= _MOST_BYTES)
+
+
+def _depth(value: Any) -> int:
+    depth = -1
+    level: list[Any] = [[value]]
+    while level:
+        depth += 1
+        inner = [item for part in level for item in (part.values() if isinstance(part, dict) else part)]
+        level = [item for item in inner if isinstance(item, dict | list)]
+    return depth
+
+
+class _Compiled:
+    """One of the kernel's own schemas: fastjsonschema decides, jsonschema-rs words what is wrong."""
+
+    def __init__(self, document: Object) -> None:
+        self._document = dict(document)
+        # the library rewrites $ref in what it is given, and fills in defaults unless it is told not to
+        self._run = fastjsonschema.compile(copy.deepcopy(self._document), handlers=_Nowhere(), use_default=False)
+        self._words: _Interpreted | None = None
+
+    def valid(self, value: Any) -> bool:
+        try:
+            self._run(value)
+        except Exception:  # noqa: BLE001 - whatever goes wrong inside is a violation
+            return False
+        return True
+
+    def violations(self, value: Any) -> tuple[Violation, ...]:
+        if self.valid(value):
+            return ()
+        if self._words is None:
+            self._words = _Interpreted(_interpret(self._document), self._document)
+        return self._words.violations(value) or (Violation("$", "does not fit its schema"),)
+
+
+class _Nowhere(dict[str, Any]):
+    """Handlers for every scheme there is, none of which fetches."""
+
+    def __contains__(self, scheme: object) -> bool:
+        return True
+
+    def __getitem__(self, scheme: str) -> Any:
+        return _no_retrieval
+
+
+def _no_retrieval(uri: str) -> NoReturn:
+    raise ValueError(f"{uri} leads out of the document")
+
+
+def _interpret(schema: Any) -> jsonschema_rs.Draft202012Validator:
+    # without $id, which could name one of the library's own documents, # means this one
+    local = {key: value for key, value in schema.items() if key != "$id"} if isinstance(schema, dict) else schema
+    return jsonschema_rs.Draft202012Validator(
+        local,
+        validate_formats=True,
+        ignore_unknown_formats=False,
+        retriever=_no_retrieval,
+        pattern_options=pattern_options(),
+        mask=_MASK,
+    )
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> Iterator[Violation]:
+    """Yield what is wrong, in words that say what was expected and never repeat the value."""
+    where, kind = error.instance_path, error.kind
+    fields = kind.as_dict()
+    match kind.name:
+        case "additionalProperties" | "unevaluatedProperties":
+            known = _beside(schema, error.schema_path).get("properties", {})
+            for key in fields["unexpected"]:
+                yield violation([*where, key], f"unknown key{suggest(key, known)}")
+        case "anyOf" | "oneOf" if branch := _meant(fields.get("context", ()), where):
+            for inner in branch:
+                yield from _explain(inner, schema)
+        case _:
+            yield violation(where, _words(error)[:_LONGEST])
+
+
+def _words(error: jsonschema_rs.ValidationError) -> str:
+    name, fields = error.kind.name, error.kind.as_dict()
+    if name == "required":
+        missing = fields["property"]
+        return f'the key "{missing}" is missing{_HINTS.get(missing, "")}'
+    if name == "type":
+        return f"expected {' or '.join(fields['types'])}, found {_type_name(error.instance)}"
+    if name == "enum":
+        return error.message.removeprefix(f"{_MASK} ") + _nearest_option(error.instance, fields["options"])
+    if name == "oneOf" and "more than one" in error.message:
+        return "fits more than one of the alternatives"
+    message = error.message.removeprefix(f"{_MASK} ")
+    for pattern, meaning in _PATTERNS.items():
+        if message.endswith(f'does not match "{pattern}"'):
+            return message.removesuffix(f'does not match "{pattern}"') + meaning
+    return _PHRASES.get(name) or message
+
+
+def _nearest_option(value: Any, options: list[Any]) -> str:
+    return suggest(value, [option for option in options if isinstance(option, str)]) if isinstance(value, str) else ""
+
+
+def _meant(branches: Sequence[Sequence[Any]], where: list[str | int]) -> Sequence[Any]:
+    """Return the errors of the one alternative that the value is close to: its type and its constants fit."""
+    near = [branch for branch in branches if not any(_is_foreign_to(error, where) for error in branch)]
+    return near[0] if len(near) == 1 else ()
+
+
+def _is_foreign_to(error: jsonschema_rs.ValidationError, where: list[str | int]) -> bool:
+    below = len(error.instance_path) - len(where)
+    return (below == 0 and error.kind.name == "type") or (below <= 1 and error.kind.name in ("const", "enum"))
+
+
+def _type_name(value: Any) -> str:
+    return "null" if value is None else _TYPE_NAMES.get(type(value), "number")
+
+
+def _beside(schema: Any, path: list[str | int]) -> dict[str, Any]:
+    """Return the schema in which the keyword at *path* stands."""
+    for step in path[:-1]:
+        schema = schema[step]
+    return schema if isinstance(schema, dict) else {}

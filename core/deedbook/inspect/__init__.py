@@ -1,0 +1,1 @@
+"""Reading ledgers: trees, replays, statistics, exports, explanations."""

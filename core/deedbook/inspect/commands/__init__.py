@@ -1,0 +1,1 @@
+"""The commands that read ledgers, and `deedbook fork`."""

@@ -1,0 +1,1 @@
+"""Starting a session from a point in the past of another one."""

@@ -1,0 +1,109 @@
+"""A fork: a session that goes on from a point in another's past. The work is asked for again, at the same door."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from deedbook.call.continuation.parent import Parent
+from deedbook.call.continuation.past import Past
+from deedbook.call.continuation.recall import Recall
+from deedbook.call.continuation.work import Task, work
+from deedbook.call.origins import Origin
+from deedbook.call.session import Reply, Session
+from deedbook.contract import Json
+from deedbook.format.errors import Err, LedgerError, Ok, Result, fault
+from deedbook.kernel import Kernel
+
+
+@attrs.frozen(eq=False)
+class Fork:
+    """What is to be done: the *tasks* up to the event, those *after* it, and what is served of the past (*recall*)."""
+
+    recall: Recall
+    tasks: Sequence[Task]
+    after: Sequence[Task]
+
+    @property
+    def origin(self) -> Origin:
+        """What the new session says of where it comes from."""
+        parent, at = self.recall.past.parent, self.recall.past.at
+        payload = {
+            "session": parent.session,
+            "seq": at,
+            "hash": parent.hashes[at],
+            "goes_on": self.recall.goes_on or bool(self.after),
+        }
+        return Origin("session.forked", payload, self.recall)
+
+
+def plan(kernel: Kernel, parent: Parent, at: int, *, goes_on: bool, leaves: bool, prompts: Sequence[str]) -> Fork:
+    """Return the fork of *parent* at the event *at*.
+
+    *goes_on*: what it was doing, and what it was asked for later, is done; with *prompts* these are run instead.
+    Raises `LedgerError` (``FORK_REFUSED``) for an event that there is not, ``FORK_INCOMPLETE`` where a prompt is gone.
+    """
+    if not 0 <= at < len(parent.events):
+        why = f"session {parent.session} has the events 0 to {len(parent.events) - 1}, and no event {at}"
+        raise LedgerError(fault("FORK_REFUSED", why))
+    asked = list(work(parent))
+    later = [task for task in asked if task.seq > at] if goes_on else []
+    after = [Task(at, "run", text=prompt) for prompt in prompts] if prompts else later
+    tasks = [task for task in asked if task.seq <= at]
+    for task in (*tasks, *after):
+        if task.why and task.kind != "call":
+            why = f"event {task.seq} of session {parent.session} cannot be asked for again: {task.why}"
+            raise LedgerError(fault("FORK_INCOMPLETE", why))
+    recall = Recall(Past(parent, at), kernel.sealer, goes_on=goes_on and not prompts, leaves=leaves)
+    return Fork(recall, tasks, after)
+
+
+def redo(session: Session, fork: Fork) -> Result[Json | Reply]:
+    """Ask for everything again in *session*; return what came of the last thing, an `Err` where the past was left."""
+    recall = fork.recall
+    recall.note = lambda payload: session.note("call.diverged", "runtime", payload)
+    came: Result[Json | Reply] = Ok(None)
+    for task in fork.tasks:
+        came = _ask(session, task)
+        if task.why and recall.state == "serving":
+            _leave(session, recall, came)
+    _settle(session, recall)
+    if recall.state != "diverged":
+        if fork.after:
+            recall.resume()
+        for task in fork.after:
+            came = _ask(session, task)
+    return Err(recall.why) if recall.state == "diverged" and recall.why else came
+
+
+def _ask(session: Session, task: Task) -> Result[Json | Reply]:
+    if task.kind == "run":
+        ran = session.run(task.text)
+        return ran if isinstance(ran, Err) else Ok(ran.value)
+    if task.kind == "submit":
+        submitted = session.submit(task.text)
+        return submitted if isinstance(submitted, Err) else Ok(None)
+    if task.why:
+        return Err(fault("FORK_INCOMPLETE", f"{task.ability}: {task.why}"))
+    called = session.call(task.ability, task.args)
+    return called if isinstance(called, Err) else Ok(called.value)
+
+
+def _leave(session: Session, recall: Recall, came: Result[Json | Reply]) -> None:
+    """Leave the past, where something cannot even be asked for again."""
+    first = next(recall.past.due(), None)
+    if isinstance(came, Err) and first is not None:
+        recall.leave(came.error, [])
+        session.note("call.diverged", "runtime", recall.told(first))
+
+
+def _settle(session: Session, recall: Recall) -> None:
+    """Leave the past if something of it was not asked for again."""
+    left = [made for made in recall.past.left if made.kind != "flow" and made.ended is not None]
+    if recall.state == "serving" and left:
+        first, more = left[0], f", and {len(left) - 1} more" if left[1:] else ""
+        name = (
+            f"event {first.intent.seq} of session {recall.past.parent.session}, a {first.intent.type} of {first.name}"
+        )
+        recall.leave(fault("FORK_DIVERGED", f"{name}, was not asked for again{more}"), [])
+        session.note("call.diverged", "runtime", recall.told(first))
+    recall.end()

@@ -1,0 +1,1 @@
+"""Figures of ledgers, and the forms that other programs read."""

@@ -1,0 +1,69 @@
+"""Events as CloudEvents 1.0 in JSON, one a line; pure. The specification: https://github.com/cloudevents/spec."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from deedbook.format.events import CATALOGUE
+from deedbook.format.layers import layer_of
+from deedbook.format.terminal import plain
+
+from .recorded import Recorded
+from .times import milliseconds
+
+__all__ = ["CONTENT_TYPE", "cloudevents"]
+
+CONTENT_TYPE: Final = "application/cloudevents+json"
+"""The media type of one such event; a file of them is JSON lines."""
+
+_SUBJECTS: Final = ("tool_name", "ability", "flow", "name", "skill", "to")
+
+
+def cloudevents(recorded: Iterable[Recorded], *, source: str = "", data: bool = True) -> Iterator[bytes]:
+    r"""Yield events in structured mode, each with its ``\n``.
+
+    *source* is a URI; where it is empty, it is that of the ledger. *data* says whether payloads come with them, in
+    which sealed values stay the marks that they are.
+    """
+    for each in recorded:
+        head = json.dumps(_attributes(each, source), separators=(",", ":")).encode()
+        yield head[:-1] + (_data(each) if data else b"") + b"}\n"
+
+
+def _attributes(each: Recorded, source: str) -> dict[str, Any]:
+    event = each.event
+    told: dict[str, Any] = {
+        "specversion": "1.0",
+        "id": f"{each.session}:{event.seq}",
+        "source": source or f"urn:deedbook:ledger:{each.session}",
+        "type": f"deedbook.{event.type}.v1",
+        "subject": _subject(each),
+        "time": event.ts if milliseconds(event.ts) is not None else None,
+        # Distributed Tracing, and Sequence, as the specification's extensions have them
+        "traceparent": f"00-{each.trace}-{event.span}-01",
+        "sequence": f"{event.seq:016d}",
+        "deedbooksession": each.session,
+        "deedbookseq": event.seq,
+        "deedbooklayer": layer_of(event.type),
+        "deedbookactor": event.actor,
+        "deedbookprincipal": event.principal,
+        "deedbookparent": event.parent,
+        "deedbookhash": each.hash,
+        "deedbookprevious": each.previous,
+        "deedbookpayload": each.payload_hash,
+    }
+    return {name: value for name, value in told.items() if value is not None and value != ""}
+
+
+def _subject(each: Recorded) -> str | None:
+    """Return what the event is about, where its payload names an ability, a skill or a role."""
+    payload = each.event.payload
+    named = next((payload[name] for name in _SUBJECTS if isinstance(payload.get(name), str)), None)
+    return plain(named) if named else None
+
+
+def _data(each: Recorded) -> bytes:
+    """Return the members about the payload: its bytes are those that the line's hash is of."""
+    schema = CATALOGUE.get(each.event.type)
+    of = f'"dataschema":"urn:deedbook:schema:{schema}",' if schema else ""
+    return f',"datacontenttype":"application/json",{of}"data":'.encode() + each.payload

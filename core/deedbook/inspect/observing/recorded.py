@@ -1,0 +1,135 @@
+"""Ledgers, read for who passes them on: each event with the ids and hashes of its line, also while it is being written.
+
+A ledger of an older form is read whole, as present events; what its lines do not have is told from what they have, so
+that it comes out the same each time.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+import attrs
+
+from deedbook.contract import Event
+from deedbook.format.canonical import MAX_BYTES
+from deedbook.format.errors import LedgerError, fault
+from deedbook.format.events import FORMAT, TRACE_ID
+from deedbook.format.files import Folder
+from deedbook.format.reader import Follower, read
+from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.recognition import form_of
+from deedbook.format.upcasting.table import UPCASTERS
+
+__all__ = ["Recorded", "Recording"]
+
+_SPAN: Final = re.compile("(?!0{16})[0-9a-f]{16}")
+_LONGEST: Final = MAX_BYTES + 65536
+
+
+@attrs.frozen
+class Recorded:
+    """An event of a ledger, and its *payload* as JSON: of the present form the bytes that are hashed.
+
+    *session* and *trace* are the ledger's; hashes are empty where the form has none.
+    """
+
+    event: Event
+    session: str
+    trace: str
+    payload: bytes
+    hash: str = ""
+    previous: str = ""
+    payload_hash: str = ""
+
+
+class Recording:
+    """The ledger in the file at *place*: called, it yields what was added since it was called last.
+
+    Its lines are checked as they are read: hashes, and that each goes on from the one before. A payload that was taken
+    out of its line is what stands there now.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._file: BinaryIO | None = None
+        self._lines: Follower | None = None
+        self._old = False
+
+    def __enter__(self) -> Self:
+        """Begin; the file is opened when something is asked for."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file:
+            self._file.close()
+            self._file = self._lines = None
+
+    def __call__(self) -> Iterator[Recorded]:
+        """Yield what was added since; raises `LedgerError`, and `FileNotFoundError` for a file that is not there."""
+        if self._old:
+            return
+        if self._lines is None and not self._opened():
+            return
+        if self._lines is None:
+            self._old = True
+            yield from _of_old_form(self.place)
+            return
+        for line in self._lines():
+            try:
+                event = UPCASTERS.present(line.event)
+            except ValueError:
+                why = f"event {line.seq} has a payload that is no JSON; verify the file"
+                raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(self.place))) from None
+            hashes = line.envelope_hash, line.prev_envelope_hash, line.payload_hash
+            yield Recorded(event, line.session_id, line.trace_id, line.payload, *hashes)
+
+    def _opened(self) -> bool:
+        """Open the file; say whether there is a first line yet, of whichever form."""
+        if self._file is None:
+            place, _ = parted(self.place)
+            with Folder.at(place.parent) as folder:
+                self._file = folder.open(place.name)
+        self._file.seek(0)
+        first = self._file.readline(_LONGEST)
+        if form_of(first) == FORMAT:
+            self._lines = Follower(self._file, place=str(self.place), gaps=True)
+        return first.endswith(b"\n")
+
+
+def _of_old_form(place: Path) -> Iterator[Recorded]:
+    session, trace = "", ""
+    for event in read(place):
+        if not session:
+            session, trace = _identity(place)
+        span, parent = _span(session, event.span), _span(session, event.parent) if event.parent else None
+        payload = json.dumps(dict(event.payload), separators=(",", ":")).encode()
+        yield Recorded(attrs.evolve(event, span=span, parent=parent), session, trace, payload)
+
+
+def _identity(place: Path) -> tuple[str, str]:
+    """Return the session, and its trace; one is made of the session where the form has none."""
+    file_, session = parted(place)
+    with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
+        raw = file.readline(_LONGEST).rstrip(b"\n")
+    row = UPCASTERS.row(raw, form_of(raw), f"{place}:1")
+    session = session or str(row["session_id"])
+    if TRACE_ID.fullmatch(trace := str(row["trace_id"])) and trace.strip("0"):
+        return session, trace
+    return session, sha256(f"deedbook-old-trace\n{session}\n{trace}".encode()).hexdigest()[:32]
+
+
+def _span(session: str, told: str) -> str:
+    if _SPAN.fullmatch(told):
+        return told
+    return sha256(f"deedbook-old-span\n{session}\n{told}".encode()).hexdigest()[:16]

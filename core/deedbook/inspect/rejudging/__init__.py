@@ -1,0 +1,1 @@
+"""Recorded calls judged again: why one was decided so, and what another charter would change."""

@@ -1,1 +1,0 @@
-"""What is done with ledgers beside writing them: old ones taken in, events said otherwise, erased, or taken out."""

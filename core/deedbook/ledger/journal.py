@@ -1,0 +1,377 @@
+"""One append-only file, held open by its only writer: whole writes, shared syncs, a torn tail set aside.
+
+Nothing here knows what a line means. The promises, in the order in which they are kept:
+
+1. a write is whole or it never was: what fails half-way is cut back, and if that fails the journal is broken;
+2. `settle` and `commit` return after an fdatasync that began after the write, shared by all who wait for one;
+3. after a failed fdatasync nothing is believed any more: the journal stays broken until it is opened again.
+"""
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
+from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias
+
+from deedbook.format.canonical import digest
+from deedbook.format.errors import DomainError, LedgerError, fault
+from deedbook.format.files import Folder
+
+Durability: TypeAlias = Literal["always", "boundary", "os"]
+NAME: Final = ".events.jsonl"
+"""What a ledger is called in its folder."""
+FLUSH_SECONDS: Final = 0.05
+"""How long, in ``boundary``, an append that did not ask for durability may wait for its fdatasync."""
+SYNC_SECONDS: Final = 60.0
+"""How long anybody waits for a write or an fdatasync of another thread; after that the journal is broken."""
+MAX_TAIL: Final = 64 * 1024 * 1024
+"""No writer leaves more than this after the last sound line, so more is damage."""
+DATASYNC: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
+
+_BLOCK: Final = 64 * 1024
+
+
+class Tail(NamedTuple):
+    """Where a file's sound part ends, its last line (``b""`` in an empty file), and how many torn bytes follow."""
+
+    end: int
+    last: bytes
+    torn: int
+
+
+class Torn(NamedTuple):
+    """A torn tail that was set aside: where it began, how long it was, its SHA-256, and the file that keeps it."""
+
+    offset: int
+    bytes: int
+    sha256: str
+    kept: str
+
+
+class Journal:
+    """The file behind *fd*, which it owns: `end` bytes are known to be whole, `synced` of them durable.
+
+    Hold `lock` around `write` and whatever must agree with it, and call `settle` after letting it go.
+    """
+
+    def __init__(
+        self, fd: int, end: int, *, place: str, durability: Durability, fdatasync: Callable[[int], None]
+    ) -> None:
+        self.fd, self.end, self.place = fd, end, place
+        self.synced = 0
+        self.lock = threading.Lock()
+        self.fault: DomainError | None = None
+        self._durability = durability
+        self._fdatasync = fdatasync
+        self._turn = threading.Condition(threading.Lock())
+        self._syncing = self._left = self._stuck = False
+        self._flusher = _Flusher(self)
+        self._pid = os.getpid()
+        self._told = False
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise `LedgerError` if nothing may be written: broken, closed, or inherited through a fork."""
+        if os.getpid() != self._pid:
+            why = "a forked process may not write its parent's ledger; open one of its own"
+            raise LedgerError(fault("LEDGER_BROKEN", why, place=self.place))
+        if self.fault:
+            self._refuse(self.fault)
+
+    def write(self, data: bytes) -> None:
+        """Append *data* whole; the caller holds `lock`. On `LedgerError` the file is as it was, or broken for good."""
+        if self.fault:
+            self._refuse(self.fault)
+        try:
+            done = os.write(self.fd, data)
+            if done != len(data):
+                _write_all(self.fd, memoryview(data)[done:])
+            self.end += len(data)
+        except OSError as problem:
+            self._cut_back()
+            why = (
+                f"not recorded ({problem.strerror or problem}); the ledger is as it was, so try again when it is mended"
+            )
+            raise LedgerError(fault("LEDGER_BROKEN", why, retryable=True, place=self.place)) from problem
+        except BaseException:
+            self._cut_back()
+            raise
+
+    def write_other(self, fd: int, data: bytes) -> None:
+        """Write *data* to another new file, durably unless the mode is ``os``, and close it; raises `OSError`."""
+        try:
+            _write_all(fd, memoryview(data))
+            if self._durability != "os":
+                self._fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def _cut_back(self) -> None:
+        """Take away what a failed write left. It counts as broken meanwhile, so that no signal lets half a line by."""
+        self.give_up("a write failed half-way and could not be taken back")
+        with suppress(OSError):
+            os.ftruncate(self.fd, self.end)
+            self.fault = None
+
+    def give_up(self, why: str) -> None:
+        """Write nothing any more: what *why* says cannot be mended by going on."""
+        self.fault = fault("LEDGER_BROKEN", f"{why}; reopen the ledger and verify it", place=self.place)
+
+    def _refuse(self, why: DomainError) -> NoReturn:
+        self._told = True
+        raise LedgerError(why)
+
+    # --- durability ---------------------------------------------------------------------------------------------------
+
+    def settle(self, end: int, durable: bool) -> None:
+        """Make what was written up to *end* as durable as the mode says, or as *durable* asks."""
+        if self._durability == "always" or (durable and self._durability == "boundary"):
+            self.commit(end)
+        elif self._durability == "boundary" and self._flusher.idle:
+            self._flusher.rouse()
+
+    def commit(self, end: int) -> None:
+        """Return after an fdatasync that covers *end*: lead one, or wait for the one that another thread leads."""
+        with self._turn:
+            while self._syncing and self.synced < end and not self.fault:
+                self._wait()
+            if self.synced >= end:
+                return
+            self.check()
+            self._syncing = True
+        try:
+            self._lead()
+        finally:
+            with self._turn:
+                self._syncing = False
+                if self._left:
+                    self._give_back()
+                self._turn.notify_all()
+
+    def _wait(self) -> None:
+        """Wait until another thread's fdatasync ends; the caller holds `_turn`, and looks for a fault afterwards."""
+        if not self._turn.wait(SYNC_SECONDS):
+            self.give_up(_late("synced"))
+
+    def _lead(self) -> None:
+        end = self.end
+        try:
+            self._fdatasync(self.fd)
+        except OSError as problem:
+            self.give_up(f"the disk did not take what was written ({problem.strerror or problem})")
+            self.check()
+        self.synced = end
+
+    def flush(self) -> None:
+        """Sync all that was written; a failure is told by the next append, or else by `close`."""
+        if self.fault:
+            return
+        try:
+            self.commit(self.end)
+        except LedgerError:
+            self._told = False
+
+    def moved(self, fd: int, end: int) -> None:
+        """Go on with the file behind *fd*, which took the old one's place; the caller holds `lock`, and both locks."""
+        with self._turn:
+            while self._syncing and not self.fault:
+                self._wait()
+            if self.fault:
+                os.close(fd)
+                self._refuse(self.fault)
+            os.dup2(fd, self.fd, inheritable=False)
+            os.close(fd)
+            self.end, self.synced = end, 0
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync what is left, unless the mode is ``os``, and give the file and its lock back; twice is fine.
+
+        Raises `LedgerError`, also where another thread still writes or syncs after `SYNC_SECONDS`. The file is then
+        given back when that sync ends, or with the process.
+        """
+        if self.fd < 0 or self._left:
+            return
+        if os.getpid() != self._pid:
+            self._give_back()
+            return
+        try:
+            self._leave()
+        finally:
+            with self._turn:
+                self._left = True
+                if not self._syncing and not self._stuck:
+                    self._give_back()
+
+    def _leave(self) -> None:
+        """Sync, and then see that no other thread uses the descriptor any more."""
+        if not self._flusher.stop():
+            self.give_up(_late("synced"))
+        if self._durability != "os":
+            self.flush()
+        failed = None if self._told else self.fault
+        if not self.lock.acquire(timeout=SYNC_SECONDS):
+            self._stuck = True
+            self.give_up(_late("written"))
+            self.check()
+        self.give_up("it is closed")
+        self.lock.release()
+        with self._turn:
+            if not failed and not self._turn.wait_for(lambda: not self._syncing, SYNC_SECONDS):
+                self.give_up(_late("synced"))
+                failed = self.fault
+        if failed:
+            raise LedgerError(failed)
+
+    def _give_back(self) -> None:
+        fd, self.fd = self.fd, -1
+        os.close(fd)
+
+
+def _late(what: str) -> str:
+    return f"an event is still being {what} after {SYNC_SECONDS:g} s, see to the disk"
+
+
+def _write_all(fd: int, rest: memoryview) -> None:
+    while rest:
+        done = os.write(fd, rest)
+        if not done:
+            raise OSError(errno.EIO, "the file takes no more bytes")
+        rest = rest[done:]
+
+
+class _Flusher:
+    """A daemon thread, started when first needed, that syncs a journal soon after a write that did not wait for it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.idle = True
+        self._journal = journal
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def rouse(self) -> None:
+        with self._journal.lock:
+            self.idle = False
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="deedbook-flusher", daemon=True)
+                try:
+                    self._thread.start()
+                except RuntimeError:  # no thread can be had: the interpreter ends, or a limit is reached
+                    self.idle, self._thread = True, None
+        if self._thread is None:
+            self._journal.commit(self._journal.end)
+        self._wake.set()
+
+    def stop(self) -> bool:
+        """Let the thread end; return whether it has."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(SYNC_SECONDS)
+        return self._thread is None or not self._thread.is_alive()
+
+    def _run(self) -> None:
+        journal = self._journal
+        while not self._stop.is_set():
+            self._wake.wait()
+            self._stop.wait(FLUSH_SECONDS)
+            journal.flush()
+            with journal.lock:
+                if journal.synced >= journal.end or journal.fault:
+                    self._wake.clear()
+                    self.idle = True
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+def acquire(fd: int, *, place: str, seconds: float, shared: bool = False) -> None:
+    """Take the file's lock, which ends with its holder; after *seconds* raise ``LEDGER_LOCKED``."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return flock(fd, (LOCK_SH if shared else LOCK_EX) | LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                why = "another writer has it open; wait until it is done"
+                raise LedgerError(fault("LEDGER_LOCKED", why, retryable=True, place=place)) from None
+        time.sleep(0.001)
+
+
+def is_replaced(fd: int) -> bool:
+    """Say whether the file has no name any more: another one was put in its place, or it was removed."""
+    return os.fstat(fd).st_nlink == 0
+
+
+def release(fd: int) -> None:
+    """Give the file's lock back."""
+    flock(fd, LOCK_UN)
+
+
+# --- the tail ---------------------------------------------------------------------------------------------------------
+
+
+def lines_from_end(fd: int, end: int, *, place: str) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and bytes of each line, the last one first; only that one may lack its newline.
+
+    Reads no more than it yields, up to one block. A line of more than `MAX_TAIL` bytes is ``LEDGER_UNSOUND``.
+    """
+    held, start, block = b"", end, _BLOCK
+    while True:
+        cut = held.rfind(b"\n", 0, max(len(held) - 1, 0)) + 1
+        if cut or (held and not start):
+            yield start + cut, held[cut:]
+            held, block = held[:cut], _BLOCK
+        elif not start:
+            return
+        elif len(held) > MAX_TAIL:
+            why = f"a line, or what follows the last one, is longer than {MAX_TAIL} bytes; verify the file"
+            raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
+        else:
+            begin = max(start - block, 0)
+            held, start, block = os.pread(fd, start - begin, begin) + held, begin, block * 2
+
+
+def find_tail(fd: int, *, place: str) -> Tail:
+    """Find the last whole line without a full read; what follows it is torn.
+
+    A write that did not end leaves no newline, zeros, or what is not even shaped like a line; whatever else is wrong
+    with a line is damage, and not for recovery to judge.
+    """
+    size = os.fstat(fd).st_size
+    for offset, line in lines_from_end(fd, size, place=place):
+        end = offset + len(line)
+        if size - offset > MAX_TAIL:
+            break
+        if line.startswith(b"{") and line.endswith(b"}\n") and b"\0" not in line:
+            return Tail(end, line, size - end)
+    if size > MAX_TAIL:
+        raise LedgerError(fault("LEDGER_UNSOUND", "no whole line near its end; verify the file", place=place))
+    return Tail(0, b"", size)
+
+
+def set_aside(folder: Folder, fd: int, tail: Tail) -> Torn:
+    """Copy the torn bytes to a file beside the ledger, durably, and then cut them off."""
+    raw = os.pread(fd, tail.torn, tail.end)
+    found = digest(raw)
+    kept = f".torn-{tail.end}-{found[:16]}"
+    folder.replace(kept, raw)
+    os.ftruncate(fd, tail.end)
+    os.fsync(fd)
+    return Torn(tail.end, len(raw), found, kept)
+
+
+def unrecorded(folder: Folder, end: int) -> list[Torn]:
+    """List torn tails that were cut off at *end* by a recovery that did not live to write it down."""
+    found = []
+    for name, is_folder, size in folder.scan():
+        if name.startswith(f".torn-{end}-") and not is_folder and size <= MAX_TAIL:
+            raw = folder.read(name, limit=MAX_TAIL)
+            found.append(Torn(end, len(raw), digest(raw), name))
+    return found

@@ -1,0 +1,151 @@
+"""Processes, runs and sessions of a workspace: a fold of its ledger, and which of the processes live."""
+
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from deedbook.contract import Event
+from deedbook.format.events import split_line
+from deedbook.format.files import Folder
+from deedbook.format.folds import fold
+from deedbook.format.reader import read
+
+from .journal import NAME
+from .lifelines import living
+
+Ending: TypeAlias = Literal["running", "shut down", "died"]
+STATES: Final = ("running", "shut down", "died")
+FOUND: Final = ("closed", "removed", "refused", "died")
+"""What the boot of a process says that found others dead."""
+
+
+@attrs.define
+class Told:
+    """A session as the workspace ledger tells of it: its last head's *state* and number of *events*.
+
+    *process*, *run* and *trace* are empty where no ``system.run`` names it: it is older, or its process died first.
+    """
+
+    id: str
+    process: str = ""
+    run: str = ""
+    trace: str = ""
+    state: str = ""
+    events: int = 0
+
+
+@attrs.define
+class Process:
+    """One process: how and when it began, its runs with the ids of their sessions, and how it *ended*.
+
+    *recovered* is what it found dead, as its boot says it under the names in `FOUND`; *reason* is empty before its
+    shutdown.
+    """
+
+    id: str
+    kind: str
+    pid: int
+    kernel: str
+    charter: str
+    started: str
+    recovered: dict[str, Any] = attrs.field(factory=dict)
+    runs: dict[str, list[str]] = attrs.field(factory=dict)
+    ended: str = ""
+    reason: str = ""
+    state: Ending = "running"
+
+
+@attrs.define
+class Processes:
+    """All processes of a *system*, the oldest first, and all sessions, by id."""
+
+    system: str = ""
+    processes: dict[str, Process] = attrs.field(factory=dict)
+    sessions: dict[str, Told] = attrs.field(factory=dict)
+
+
+class ProcessesFold:
+    """The fold of the workspace ledger whose state is `Processes`; what is sealed is left out.
+
+    A process that has not shut down counts as running: the ledger cannot know, `survey` can.
+    """
+
+    def start(self) -> Processes:
+        """Return no processes."""
+        return Processes()
+
+    def step(self, state: Processes, event: Event) -> Processes:
+        """Take *event* in; what it is not about stays as it was."""
+        told = dict(event.payload)
+        name = told.get("session_id" if event.type == "ledger.session" else "process_id")
+        if isinstance(name, str):
+            if event.type == "ledger.session":
+                _take_head(state, name, told)
+            elif event.type == "system.boot":
+                state.processes.setdefault(name, _booted(name, told, event.ts))
+            elif event.type == "system.run":
+                _take_run(state, name, told)
+            elif event.type == "system.shutdown" and name in state.processes:
+                process = state.processes[name]
+                process.ended, process.reason, process.state = event.ts, _text(told.get("reason")), "shut down"
+        return state
+
+
+def survey(state: Folder) -> Processes:
+    """Read the processes of a *state* folder, and tell those that live from those that died.
+
+    Raises `LedgerError` where the workspace ledger cannot be read; without one there are none.
+    """
+    found, alive = _read(state), living(state)
+    lost = [each.id for each in found.processes.values() if each.state == "running" and each.id not in alive]
+    if lost:
+        found = _read(state)  # whoever has let go of their lifeline meanwhile has written their shutdown before
+    for process in map(found.processes.__getitem__, lost):
+        if process.state == "running":
+            process.state = "died"
+    return found
+
+
+def _read(state: Folder) -> Processes:
+    place = Path(state.path, "workspace", NAME)
+    try:
+        found = fold(ProcessesFold(), read(place))
+        with state.open(f"workspace/{NAME}") as file:
+            first = file.readline()
+    except FileNotFoundError:
+        return Processes()
+    if first.endswith(b"\n"):  # else nothing is recorded yet
+        found.system = split_line(first, place=str(place)).session_id
+    return found
+
+
+def _booted(name: str, told: dict[str, Any], ts: str) -> Process:
+    pid = told.get("pid")
+    return Process(
+        name,
+        _text(told.get("kind")),
+        pid if isinstance(pid, int) else 0,
+        _text(told.get("kernel")),
+        _text(told.get("charter")),
+        ts,
+        {name: told[name] for name in FOUND if isinstance(told.get(name), list)},
+    )
+
+
+def _take_run(state: Processes, name: str, told: dict[str, Any]) -> None:
+    run, session = told.get("run_id"), told.get("session_id")
+    process = state.processes.get(name)
+    if process and isinstance(run, str) and isinstance(session, str):
+        process.runs.setdefault(run, []).append(session)
+        seen = state.sessions.setdefault(session, Told(session))
+        seen.process, seen.run, seen.trace = name, run, _text(told.get("trace_id"))
+
+
+def _take_head(state: Processes, name: str, told: dict[str, Any]) -> None:
+    seen, events = state.sessions.setdefault(name, Told(name)), told.get("events")
+    seen.state, seen.events = _text(told.get("state")), events if isinstance(events, int) else seen.events
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

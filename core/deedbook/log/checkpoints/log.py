@@ -1,0 +1,110 @@
+"""The log of a workspace as its ledger has it: a fold of its last lines, kept up to date by reading what was added.
+
+It begins at the newest checkpoint, which is found from the end of the file, so that no part of the ledger is read
+twice. Nothing is believed that does not come to what was signed.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from deedbook.format.canonical import decode
+from deedbook.format.errors import LedgerError, fault
+from deedbook.format.events import first_workspace_hash, split_line
+from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, Signed
+from deedbook.format.proofs import Frontier
+from deedbook.ledger.ledger import WorkspaceLedger
+
+from .trees import Grown
+
+_OURS: Final = b'"event_type":"ledger.'
+_HEADER: Final = 512
+"""Within so many bytes of a line its type stands."""
+
+
+class Log:
+    """The log in a workspace's *ledger*: its *tree*, the ledger's *own* tree, the newest checkpoint, the key.
+
+    *signer* is the verifier key of the newest ``ledger.key`` that was read; where none was, the newest checkpoint says
+    who signs. *leaves* holds the last leaf of each session in it, or with *every* of all sessions. Made by `recent` or
+    `whole`; `catch_up` reads on, as far as the ledger's writer knows its file.
+    """
+
+    def __init__(self, ledger: WorkspaceLedger, own: Grown, newest: Signed | None, *, every: bool) -> None:
+        self.ledger, self.own, self.newest = ledger, own, newest
+        self.tree = newest.tree if newest else Frontier()
+        self.signer = ""
+        self.leaves: dict[str, Leaf | None] = {}
+        self._every = every
+        self._begin = 0
+        self._moves = ledger.moves
+
+    @classmethod
+    def whole(cls, ledger: WorkspaceLedger) -> Self:
+        """Read the ledger from its first line, and remember the last leaf of every session. Raises `LedgerError`."""
+        made = cls(ledger, _nothing(ledger), None, every=True)
+        made.catch_up()
+        return made
+
+    @classmethod
+    def recent(cls, ledger: WorkspaceLedger) -> Self:
+        """Read the ledger from its newest checkpoint on; the whole, where it has none. Raises `LedgerError`."""
+        found: Signed | None = None
+        after, own = 0, None
+        for offset, raw in ledger.backwards():
+            kind, told = _said(raw, ledger.place)
+            if kind == CHECKPOINT and not found:
+                found, after = Signed.parse(told, ledger.place), offset + len(raw)
+            elif kind == LEAF and found and not own and told.get("session_id") == ledger.session_id:
+                own = Leaf.parse(told, ledger.place)
+            if own and split_line(raw, place=ledger.place).seq <= own.size:
+                made = cls(ledger, Grown(own.tree, own.head, offset), found, every=False)
+                made._begin = after
+                made.catch_up()
+                return made
+        made = cls(ledger, _nothing(ledger), None, every=False)
+        made.catch_up()
+        return made
+
+    def catch_up(self) -> None:
+        """Read what was added to the ledger; raises `LedgerError` (``LEDGER_UNSOUND``) if it is not what was signed."""
+        own, place = self.own, self.ledger.place
+        if self._moves != self.ledger.moves:
+            self._moves, self._begin, own.end = self.ledger.moves, 0, self.ledger.end_of(own.tree.size)
+        for raw in self.ledger.since(own.end):
+            counts = own.end >= self._begin
+            own.add(raw, place)
+            if counts:
+                self._take(raw)
+
+    def _take(self, raw: bytes) -> None:
+        kind, told = _said(raw, self.ledger.place)
+        if kind == LEAF:
+            self._leaf(Leaf.parse(told, self.ledger.place))
+        elif kind == CHECKPOINT:
+            self.newest = Signed.parse(told, self.ledger.place)
+            if (self.newest.size, self.newest.root) != (self.tree.size, self.tree.root.hex()):
+                self._refuse(f"the checkpoint of {self.newest.size} leaves is not of the leaves before it")
+        elif kind == KEY:
+            self.signer = str(told.get("key"))
+
+    def _leaf(self, leaf: Leaf) -> None:
+        if leaf.index != self.tree.size:
+            self._refuse(f"leaf {leaf.index} stands where leaf {self.tree.size} should")
+        self.tree.push(leaf.hash)
+        if self._every or leaf.session in self.leaves:
+            self.leaves[leaf.session] = leaf
+
+    def _refuse(self, why: str) -> None:
+        raise LedgerError(fault("LEDGER_UNSOUND", f"{why}; verify the workspace", place=self.ledger.place))
+
+
+def _said(raw: bytes, place: str) -> tuple[str, Mapping[str, Any]]:
+    """Return type and payload of a line that may be of the log; empty ones of every other."""
+    if _OURS not in raw[:_HEADER]:
+        return "", {}
+    line = split_line(raw, place=place)
+    return line.event_type, decode(line.payload) if line.event_type in (LEAF, CHECKPOINT, KEY) else {}
+
+
+def _nothing(ledger: WorkspaceLedger) -> Grown:
+    return Grown(Frontier(), first_workspace_hash(ledger.session_id), 0)

@@ -1,0 +1,192 @@
+"""Writes checkpoints: leaves of what has grown and the signed state of the log, as one append, made under the lock."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from threading import Lock
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+from deedbook.contract import Object
+from deedbook.format.canonical import encode
+from deedbook.format.errors import DeedbookError, LedgerError, SignatureError, fault
+from deedbook.format.events import Entry, label
+from deedbook.format.files import Folder
+from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, Signed, spelled
+from deedbook.format.notes import SigningKey, VerifierKey, sign
+from deedbook.format.proofs import Checkpoint, Frontier
+from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.ledger.newest import keep
+
+from .keys import LogKeys, introduction
+from .log import Log
+from .trees import Track
+
+Why: TypeAlias = Literal["session_end", "events", "seconds", "irreversible", "asked", "key"]
+MOST: Final = 5000
+"""How many sessions one append names; of more, several are made, since a torn append is read as a whole."""
+
+LATER: Final = frozenset({"irreversible", "events", "seconds"})
+"""Checkpoints that are put into their file by whoever looks after it, since somebody waits or more will come soon."""
+
+
+@attrs.frozen
+class Made:
+    """A checkpoint that was written: the log's *size* and its *note*, *why*, and how many *sessions* had grown."""
+
+    size: int
+    note: str
+    why: Why
+    sessions: int
+
+
+@attrs.frozen
+class Change:
+    """A new *key* of the log, the one *before*, and whether that was *lost* and has not signed."""
+
+    key: SigningKey
+    before: VerifierKey | None
+    lost: bool
+
+
+class Writer:
+    """Writes the checkpoints of one process into the workspace's *ledger*, signed with the key that is in force.
+
+    *made* is called with every checkpoint after it is durable. Safe in threads; *log* is read from then on.
+    """
+
+    def __init__(
+        self, state: Folder, ledger: WorkspaceLedger, keys: LogKeys, log: Log, made: Callable[[Made], None]
+    ) -> None:
+        self.log = log
+        self._state, self._ledger, self._keys, self._made = state, ledger, keys, made
+        self._key: SigningKey | None = None
+        self._signer = ""
+        self._lock = Lock()
+        self._wanted: dict[str, tuple[Track, Callable[[Track], None]]] = {}
+        self._last: Made | None = None
+        self._unkept: Made | None = None
+
+    def follow(self, track: Track) -> None:
+        """Listen for leaves that other processes make of the session of *track*; before its first line is written."""
+        self.log.leaves.setdefault(track.session, None)
+
+    def forget(self, session: str) -> None:
+        """Listen no more: the session has ended."""
+        self.log.leaves.pop(session, None)
+
+    def also(self, track: Track, advance: Callable[[Track], None]) -> None:
+        """Let the next checkpoint of this process cover this session, too, as far as *advance* reads it."""
+        self._wanted[track.session] = track, advance
+
+    def cover(self, why: Why, track: Track, size: int, advance: Callable[[Track], None]) -> Made:
+        """Let a checkpoint cover the first *size* lines of a session; of many who wait, one writes for all.
+
+        *advance* reads what was added, durably. Raises `LedgerError`, `SignatureError`, `OSError`.
+        """
+        self.also(track, advance)
+        with self._lock:
+            if self._last is not None and track.covered >= size:
+                return self._last
+            wanted, self._wanted = self._wanted, {}
+            wanted.pop(track.session, None)
+            advance(track)
+            return self._write(why, [track, *_advanced(wanted.values())])
+
+    def write(self, why: Why, tracks: Collection[Track]) -> Made:
+        """Write a checkpoint with leaves of *tracks*, as far as they have grown; raises as `cover` does."""
+        with self._lock:
+            return self._write(why, tracks)
+
+    def rotate(self, *, lost: bool) -> Change:
+        """Make a new key of the log and bring it into force; raises `LedgerError`, `SignatureError`.
+
+        With *lost* the key before need not be here. `LogKeys.settle` is the caller's to call afterwards.
+        """
+        made: list[Change] = []
+
+        def build() -> list[Entry]:
+            self.log.catch_up()
+            previous = VerifierKey.parse(self.log.signer) if self.log.signer else None
+            old = self._previous(lost=lost) if previous else None
+            change = Change(SigningKey.generate(self._keys.origin), previous, bool(previous and not old))
+            self._keys.keep(change.key)
+            made.append(change)
+            return [self._entry(KEY, introduction(self._keys.origin, change.key, previous, old))]
+
+        with self._lock:
+            self._ledger.append(build, durable=True)
+        return made[0]
+
+    def _previous(self, *, lost: bool) -> SigningKey | None:
+        try:
+            return self._keys.signing(self.log)
+        except SignatureError:
+            if lost:
+                return None
+            raise
+
+    def _write(self, why: Why, tracks: Iterable[Track]) -> Made:
+        made: list[Made] = []
+        covered = {track.session: (track, track.tree.size) for track in tracks}
+
+        def build() -> list[Entry]:
+            entries, told = self._entries(why, [track for track, _ in covered.values()])
+            made.append(told)
+            return entries
+
+        self._ledger.append(build, durable=True)
+        for track, size in covered.values():
+            track.covered = max(track.covered, size)
+        self._last = self._unkept = made[0]
+        if why not in LATER:
+            self.settle()
+        self._made(made[0])
+        return made[0]
+
+    def settle(self) -> None:
+        """Put the newest checkpoint into its file, unless it is there; raises `LedgerError`, `OSError`."""
+        if (made := self._unkept) is not None:
+            with self._ledger.alone():
+                keep(self._state, made.note)
+            if self._unkept is made:
+                self._unkept = None
+
+    def _entries(self, why: Why, tracks: Iterable[Track]) -> tuple[list[Entry], Made]:
+        """Return a checkpoint and the leaves before it; the caller holds the workspace ledger's lock."""
+        log, ledger = self.log, self._ledger
+        log.catch_up()
+        if (log.own.tree.size, log.own.head) != (ledger.size, ledger.head):
+            raise LedgerError(fault("LEDGER_UNSOUND", "it is not what was written; verify it", place=ledger.place))
+        key = self._signing()
+        tree = Frontier(log.tree.size, log.tree.peaks)
+        leaves = [Leaf.of(tree.size, ledger.session_id, log.own.tree, log.own.head)]
+        for track in tracks:
+            known = log.leaves.get(track.session)
+            if track.tree.size > (known.size if known else 0):
+                leaves.append(Leaf.of(tree.size + len(leaves), track.session, track.tree, track.head))
+        for leaf in leaves:
+            tree.push(leaf.hash)
+        note = str(sign(str(Checkpoint(self._keys.origin, tree.size, tree.root)), [key]))
+        signed = Signed(tree.size, tree.root.hex(), spelled(tree.peaks), note)
+        entries = [self._entry(LEAF, leaf.payload()) for leaf in leaves]
+        entries.append(self._entry(CHECKPOINT, signed.payload(self._keys.origin, why)))
+        return entries, Made(tree.size, note, why, len(leaves) - 1)
+
+    def _signing(self) -> SigningKey:
+        """Return the key in force; it is read again where another process has changed it."""
+        if self._key is None or self._signer != self.log.signer:
+            self._key, self._signer = self._keys.signing(self.log), self.log.signer
+        return self._key
+
+    def _entry(self, event_type: str, payload: Object) -> Entry:
+        ledger = self._ledger
+        return Entry(label(event_type, "runtime", None), ledger.span(), ledger.root, encode(dict(payload)))
+
+
+def _advanced(waiting: Iterable[tuple[Track, Callable[[Track], None]]]) -> Iterator[Track]:
+    """Yield the others who wait, read on; one that cannot be read is left to who waits for it."""
+    for track, advance in waiting:
+        with suppress(DeedbookError, OSError):
+            advance(track)
+            yield track

@@ -1,0 +1,1 @@
+"""The commands `deedbook prove`, `deedbook witness` and `deedbook ledger checkpoint`."""

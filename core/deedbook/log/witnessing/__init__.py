@@ -1,0 +1,1 @@
+"""Witnesses: the server, its store, and the client that asks one."""

@@ -1,0 +1,36 @@
+"""A log's change of keys: a signed note that names the new key, signed by it and by the one before it; pure."""
+
+from typing import Final, Self
+
+import attrs
+
+from deedbook.format.errors import SignatureError, fault
+from deedbook.format.notes import Note, VerifierKey
+
+TITLE: Final = "deedbook log key v1"
+
+
+@attrs.frozen
+class Rotation:
+    """What a log says of its new *key*; *previous* is the key before, ``None`` for a first one."""
+
+    origin: str
+    key: VerifierKey
+    previous: VerifierKey | None
+    note: Note
+
+    @classmethod
+    def parse(cls, note: Note) -> Self:
+        """Read such a note; raises `SignatureError`. That the new key signed it is checked, the old one's is not."""
+        title, *lines = note.text.split("\n")
+        if title != TITLE or len(lines) != 4 or lines[3]:
+            raise SignatureError(fault("NOTE_INVALID", f"not a change of keys: {TITLE!r} and three lines are expected"))
+        key = VerifierKey.parse(lines[1])
+        made = cls(lines[0], key, None if lines[2] == "-" else VerifierKey.parse(lines[2]), note)
+        if not made.signed_by(key):
+            raise SignatureError(fault("KEY_REFUSED", "the new key did not sign its own statement"))
+        return made
+
+    def signed_by(self, key: VerifierKey) -> bool:
+        """Say whether *key* signed the statement."""
+        return self.note.signed_by(key)

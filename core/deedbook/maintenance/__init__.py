@@ -1,0 +1,1 @@
+"""The writers beside a session: closing what died, import, amend, erase, excise."""

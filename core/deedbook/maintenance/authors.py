@@ -1,0 +1,21 @@
+"""On whose account a ledger is corrected, erased from, or taken in: a declared person, or the one at the keyboard."""
+
+from deedbook.format.errors import BindingError, fault
+from deedbook.format.schema import suggest
+from deedbook.policy.callers import AGENT, LOCAL
+from deedbook.workspace.declarations import Workspace
+
+
+def author(workspace: Workspace, name: str | None) -> str:
+    """Return the id of the person that acts: *name*, which has to be declared, or whoever works here.
+
+    Raises `BindingError` (``USAGE``): agents do not do this.
+    """
+    if name is None:
+        return LOCAL.id
+    declared = sorted(each for each in workspace.principals if not each.startswith(AGENT))
+    if name not in declared:
+        known = ", ".join(declared) or "none"
+        why = f"principal {name!r} is not declared{suggest(name, declared) or '.'} Declared: {known}"
+        raise BindingError(fault("USAGE", why, place="--as"))
+    return name

@@ -1,0 +1,133 @@
+"""Erasing sealed values lawfully: the ledger says so first, then their bytes go; its lines stay, and all proofs."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from deedbook.format.canonical import MAX_BYTES, decode
+from deedbook.format.errors import DeedbookError, LedgerError, fault
+from deedbook.format.events import SESSION_ID
+from deedbook.format.files import Folder
+from deedbook.format.reader import read
+from deedbook.format.sealed import SALT_BYTES, digests_in
+from deedbook.workspace.site import Site
+
+from .finishing import finish, promised
+from .opening import OWN, opened
+
+TYPE: Final = "payload.erased"
+
+
+@attrs.frozen
+class Copy:
+    """Another sealing of a value that was erased: in which ledger, with which digest, and in which event, if any."""
+
+    ledger: str
+    digest: str
+    seq: int | None
+
+
+@attrs.frozen
+class Erased:
+    """What an erasure did: the digests by event, those whose bytes went now, and what else has the same values."""
+
+    events: Mapping[int, tuple[str, ...]]
+    deleted: tuple[str, ...]
+    copies: tuple[Copy, ...]
+
+
+def erase(site: Site, name: str, *, seq: int | None, digest: str | None, reason: str, by: str) -> Erased:
+    """Erase the sealed values of the ledger *name*: of event *seq*, that with *digest*, or all.
+
+    Values that are sealed inside them go with them. Where it was done already, nothing is written. Raises
+    `LedgerError`: ``ERASE_REFUSED`` if there is no such sealed value, and as `opened` does.
+    """
+    with Folder.at(site.state) as state, promised(state, name):
+        finish(state, name)
+        with opened(site, name, by) as ledger:
+            chosen, before = _chosen(ledger.folder, seq, digest)
+            if not chosen:
+                raise LedgerError(fault("ERASE_REFUSED", _nothing(seq, digest), place=ledger.folder.path))
+            values = [
+                value for digests in chosen.values() for each in digests if (value := _value(ledger.folder, each))
+            ]
+            new = {at: tuple(each for each in digests if each not in before) for at, digests in chosen.items()}
+            payloads: list[dict[str, Any]] = [{"seq": at, "digests": list(new[at])} for at in new if new[at]]
+            if payloads:
+                ledger.say({TYPE: payloads}, reason)
+        done = finish(state, name)
+    gone = {each for digests in chosen.values() for each in digests}
+    return Erased(chosen, tuple(done.erased), tuple(_copies(site.state, values, gone)))
+
+
+def _nothing(seq: int | None, digest: str | None) -> str:
+    where = f"event {seq}" if seq is not None else "the ledger"
+    what = f"no sealed value {digest}" if digest else "no sealed value"
+    return f"{what} is in {where}; what stands in a line is taken out with `deedbook ledger excise`"
+
+
+def _chosen(folder: Folder, seq: int | None, digest: str | None) -> tuple[dict[int, tuple[str, ...]], set[str]]:
+    """Return the wanted digests by event, with those inside them, and all that were erased before."""
+    found: dict[int, tuple[str, ...]] = {}
+    before: set[str] = set()
+    for event in read(folder):
+        if event.type == TYPE:
+            before.update(event.payload.get("digests", ()))
+        elif seq in (None, event.seq):
+            every = tuple(dict.fromkeys(_inside(folder, digests_in(event.payload))))
+            wanted = every if digest is None else _inside(folder, (each for each in every if each == digest))
+            if chosen := tuple(dict.fromkeys(wanted)):
+                found[event.seq] = chosen
+    return found, before
+
+
+def _inside(folder: Folder, digests: Iterator[str]) -> Iterator[str]:
+    """Yield *digests* and those that are sealed inside the values."""
+    for digest in digests:
+        yield digest
+        value = _value(folder, digest)
+        if value is not None and b'"$sealed"' in value:
+            yield from _inside(folder, digests_in(decode(value)))
+
+
+def _value(folder: Folder, digest: str) -> bytes | None:
+    """Return a sealed value's canonical bytes; ``None`` where they are gone, or cannot be read."""
+    with suppress(OSError, DeedbookError):
+        return folder.read(f"sealed/{digest}", limit=MAX_BYTES + SALT_BYTES)[SALT_BYTES:]
+    return None
+
+
+# --- the same values elsewhere ----------------------------------------------------------------------------------------
+
+
+def _copies(state: Path, values: Collection[bytes], gone: Collection[str]) -> Iterator[Copy]:
+    """Yield the other sealings of *values* in the ledgers of a *state* folder: each was salted anew."""
+    sizes, wanted = {len(value) + SALT_BYTES for value in values}, set(values)
+    for name in (OWN, *_sessions(state)) if wanted else ():
+        with Folder.at(state / (name if name == OWN else f"sessions/{name}")) as folder:
+            same = [each for each in _files(folder, sizes) if each not in gone and _value(folder, each) in wanted]
+            where = dict(_places(folder, same)) if same else {}
+            yield from (Copy(name, each, where.get(each)) for each in same)
+
+
+def _sessions(state: Path) -> list[str]:
+    with suppress(FileNotFoundError), Folder.at(state) as folder:
+        return [found.name for found in folder.scan("sessions") if found.folder and SESSION_ID.fullmatch(found.name)]
+    return []
+
+
+def _files(folder: Folder, sizes: Collection[int]) -> list[str]:
+    with suppress(FileNotFoundError):
+        return [found.name for found in folder.scan("sealed") if found.size in sizes and not found.folder]
+    return []
+
+
+def _places(folder: Folder, digests: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Yield in which event each of *digests* stands."""
+    with suppress(DeedbookError, FileNotFoundError):
+        for event in read(folder):
+            if event.type != TYPE:
+                yield from ((each, event.seq) for each in _inside(folder, digests_in(event.payload)) if each in digests)

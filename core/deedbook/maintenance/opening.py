@@ -1,0 +1,97 @@
+"""A finished ledger, opened to have something said about it: a session's under its lock, or the workspace's."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from deedbook.contract import Json
+from deedbook.format.canonical import encode_payload
+from deedbook.format.errors import LedgerError, fault
+from deedbook.format.events import Entry, Line, label, split_line
+from deedbook.format.files import Folder
+from deedbook.format.release import VERSION
+from deedbook.format.sealed import Sealer
+from deedbook.ledger.chain import Chain
+from deedbook.ledger.journal import NAME
+from deedbook.ledger.ledger import Ledger, WorkspaceLedger
+from deedbook.ledger.recovery import refuse_cut
+from deedbook.workspace.site import Site
+
+from .closing import folder_of, write_head
+
+OWN: Final = "workspace"
+"""What the workspace's own ledger is called."""
+
+
+@attrs.frozen(eq=False)
+class Opened:
+    """A ledger that is open for events about its own: *folder* is its, *by* acts."""
+
+    name: str
+    folder: Folder
+    ledger: Chain
+    by: str
+
+    def say(self, told: Mapping[str, list[dict[str, Json]]], reason: str) -> int:
+        """Write events of these types with these payloads, durably, under the root; return the seq of the last."""
+        says = {"reason": reason, "by": self.by}
+        entries = [
+            Entry(label(kind, "user", self.by), self.ledger.span(), self.ledger.root, encode_payload({**each, **says}))
+            for kind, payloads in told.items()
+            for each in payloads
+        ]
+        return self.ledger.append(entries, durable=True)
+
+    def line(self, seq: int) -> Line:
+        """Return the line with that *seq*; raises `LedgerError` (``USAGE``)."""
+        place = f"{self.folder.path}/{NAME}"
+        with self.folder.open(NAME) as file:
+            for number, raw in enumerate(file):
+                if number == seq and raw.endswith(b"\n"):
+                    return split_line(raw, place=place)
+        last = self.ledger.size - 1
+        raise LedgerError(fault("USAGE", f"there is no event {seq}; the last is {last}", place=place))
+
+
+@contextmanager
+def opened(site: Site, name: str, by: str, sealer: Sealer | None = None) -> Iterator[Opened]:
+    """Open the ledger *name*: the id of a session that nobody writes, or `OWN`; afterwards its head is recorded.
+
+    Without *sealer* nothing is sealed, but the values of secrets are marked. Raises `LedgerError`: ``LEDGER_LOCKED``
+    while a session is open, ``SESSION_NOT_FOUND``, ``LEDGER_UNSOUND`` if lines are gone that were recorded.
+    """
+    sealer = sealer or _plain(site)
+    with Folder.at(site.state) as state:
+        if name == OWN:
+            with own(site, sealer) as shared, state.sub(OWN) as folder:
+                yield Opened(name, folder, shared, by)
+            return
+        refuse_cut(Path(state.path), name)
+        ledger = Ledger.reopen(folder_of(state, name), sealer=sealer)
+        before = ledger.size
+        try:
+            with folder_of(state, name) as folder:
+                yield Opened(name, folder, ledger, by)
+        finally:
+            ledger.close()
+        if ledger.size > before:
+            with own(site) as shared:
+                write_head(shared, name, ledger.size, ledger.head, "ended" if ledger.ended else "interrupted")
+
+
+@contextmanager
+def own(site: Site, sealer: Sealer | None = None) -> Iterator[WorkspaceLedger]:
+    """Open the workspace's own ledger; without *sealer* nothing is sealed by rules. Raises `DeedbookError`."""
+    with Folder.at(site.state, create=True) as state:
+        ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer or _plain(site))
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+
+def _plain(site: Site) -> Sealer:
+    return Sealer(None, {name: value for name, value in site.secret_values().items() if value})

@@ -1,0 +1,1 @@
+"""Listings of MCP servers, and how they compare with the charter."""

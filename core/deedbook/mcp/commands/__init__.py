@@ -1,0 +1,1 @@
+"""The command `deedbook mcp`, and what other commands know of servers."""

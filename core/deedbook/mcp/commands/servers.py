@@ -1,0 +1,114 @@
+"""What ``deedbook mcp`` and ``deedbook lock`` do with MCP servers: show what would be started, ask, look, compare."""
+
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deedbook.cli.output import message, say, watched
+
+if TYPE_CHECKING:
+    from deedbook.mcp.surveys import News
+    from deedbook.workspace.declarations import ServerSource, Workspace
+
+
+def surveyed(path: str) -> "Workspace":
+    """Read the workspace at or above *path* as far as its servers go; raises `SourceError` if it has no settings."""
+    from deedbook.format.errors import SourceError
+    from deedbook.workspace.sources import find_workspace
+    from deedbook.workspace.workspace import survey_workspace
+
+    workspace, faults = survey_workspace(find_workspace(Path(path)))
+    if workspace is None:
+        raise SourceError(*faults)
+    return workspace
+
+
+def review(workspace: "Workspace", servers: "Iterable[ServerSource]", *, yes: bool) -> bool:
+    """Look at *servers*, show what is other than before, and keep it if that is wanted; say whether it was.
+
+    One that would be started in another way than before is asked about first.
+    """
+    from deedbook.format.files import Folder
+    from deedbook.format.schema import Schemas, data_folder
+    from deedbook.mcp.surveys import compared, is_reached_as, keep, last, look
+    from deedbook.plugins.plugins import discover
+
+    catalogue, schemas = discover(), Schemas.load(data_folder("schemas"))
+    with Folder.at(workspace.root) as root:
+        made = []
+        for server in servers:
+            before = last(root, server.id)
+            if not is_reached_as(server, before) and not agreed(server, yes=yes):
+                return False
+            after = look(workspace, server, catalogue, schemas)
+            news = list(compared(before, after))
+            tell(server.id, news)
+            if news or before != after:
+                made.append((after, bool(news)))
+        if any(is_news for _, is_news in made) and not confirmed("Accept this?", yes=yes):
+            return False
+        for listing, _ in made:
+            keep(root, listing)
+    return True
+
+
+def agreed(server: "ServerSource", *, yes: bool) -> bool:
+    """Show what exactly would be started or reached, and ask."""
+    from deedbook.format.terminal import plain
+
+    if server.url:
+        say(f"{plain(server.id)} is reached at  {plain(server.url)}")
+    else:
+        say(f"{plain(server.id)} is started with  {plain(shlex.join(server.command))}")
+        say(f"  in the folder {plain(server.cwd or '.')}")
+
+    for name, value in {**server.env, **server.headers}.items():
+        say(f"  {plain(name)} = {plain(value) if isinstance(value, str) else 'the secret ' + plain(value['secret'])}")
+    return confirmed("Reach it?" if server.url else "Start it?", yes=yes)
+
+
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Ask a person, unless *yes* was said already; where nobody looks, it has to be said."""
+    if yes:
+        return True
+    if not watched(sys.stdin):
+        raise click.UsageError(f"{question} Nobody is here to be asked; say --yes")
+    return click.confirm(question, err=True)
+
+
+def tell(server: str, news: "Iterable[News]") -> None:
+    """Show what is other than before, line by line, safe to print."""
+    from deedbook.format.terminal import plain
+
+    for each in news:
+        what = f"{server}/{each.tool}" if each.tool else server
+        if each.way == "~":
+            say(f"~ {plain(what)}: {plain(each.part)}")
+            say(f"    was  {plain(each.before)}")
+            say(f"    now  {plain(each.after)}")
+        else:
+            say(f"{each.way} {plain(what)}: {plain(each.after or each.before)}")
+
+
+def warn_left_out(left_out: Mapping[str, str]) -> None:
+    """Say which tools are no abilities."""
+    for name, why in sorted(left_out.items()):
+        message(f"left out: {name}: {why}")
+
+
+def shown(server: "ServerSource") -> dict[str, Any]:
+    """Return what is said of a server as JSON."""
+    return {
+        "name": server.id,
+        "command": list(server.command) or None,
+        "url": server.url or None,
+        "env": sorted({**server.env, **server.headers}),
+        "about": dict(server.about) or None,
+        "tools": len(server.offers),
+        "left_out": dict(server.left_out),
+        "place": server.place,
+    }

@@ -1,0 +1,283 @@
+"""Installed plugins: entry points to a catalogue without importing anything; then one at a time, loaded and checked."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, Final
+
+import attrs
+import importlib_metadata
+import orjson
+import pluggy
+
+from deedbook.contract.lifecycle import EVENTS, Lifecycle
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError, DomainError, describe, fault
+from deedbook.format.schema import data_folder, suggest
+
+from .importing import undisturbed
+from .packs import AGENT_PLUGIN, MARKER, PackFolder, pack_folder, plugin_folder
+from .shape import misfits
+
+GROUPS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "tool": "deedbook.tools",
+        "provider": "deedbook.providers",
+        "flow": "deedbook.flows",
+        "hook": "deedbook.hooks",
+        "skill": "deedbook.skill_loaders",
+        "policy": "deedbook.policy_kinds",
+        "pack": "deedbook.packs",
+    }
+)
+"""Kind of plugin, and its entry-point group."""
+
+_TOLD: Final = (("entry_points.txt",), (MARKER,))
+
+
+@attrs.frozen(eq=False, slots=False)
+class Offer:
+    """One entry point of an installed distribution, not imported."""
+
+    kind: str
+    name: str
+    target: str
+    distribution: str
+    version: str
+    metadata: importlib_metadata.Distribution = attrs.field(repr=False)
+
+    @cached_property
+    def editable(self) -> bool:
+        """Whether the distribution is installed in place, so that its files may change under the charter."""
+        try:
+            record = self.metadata.read_text("direct_url.json")
+            return bool(record and orjson.loads(record).get("dir_info", {}).get("editable"))
+        except (ValueError, AttributeError):
+            return True  # what cannot be told is not pinned
+
+    @cached_property
+    def digest(self) -> str | None:
+        """SHA-256 over the distribution's module files and entry points as installed.
+
+        ``None`` where it is editable, or keeps no record of its files.
+        """
+        return None if self.editable or not self.metadata.files else _distribution_digest(self.metadata)
+
+    def pack(self) -> PackFolder:
+        """Return the files of an offered pack, or Agent Plugin; raises `BindingError`."""
+        if self.name.startswith(AGENT_PLUGIN):
+            return plugin_folder(self.metadata, editable=self.editable)
+        return pack_folder(self.metadata, self.target, editable=self.editable)
+
+    def __str__(self) -> str:
+        return f"{self.kind} plugin {self.name!r} of {self.distribution} {self.version}"
+
+
+@attrs.frozen
+class Catalogue:
+    """What is installed: offers by kind and name, names that two distributions claim, and what cannot be read.
+
+    *hidden*: distributions that come after another of the same name on the path, each with where both are.
+    """
+
+    offers: Mapping[tuple[str, str], Offer]
+    clashes: Mapping[tuple[str, str], tuple[Offer, ...]]
+    unreadable: tuple[str, ...] = ()
+    distributions: Mapping[str, importlib_metadata.Distribution] = attrs.field(factory=dict, repr=False)
+    hidden: tuple[str, ...] = ()
+
+    def offered(self, kind: str, name: str) -> Offer | None:
+        """Return the one offer of that name, or that Agent Plugin; ``None`` if there is none, or more than one."""
+        if kind == "pack" and name.startswith(AGENT_PLUGIN):
+            return self._agent_plugin(name)
+        return self.offers.get((kind, name))
+
+    def find(self, kind: str, name: str, place: str | None = None) -> Offer:
+        """Return the one offer of that name; raises `BindingError` if there is none, or more than one."""
+        rivals = self.clashes.get((kind, name))
+        if rivals:
+            owners = " and ".join(f"{rival.distribution} {rival.version}" for rival in rivals)
+            why = f"{kind} {name!r} is offered by {owners}; uninstall all but one"
+            raise BindingError(fault("PLUGIN_BROKEN", why, place=place))
+        offer = self.offered(kind, name)
+        if offer is None:
+            raise BindingError(self._missing(kind, name, place))
+        return offer
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """Return the installed names of one kind, sorted."""
+        return tuple(sorted(name for of, name in self.offers if of == kind))
+
+    def _agent_plugin(self, name: str) -> Offer | None:
+        """Return an installed Agent Plugin by its distribution's name; the marker is looked for in that one only."""
+        owner = normalised(name.removeprefix(AGENT_PLUGIN))
+        found = self.distributions.get(owner)
+        if found is None or found.read_text(MARKER) is None:
+            return None
+        return Offer("pack", f"{AGENT_PLUGIN}{owner}", MARKER, owner, found.version, found)
+
+    def _missing(self, kind: str, name: str, place: str | None) -> DomainError:
+        if kind == "pack" and name.startswith(AGENT_PLUGIN):
+            owner = name.removeprefix(AGENT_PLUGIN)
+            is_there = "brings no Agent Plugin" if normalised(owner) in self.distributions else "is not installed"
+            why = f"distribution {owner!r} {is_there}. Correct the name, or pip install it."
+            return fault("PLUGIN_MISSING", why, place=place)
+        names = self.names(kind)
+        broken = f" (the metadata of {', '.join(self.unreadable)} cannot be read)" if self.unreadable else ""
+        return fault(
+            "PLUGIN_MISSING",
+            f"{kind} {name!r} is not installed{suggest(name, names)}; installed: {', '.join(names) or 'none'}{broken}. "
+            f"{_advice(kind, name)}",
+            place=place,
+        )
+
+
+def _advice(kind: str, name: str) -> str:
+    """Return what to do about a plugin that is not installed, with its distribution if that is known."""
+    known = canonical.decode((data_folder("known") / "plugins.json").read_bytes())
+    if owner := known.get(f"{kind}/{name}"):
+        return f"It is in {owner}: pip install {owner}"
+    return "Correct the name, or pip install its plugin."
+
+
+def discover(distributions: Iterable[importlib_metadata.Distribution] | None = None) -> Catalogue:
+    """Read the metadata of installed distributions; imports no plugin.
+
+    Of distributions with one name the first on the path counts, as for Python's own import. One whose metadata cannot
+    be read offers nothing: what it would have offered is missing where it is named.
+    """
+    found: dict[tuple[str, str], list[Offer]] = {}
+    unreadable: list[str] = []
+    hidden: list[str] = []
+    seen: dict[str, importlib_metadata.Distribution] = {}
+    present: Iterable[Any] = importlib_metadata.distributions() if distributions is None else distributions
+    for distribution in present:
+        try:
+            name = _name(distribution)
+            offers = [] if name in seen else list(_offers(name, distribution))
+        except Exception as problem:  # noqa: BLE001 - a half removed package must not stop every command
+            unreadable.append(_where(distribution, problem))
+            continue
+        if _shadows(seen.setdefault(name, distribution), distribution):
+            hidden.append(f"{name} {distribution.version} in {_home(distribution)} is hidden by {_home(seen[name])}")
+        for offer in offers:
+            found.setdefault((offer.kind, offer.name), []).append(offer)
+    return Catalogue(
+        {key: offers[0] for key, offers in found.items() if len(offers) == 1},
+        {key: tuple(offers) for key, offers in found.items() if len(offers) > 1},
+        tuple(unreadable),
+        seen,
+        tuple(hidden),
+    )
+
+
+def load(offer: Offer, place: str | None = None) -> type[Any]:
+    """Import a plugin and return its class, checked against its kind; raises `BindingError` whatever it does.
+
+    What its import did to the process is undone as far as that can be (see `importing`); it has limited time.
+    """
+    made: Any = None
+    try:
+        with undisturbed(offer.target.partition(":")[0]) as replaced:
+            made = _import(offer)
+        problems = [*misfits(offer.kind, made), *(f"replaced {name} while it was loaded" for name in replaced)]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # noqa: BLE001 - a plugin that says sys.exit() must not end the kernel
+        problems = [f"does not load from {offer.target}: {describe(problem)}"]
+    if not canonical.check_bindings():
+        problems.append("changed how the kernel hashes while it was loaded")
+    if problems:
+        raise BindingError(*(_broken(offer, problem, place) for problem in problems))
+    return made  # type: ignore[no-any-return]
+
+
+def implementations(offer: Offer, made: object, event: str, place: str | None = None) -> Any:
+    """Return the method of a hook object that answers *event*; raises `BindingError` if it has none."""
+    manager = pluggy.PluginManager("deedbook")
+    manager.add_hookspecs(Lifecycle)
+    try:
+        manager.register(made)
+        manager.check_pending()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # noqa: BLE001 - registering looks at every attribute, and one may do anything
+        raise BindingError(_broken(offer, describe(problem), place)) from None
+    found = {name: getattr(manager.hook, known.method).get_hookimpls() for name, known in EVENTS.items()}
+    if len(found[event]) != 1:
+        has = ", ".join(name for name, methods in found.items() if methods)
+        why = f"has {len(found[event])} answers to {event}; it answers {has or 'nothing (is @hookimpl missing?)'}"
+        raise BindingError(_broken(offer, why, place))
+    return found[event][0].function
+
+
+def _broken(offer: Offer, problem: str, place: str | None) -> DomainError:
+    return fault("PLUGIN_BROKEN", f"{offer}: {problem}", place=place)
+
+
+# --- reading metadata -------------------------------------------------------------------------------------------------
+
+
+def _offers(name: str, distribution: importlib_metadata.Distribution) -> Iterator[Offer]:
+    kinds = {group: kind for kind, group in GROUPS.items()}
+    points = [point for point in distribution.entry_points if point.group in kinds]
+    version = distribution.version if points else ""
+    for point in points:
+        yield Offer(kinds[point.group], point.name, point.value, name, version, distribution)
+
+
+def normalised(name: str) -> str:
+    """Return a distribution's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _name(distribution: importlib_metadata.Distribution) -> str:
+    """Return the normalised name (PEP 503), by the folder's name where it tells: parsing takes far longer."""
+    quick = getattr(distribution, "_normalized_name", None)
+    return normalised(quick or distribution.metadata["Name"])
+
+
+def _home(distribution: importlib_metadata.Distribution) -> Any:
+    """Return the folder that a distribution is installed in."""
+    return getattr(getattr(distribution, "_path", None), "parent", None)
+
+
+def _shadows(first: importlib_metadata.Distribution, distribution: importlib_metadata.Distribution) -> bool:
+    """Say whether *distribution* would offer plugins if it were not for *first*, which is elsewhere."""
+    if first is distribution or _home(first) == _home(distribution):
+        return False
+    return any(point.group in GROUPS.values() for point in distribution.entry_points)
+
+
+def _where(distribution: importlib_metadata.Distribution, problem: Exception) -> str:
+    return f"{getattr(distribution, '_path', None) or type(distribution).__name__}: {describe(problem)}"
+
+
+def _distribution_digest(distribution: importlib_metadata.Distribution) -> str:
+    """Hash what a wheel brought: not what the installer added, and nothing that says where or when."""
+    total = sha256()
+    for path in sorted(distribution.files or (), key=str):
+        told = path.parts[0].endswith(".dist-info")
+        if (told and path.parts[1:] not in _TOLD) or path.suffix == ".pyc" or ".." in path.parts:
+            continue
+        name = path.name if told else str(path)  # the folder's name holds the version, which stands elsewhere
+        total.update(f"{name}\0{_file_digest(path)}\n".encode())
+    return total.hexdigest()
+
+
+def _file_digest(path: importlib_metadata.PackagePath) -> str:
+    try:
+        return sha256(path.read_binary()).hexdigest()
+    except OSError:
+        return "absent"
+
+
+# --- importing --------------------------------------------------------------------------------------------------------
+
+
+def _import(offer: Offer) -> Any:
+    if offer.kind == "pack":
+        raise TypeError("a pack is data, and is never imported")
+    return importlib_metadata.EntryPoint(offer.name, offer.target, GROUPS[offer.kind]).load()

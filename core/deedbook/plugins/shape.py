@@ -1,0 +1,154 @@
+"""What the class of a plugin has to be: its `spec`, its constructor, and the methods that its kind is called by.
+
+Compared with `contracts`, by looking only: nothing is constructed and nothing is called. A type checker in the plugin's
+own tests says more; this is what keeps a wrong class from being found out at the first call that it should have denied.
+"""
+
+import inspect
+from abc import ABCMeta
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Protocol, get_args
+
+import attrs
+
+from deedbook.contract import Effects, GateSpec, HandlerSpec
+from deedbook.contract.lifecycle import Lifecycle
+from deedbook.format.lint import suggest
+
+_CALLED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "tool": ("self", "args", "ctx"),
+        "provider": ("self", "args", "ctx"),
+        "flow": ("self", "args", "ctx"),
+        "policy": ("self", "call"),
+        "skill": ("self",),
+    }
+)
+"""Kind of plugin, and what its objects are called with."""
+_EVENTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {name: method for name, method in vars(Lifecycle).items() if hasattr(method, "deedbook_spec")}
+)
+_GIVES: Final = "write the JSON Schema of its results, or gives={} if only the YAML of an ability can say what they are"
+_ORDER_MARKS: Final = ("hookwrapper", "wrapper", "tryfirst", "trylast", "optionalhook")
+
+
+def misfits(kind: str, made: Any) -> Iterator[str]:
+    """Yield what keeps *made* from being a plugin of *kind*, in words for its author; nothing if it fits."""
+    if not inspect.isclass(made):
+        yield f"it is {type(made).__name__}, not a class"
+        return
+    wanted = HandlerSpec if kind in ("tool", "provider", "flow") else GateSpec
+    spec = inspect.getattr_static(made, "spec", None)
+    if _is_read_otherwise(made):
+        yield "its metaclass changes how it is read or called; a plugin is a plain class"
+    if type(spec) is wanted:
+        yield from _spec_problems(spec, silent=kind not in ("tool", "flow"))
+    else:
+        yield f"its `spec` is {type(spec).__name__}, not a {wanted.__name__}"
+    yield from _argument_problems(made, made.__name__, ("settings", "host"))
+    if kind == "hook":
+        yield from _hook_problems(made)
+    else:
+        yield from _method_problems(made, "__call__", _CALLED[kind], plain=kind == "policy")
+        if kind in ("tool", "provider", "flow") and _yields(made):
+            yield "`__call__` is a generator; return the whole result, and show what comes before with `ctx.progress`"
+    if getattr(spec, "reconciles", None) is True:
+        yield from _method_problems(made, "reconcile", ("self", "args", "idempotency_key"), plain=True)
+
+
+def _is_read_otherwise(made: type[Any]) -> bool:
+    """Say whether the class shows to its readers something else than what it holds."""
+    meta = type(made)
+    marks = ("__getattribute__", "__call__", "__instancecheck__", "__subclasscheck__")
+    usual = (type, type(Protocol), ABCMeta)
+    own = [base for base in meta.__mro__ if base not in (*usual, object)]
+    return any(name in vars(base) for base in own for name in (*marks, "spec"))
+
+
+def _spec_problems(spec: Any, *, silent: bool) -> Iterator[str]:
+    """Check what the annotations of a `spec` promise: until here nobody has.
+
+    One that may be *silent* about what it gives is bound by another contract.
+    """
+    for field in attrs.fields(type(spec)):
+        value = getattr(spec, field.name)
+        if field.type is bool and type(value) is not bool:
+            yield f"`spec.{field.name}` is {type(value).__name__}, not True or False"
+        elif field.name == "gives" and value is None:
+            if not silent:
+                yield f"`spec.gives` is missing; {_GIVES}"
+        elif field.name in ("settings", "takes", "gives") and not isinstance(value, Mapping):
+            yield f"`spec.{field.name}` is {type(value).__name__}, not a JSON Schema"
+        elif field.name == "reads" and not (isinstance(value, frozenset) and all(type(fact) is str for fact in value)):
+            yield "`spec.reads` is not a frozenset of names of facts"
+        elif field.name in ("check", "check_skill") and not (value is None or callable(value)):
+            yield f"`spec.{field.name}` is {type(value).__name__}, not a function of what YAML declares"
+        elif field.name == "effects" and value not in get_args(Effects):
+            yield f"`spec.effects` is {value!r}, not one of {', '.join(get_args(Effects))}"
+
+
+def _method_problems(made: type[Any], name: str, wanted: tuple[str, ...], *, plain: bool) -> Iterator[str]:
+    # not `getattr`, which finds what every class has, `type.__call__`
+    method = next((vars(base)[name] for base in made.__mro__ if name in vars(base)), None)
+    if method is None:
+        yield f"it has no method `{name}`"
+        return
+    yield from _argument_problems(method, name, wanted)
+    if plain and not _is_plain(method):
+        yield f"`{name}` must be a plain function, neither async nor a generator"
+
+
+def _yields(made: type[Any]) -> bool:
+    method = inspect.getattr_static(made, "__call__", None)
+    return inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+
+
+def _is_plain(function: Any) -> bool:
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return not any(is_kind(function) for is_kind in kinds)
+
+
+def _argument_problems(function: Any, name: str, wanted: tuple[str, ...]) -> Iterator[str]:
+    """Positional arguments are counted, not named: a tool may call its arguments as it likes."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        yield f"the signature of `{name}` cannot be read"
+        return
+    try:
+        signature.bind(*wanted)
+    except TypeError:
+        yield f"`{name}{signature}` should take ({', '.join(wanted)})"
+
+
+def _hook_problems(made: type[Any]) -> Iterator[str]:
+    """Compare each implementation with its specification: pluggy accepts fewer arguments, and ordering marks."""
+    answers: dict[str, str] = {}
+    for name, method in inspect.getmembers(made, inspect.isroutine):
+        marks = getattr(method, "deedbook_impl", None)
+        if marks is None:
+            continue
+        event = marks.get("specname") or name
+        if event not in _EVENTS:
+            yield f"`{name}` answers no event of the life cycle{suggest(event, _EVENTS)}"
+            continue
+        yield from _implementation_problems(name, method, _EVENTS[event])
+        if any(marks.get(mark) for mark in _ORDER_MARKS):
+            yield f"`{name}` is marked as a wrapper, or with an order; priority stands in YAML"
+        if event in answers:
+            yield f"`{answers[event]}` and `{name}` both answer {event}; only one may"
+        answers[event] = name
+    if not answers:
+        yield "it answers no event of the life cycle; mark its methods with @hookimpl"
+
+
+def _implementation_problems(name: str, method: Any, specification: Any) -> Iterator[str]:
+    wanted = list(inspect.signature(specification).parameters)
+    signature = inspect.signature(method)
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    spread = kinds - {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    if list(signature.parameters) != wanted or spread:
+        yield f"`{name}{signature}` should take ({', '.join(wanted)})"
+    if not _is_plain(method):
+        yield f"`{name}` must be a plain function, neither async nor a generator: hooks are asked inline"

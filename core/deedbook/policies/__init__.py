@@ -1,1 +1,0 @@
-"""Policies of the kernel's own kind: rules, their conditions in CEL, and their tests."""

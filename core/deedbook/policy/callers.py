@@ -1,0 +1,145 @@
+"""Who asks, and what they may use, at each place of a run: a skill's flow, a role inside it, a call that calls again.
+
+What a run does and what is judged again later both get their callers here.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from deedbook.charter.bindings import EVERYTHING, Bindings, Caller, Scope
+from deedbook.contract import Principal, Skill
+from deedbook.format.errors import BindingError, fault
+from deedbook.format.schema import suggest
+
+from .fitting import facts_of
+from .match import Match
+
+OVER: Final = Scope("a call that is over", frozenset(), frozenset())
+"""What may be used on account of a call that has its outcome: nothing."""
+
+
+PLAIN: Final = "mcp"
+"""The client that whoever names none is: every tool and flow is there for it, unless ``agents:`` says otherwise."""
+
+LOCAL: Final = Principal("local", "cli")
+"""Who the command line acts for where it names nobody; counted as a person."""
+PROGRAM: Final = Principal("local", "python")
+"""Who a program acts for where it names nobody; the same person as `LOCAL`."""
+AGENT: Final = "agent:"
+"""How the principals of clients and roles begin."""
+
+_NOBODY: Final = Scope("what a client may use that nobody declared, which is nothing", frozenset(), frozenset())
+
+
+@attrs.frozen
+class Client:
+    """A client that acts by itself: its *name* under ``agents:``, its *principal*, and what is there for it."""
+
+    name: str
+    principal: Principal
+    scope: Scope
+
+
+def client(name: str, document: Mapping[str, Any], *, via: str, on_behalf_of: str | None) -> Client:
+    """Return a client of the charter's *document* that acts for somebody; an undeclared one may use nothing."""
+    return Client(name, Principal(f"{AGENT}{name}", via, frozenset(), on_behalf_of), _exposed(name, document))
+
+
+def declared_principal(document: Mapping[str, Any], name: str, via: str = LOCAL.via) -> Principal:
+    """Return a principal that a charter's *document* declares, or a client as ``agent:NAME``; raises `BindingError`.
+
+    *via* says how it comes in, where its declaration does not.
+    """
+    declared = document["principals"]
+    if name.startswith(AGENT):
+        return declared_client(document, name.removeprefix(AGENT), via, LOCAL.id).principal
+    if name not in declared:
+        known = ", ".join(sorted(declared)) or "none"
+        why = f"principal {name!r} is not declared{suggest(name, declared) or '.'} Declared: {known}"
+        raise BindingError(fault("USAGE", why))
+    entry = declared[name]
+    return Principal(name, entry["via"] or via, frozenset(entry["roles"]), entry["on_behalf_of"])
+
+
+def declared_client(document: Mapping[str, Any], name: str, via: str, on_behalf_of: str) -> Client:
+    """Return a client that a charter's *document* declares; raises `BindingError`."""
+    if not on_behalf_of:
+        raise BindingError(fault("USAGE", f"client {name!r} acts for nobody: on_behalf_of is empty"))
+    known = {PLAIN, *document["clients"]}
+    if name not in known:
+        near = suggest(name, known) or "."
+        why = f"client {name!r} is not declared under agents:{near} Declared: {', '.join(sorted(known))}"
+        raise BindingError(fault("USAGE", why))
+    return client(name, document, via=via, on_behalf_of=on_behalf_of)
+
+
+def beginning(principal: Principal, bindings: Bindings) -> Caller:
+    """Return who asks in a session of *principal*: a person, who may use everything, or a client."""
+    if not principal.id.startswith(AGENT):
+        return Caller(principal=principal, actor="user", scope=EVERYTHING)
+    scope = _exposed(principal.id.removeprefix(AGENT), bindings.charter.document)
+    return Caller(principal=principal, actor="agent", scope=scope)
+
+
+def exposed(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Return the tools and flows that are there for each client of a charter's *document*, by its principal."""
+    names = (PLAIN, *document.get("clients", {}))
+    return {f"{AGENT}{name}": _exposed(name, document).names or frozenset() for name in names}
+
+
+def _exposed(name: str, document: Mapping[str, Any]) -> Scope:
+    known = {PLAIN: {"expose": {}, "place": None}, **document.get("clients", {})}
+    if name not in known:
+        return _NOBODY
+    match = Match.compile(known[name]["expose"], known[name]["place"], at=("expose",), allows=True)
+    fitting = {
+        id_: entry["kind"] for id_, entry in document["abilities"].items() if match.could_match(facts_of(id_, entry))
+    }
+    models = frozenset(id_ for id_, kind in fitting.items() if kind == "model")
+    return Scope(f"what is exposed to {name}", frozenset(fitting) - models, models)
+
+
+def with_skill(caller: Caller, skill: str | None) -> Caller:
+    """Return *caller* in a run of *skill*; what a flow may use on their account is scoped by it."""
+    return attrs.evolve(caller, skill=skill)
+
+
+def under_call(caller: Caller, uses: Scope) -> Caller:
+    """Return a call of *caller* as a caller itself, scoped by what its ability declares to use."""
+    return attrs.evolve(caller, actor="tool", scope=uses, depth=caller.depth + 1)
+
+
+def under_flow(caller: Caller, bindings: Bindings) -> Caller:
+    """Return a flow that *caller* began as a caller: it keeps its skill's scope, and models are for roles."""
+    scope = skill_scope(bindings.skills.get(caller.skill or ""), bindings, None)
+    return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1)
+
+
+def as_role(caller: Caller, role: str, bindings: Bindings) -> Caller:
+    """Return *role* of a flow that *caller* began: inside the skill's scope, with its own model, on their behalf."""
+    principal = Principal(f"agent:{role}", "run", frozenset(), caller.principal.id)
+    scope = skill_scope(bindings.skills.get(caller.skill or ""), bindings, role)
+    return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1, principal=principal, role=role)
+
+
+def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Scope:
+    """Return what may be used under *skill* (none: nothing), with the model of *role*."""
+    why = f"what skill {skill.name} allows" if skill else "what a run without a skill allows, which is nothing"
+    models = frozenset({bindings.tier(role)} if role else ())
+    commands = bindings.commands(skill.name) if skill else {}
+    allowed = skill.allowed.union(commands) if skill else frozenset()
+    left = bindings.within(role, allowed)
+    return Scope(why if left == allowed else f"{why}, and the card of {role}", left, models, commands)
+
+
+def parked(caller: Caller, bindings: Bindings) -> Caller:
+    """Return *caller*, whose scope was read from the request that it parked, with the commands that its skill allows.
+
+    A request names abilities and no patterns; it stands under the charter it was made under, whose skill has them.
+    """
+    skill = bindings.skills.get(caller.skill or "")
+    scope = skill_scope(skill, bindings, caller.role)
+    same = skill is not None and scope.why == caller.scope.why
+    return attrs.evolve(caller, scope=attrs.evolve(caller.scope, commands=scope.commands)) if same else caller

@@ -1,0 +1,1 @@
+"""Where a prompt may lead: abilities and sections of routing documents, ranked."""

@@ -1,0 +1,158 @@
+"""``ROUTING.md`` and ``ABILITY.md``: where prompts lead, section by section, in Markdown that people read, too.
+
+A section is what stands under one heading (``#`` to ``######``). A line ``Triggers: a, b`` lists words of prompts that
+it is for. Code such as `` `echo` `` may name an ability; links are noted, never followed.
+"""
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import attrs
+
+from deedbook.format.errors import DeedbookError
+from deedbook.workspace.declarations import GuideSource
+from deedbook.workspace.trees import Reading, Tree
+
+ROUTING: Final = "ROUTING.md"
+ABILITY: Final = "ABILITY.md"
+
+LONGEST: Final = 200
+"""How many characters of a heading count."""
+
+_HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]+")
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_TRIGGERS: Final = re.compile(r"[-*\s]*triggers\**:\**(.*)", re.IGNORECASE)
+_CODE: Final = re.compile(r"`([^`\n]{1,128})`")
+_LINK: Final = re.compile(r"\]\([ \t]?<?([^()\[\]\s<>]{1,4096}+)>?(?:[ \t][^()\[\]\n]*+)?\)")
+_ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]*:|[/#?]", re.IGNORECASE)
+_EMPHASIS: Final = re.compile(r"[`*]")
+
+
+class Guides:
+    """Reads routing documents; what is wrong goes to *reading*."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.found: dict[str, GuideSource] = {}
+        self._reading = reading
+
+    def read(self, tree: Tree, folder: str) -> bool:
+        """Take the sections of the documents in a folder of *tree*; say whether there is one."""
+        names = set[str]()
+        with suppress(OSError, DeedbookError):  # a folder that cannot be listed is a fault of who named it
+            names = {name for name, _ in tree.folder.kinds(folder)}
+        there = [name for name in (ROUTING, ABILITY) if name in names]
+        for name in there:
+            self._document(tree, f"{folder}/{name}", lends=name == ABILITY)
+        return bool(there)
+
+    def _document(self, tree: Tree, path: str, *, lends: bool) -> None:
+        made = self._reading.markdown(tree, path)
+        if made is None:
+            return
+        document, text = made
+        if document.value:
+            why = "front matter is not read here; put `Triggers: …` into a section"
+            self._reading.refuse("SOURCE_INVALID", why, f"{path}:1")
+            return
+        taken: Counter[str] = Counter()
+        for section in _sections(text.splitlines()):
+            identity = f"{path}#{_free(_anchor(section.title), taken)}"
+            body, prose = "\n".join(section.lines).strip(), "\n".join(section.prose)
+            if body:
+                self.found[identity] = GuideSource(
+                    id=identity,
+                    title=_EMPHASIS.sub("", section.title),
+                    text=body,
+                    triggers=tuple(dict.fromkeys(_triggers(section.prose))),
+                    names=tuple(dict.fromkeys(_CODE.findall(f"{section.title}\n{prose}"))),
+                    links=tuple(dict.fromkeys(_links(prose, posixpath.dirname(path)))),
+                    lends=lends,
+                    place=f"{path}:{section.number}",
+                )
+
+
+@attrs.define
+class _Section:
+    """A heading, the line *number* it stands at, the *lines* below it, and those of them that are no fenced code."""
+
+    number: int
+    title: str
+    lines: list[str] = attrs.field(factory=list)
+    prose: list[str] = attrs.field(factory=list)
+
+
+def entries(guides: Mapping[str, GuideSource], abilities: Container[str]) -> dict[str, Any]:
+    """Return what a charter says of each section; what it names counts where it is one of the *abilities*."""
+    return {
+        name: {
+            "title": guide.title,
+            "text": guide.text,
+            "triggers": list(guide.triggers),
+            "abilities": [each for each in guide.names if each in abilities],
+            "links": list(guide.links),
+            "lends": guide.lends,
+            "place": guide.place,
+        }
+        for name, guide in guides.items()
+    }
+
+
+def _sections(lines: Iterable[str]) -> Iterator[_Section]:
+    fence, section = "", _Section(0, "")
+    for number, line in enumerate(lines, 1):
+        mark, heading = _FENCE.match(line), _HEADING.match(line)
+        if heading and not fence:
+            if section.title:
+                yield section
+            section = _Section(number, _title(line[heading.end() :]))
+            continue
+        section.lines.append(line)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        elif not fence:
+            section.prose.append(line)
+    if section.title:
+        yield section
+
+
+def _title(text: str) -> str:
+    """Return the text of a heading, without the marks that may close it."""
+    text = text.strip(" \t")
+    left = text.rstrip("#")
+    return (left.rstrip() if not left or left[-1] in " \t" else text)[:LONGEST]
+
+
+def _free(name: str, taken: Counter[str]) -> str:
+    """Return *name*, or with a number where it is taken, as forges number anchors."""
+    found = name
+    while taken[found]:
+        found = f"{name}-{taken[name]}"
+        taken[name] += 1
+    taken[found] += 1
+    return found
+
+
+def _anchor(title: str) -> str:
+    """Return the anchor of a heading, as forges make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
+
+
+def _triggers(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        said = _TRIGGERS.fullmatch(line)
+        if said:
+            yield from filter(None, (each.strip().strip('`"*.').strip() for each in said[1].split(",")))
+
+
+def _links(text: str, folder: str) -> Iterator[str]:
+    """Yield the files of the workspace that links name, relative to it; what leads elsewhere is left out."""
+    for target in _LINK.findall(text):
+        path = target.partition("#")[0]
+        if path and not _ELSEWHERE.match(target):
+            place = posixpath.normpath(posixpath.join(folder, path))
+            if place.split("/")[0] not in ("..", "."):
+                yield place

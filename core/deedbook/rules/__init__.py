@@ -1,0 +1,1 @@
+"""The policy kind `rules`: rules, their conditions in CEL, and their tests."""

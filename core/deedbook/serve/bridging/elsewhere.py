@@ -1,0 +1,25 @@
+"""The tool `elsewhere`: the handler of what is done by somebody else, such as a coding agent's own tools."""
+
+from typing import ClassVar, Final, NoReturn
+
+from deedbook.contract import Ctx, Failed, Handler, HandlerSpec, Host, Object, Plugin
+
+ANYTHING: Final[Object] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
+"""The JSON Schema of any value."""
+
+
+class Elsewhere:
+    """Never does anything: the door judges and records such a call, and its effect is the agent's."""
+
+    spec: ClassVar[HandlerSpec] = HandlerSpec(gives=ANYTHING, effects="none")
+
+    def __init__(self, settings: Object, host: Host) -> None:
+        pass
+
+    def __call__(self, _args: Object, _ctx: Ctx, /) -> NoReturn:
+        """Raise `Failed` (``EFFECT_ELSEWHERE``)."""
+        why = "the effect of this ability is the agent's own; let the agent use its tool, and its hooks ask here"
+        raise Failed("EFFECT_ELSEWHERE", why)
+
+
+_: Plugin[HandlerSpec, Handler] = Elsewhere

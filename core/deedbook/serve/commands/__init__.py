@@ -1,0 +1,1 @@
+"""The commands `deedbook serve`, `bridge` and `tasks`."""

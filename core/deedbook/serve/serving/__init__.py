@@ -1,0 +1,1 @@
+"""The server: its sockets, its clients, their requests, and how it ends."""

@@ -1,1 +1,0 @@
-"""The long-lived process: its sockets, who is at them, what they may ask, and how it ends."""

@@ -1,1 +1,0 @@
-"""Uses of abilities that are made first and run later: kept in the workspace ledger, bound to a charter, run once."""

@@ -1,0 +1,136 @@
+"""What a workspace's settings put into force: packs, loaders of skills, skills that must be there, names of tools."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from deedbook.format.errors import DeedbookError, SourceError
+from deedbook.format.schema import suggest
+from deedbook.plugins.packs import AGENT_PLUGIN, PackFolder
+from deedbook.plugins.plugins import Catalogue, discover, normalised
+
+from .declarations import AliasSource, LoaderSource, Origin, PackSource
+from .documents import Document, pointer
+from .trees import Reading, Tree
+
+PARTS: Final = ("agents", "hooks", "policies", "registry", "skills")
+"""What a pack may hold."""
+LEVELS: Final = ("low-level", "high-level")
+"""The folders of abilities below ``registry``."""
+_OWN: Final = ("deedbook.yaml", "deedbook.lock")
+
+
+class Activation:
+    """Finds what the settings name; what is wrong goes to *reading*. No *catalogue*: what is installed."""
+
+    def __init__(self, reading: Reading, settings: Document | None, catalogue: Catalogue | None) -> None:
+        self._reading = reading
+        self._settings = settings
+        self._catalogue = catalogue
+
+    def packs(self, said: Any) -> dict[str, PackSource]:
+        """Return the packs that ``packs:`` names, by id."""
+        made: dict[str, PackSource] = {}
+        for index, entry in enumerate(said):
+            origin = self._origin(pointer("packs", index))
+            name = entry if isinstance(entry, str) else f"{AGENT_PLUGIN}{normalised(entry['plugin'])}"
+            if name in made:
+                self._refuse(f"{name} stands here twice; take one out", origin.place())
+                continue
+            chosen = None if isinstance(entry, str) else entry.get("skills")
+            pack = self._reading.collected(Tree(_NOWHERE), self._pack, name, chosen, origin)
+            if pack:
+                made[name] = pack
+        return made
+
+    def loaders(self, said: Any) -> tuple[LoaderSource, ...]:
+        """Return the loaders that ``skills: {loaders: …}`` names."""
+        if said is None:
+            return (LoaderSource(loader="markdown"),)
+        made: dict[str, LoaderSource] = {}
+        for index, entry in enumerate(said):
+            place = self._origin(pointer("skills", "loaders", index)).place()
+            name = entry if isinstance(entry, str) else entry["loader"]
+            settings: Mapping[str, Any] = {} if isinstance(entry, str) else entry.get("with", {})
+            if name in made:
+                self._refuse(f"loader {name} stands here twice; take one out", place)
+            if name == "markdown" and "roots" in settings:
+                self._refuse("the folders of skills are said with roots: {skills: […]}; leave roots out here", place)
+            made[name] = LoaderSource(loader=name, settings=settings, place=place)
+        return tuple(made.values())
+
+    def required(self, said: Any) -> dict[str, str]:
+        """Return the place of each skill that ``skills: {required: …}`` names."""
+        places = {name: self._origin(pointer("skills", "required", at)).place() for at, name in enumerate(said)}
+        return {name: places[name] for name in said}
+
+    def aliases(self, said: Mapping[str, Any]) -> dict[str, AliasSource]:
+        """Return what ``tool_aliases:`` says that names in a skill's ``allowed-tools`` mean."""
+        made = {}
+        for name, means in said.items():
+            place = self._origin(pointer("tool_aliases", name)).place()
+            body: Mapping[str, Any] = means if isinstance(means, dict) else {"ability": means}
+            named = body["ability"]
+            abilities = (named,) if isinstance(named, str) else tuple(named)
+            made[name] = AliasSource(name=name, abilities=abilities, command=body.get("command", ""), place=place)
+        return made
+
+    # --- one pack -----------------------------------------------------------------------------------------------------
+
+    def _pack(self, name: str, chosen: list[str] | None, origin: Origin) -> PackSource:
+        """Find a pack's files. Raises `DeedbookError`."""
+        self._catalogue = self._catalogue or discover()
+        offer = self._catalogue.find("pack", name, origin.place())
+        whose = f"{offer.distribution} {offer.version}"
+        plugin = name.startswith(AGENT_PLUGIN)
+        label = f"agent plugin ({whose})" if plugin else f"pack {name} ({whose})"
+        try:
+            folder = offer.pack()
+        except DeedbookError as problem:
+            place = origin.place()
+            raise SourceError(
+                *(attrs.evolve(each, place=place, message=f"{label}: {each.message}") for each in problem.errors)
+            ) from None
+        notes = (f"{label}: mcp.json is not used; declare its servers with: deedbook mcp add",)
+        return PackSource(
+            id=name,
+            place=origin.place(),
+            origin=origin,
+            label=label,
+            folder=self._chosen(folder, chosen, label, origin) if plugin else self._whole(folder, label),
+            notes=notes if folder.exists("mcp.json") else (),
+            chosen=tuple(chosen or ()),
+        )
+
+    def _chosen(self, folder: PackFolder, chosen: list[str] | None, label: str, origin: Origin) -> PackFolder:
+        """Return of an Agent Plugin what is used: its skills, or the chosen ones."""
+        has = folder.names("skills") if folder.exists("skills") else []
+        for index, name in enumerate(chosen or ()):
+            if name not in has:
+                why = f"{label} has no skill {name!r}{suggest(name, has)}; it has {', '.join(has) or 'none'}"
+                self._refuse(why, origin.place(pointer("skills", index)))
+        hidden = [f"skills/{name}" for name in has if chosen is not None and name not in chosen]
+        return folder.without([*(part for part in PARTS if part != "skills"), *hidden])
+
+    def _whole(self, folder: PackFolder, label: str) -> PackFolder:
+        for name, kind in folder.kinds():
+            if name in _OWN:
+                self._refuse("a pack has no settings; they are the workspace's", f"{label}: {name}")
+            elif name not in PARTS and (kind == "/" or suggest(name, PARTS)):
+                why = f"is not read{suggest(name, PARTS)}; a pack has the folders {', '.join(PARTS)}; take this one out"
+                self._refuse(why, f"{label}: {name}")
+        for name, _ in folder.kinds("registry") if folder.exists("registry") else ():
+            if name not in LEVELS:
+                self._refuse(f"is not read; put abilities into {' or '.join(LEVELS)}", f"{label}: registry/{name}")
+        return folder
+
+    def _origin(self, at: str) -> Origin:
+        assert self._settings is not None
+        return Origin(self._settings, at, inline=True)
+
+    def _refuse(self, message: str, place: str) -> None:
+        self._reading.refuse("SOURCE_INVALID", message, place)
+
+
+_NOWHERE: Final = PackFolder("", {})

@@ -1,0 +1,135 @@
+"""Changing one entry of a section of ``deedbook.yaml``, with everything else left as somebody wrote it.
+
+Lines are put in or taken out where that is certain. Whatever was done is read again and compared with what was meant;
+where it is not that, the whole file is written anew by ruamel's round trip, which keeps comments and order.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from io import StringIO
+from typing import Any, Final
+
+from deedbook.format.errors import DeedbookError, SourceError, fault
+
+from .documents import parse_yaml, pointer
+
+_PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@=+-]*")
+_WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+_WIDTH: Final = 4096
+_LONG: Final = 60
+
+
+def added(text: str, section: str, name: str, body: Mapping[str, Any], path: str) -> str:
+    """Return YAML *text* with the entry *name* in *section*; raises `DeedbookError` where there is one already."""
+    value: Any = parse_yaml(text.encode(), path).value
+    if name in (value.get(section) or {}):
+        raise SourceError(fault("SOURCE_INVALID", f'{section}: has an entry "{name}" already', place=path))
+    meant = deepcopy(value)
+    meant[section] = {**(meant.get(section) or {}), name: dict(body)}
+    return _meant(meant, path, lambda: _put_in(text, section, name, body, path), lambda: _anew(text, section, meant))
+
+
+def removed(text: str, section: str, name: str, path: str) -> str:
+    """Return YAML *text* without the entry *name* of *section*, and without the section if it was the only one."""
+    value: Any = parse_yaml(text.encode(), path).value
+    meant = deepcopy(value)
+    del meant[section][name]
+    if not meant[section]:
+        del meant[section]
+    return _meant(meant, path, lambda: _taken_out(text, section, name, path), lambda: _anew(text, section, meant))
+
+
+def _meant(meant: Any, path: str, *ways: Any) -> str:
+    """Return the text of the first way that comes to what is *meant*."""
+    for way in ways:
+        try:
+            made: str = way()
+            if parse_yaml(made.encode(), path).value == meant:
+                return made
+        except DeedbookError:
+            continue
+    raise SourceError(fault("SOURCE_INVALID", "cannot be edited by a program; change it by hand", place=path))
+
+
+def _put_in(text: str, section: str, name: str, body: Mapping[str, Any], path: str) -> str:
+    """Put the entry's lines before the section's first entry, or a new section at the end."""
+    document = parse_yaml(text.encode(), path)
+    value: Any = document.value
+    lines = text.splitlines(keepends=True)
+    if not value.get(section):
+        block = [f"{section}:\n", *(f"  {line}\n" for line in _entry(name, body))]
+        return "".join([*lines[:-1], lines[-1].rstrip("\n") + "\n", "\n", *block]) if lines else "".join(block)
+    first = pointer(section, next(iter(value[section])))
+    line, column = map(int, document.place(first, key=True).rpartition(path)[2].split(":")[1:])
+    indent = " " * (column - 1)
+    return "".join([*lines[: line - 1], *(f"{indent}{each}\n" for each in _entry(name, body)), *lines[line - 1 :]])
+
+
+def _taken_out(text: str, section: str, name: str, path: str) -> str:
+    """Take out the entry's lines: up to the next line that is not further in than its key."""
+    document = parse_yaml(text.encode(), path)
+    value: Any = document.value
+    only = len(value[section]) == 1
+    at = pointer(section) if only else pointer(section, name)
+    line, column = map(int, document.place(at, key=True).rpartition(path)[2].split(":")[1:])
+    lines = text.splitlines(keepends=True)
+    end = line
+    for number in range(line, len(lines)):
+        said = lines[number]
+        if said.strip() and not said.lstrip().startswith("#"):
+            if len(said) - len(said.lstrip()) < column:
+                break
+            end = number + 1
+    return "".join([*lines[: line - 1], *lines[end:]])
+
+
+def _anew(text: str, section: str, meant: Any) -> str:
+    """Return the whole file with *section* as it is *meant*, written by the round trip."""
+    from ruamel.yaml import YAML  # noqa: PLC0415 - seldom needed
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
+
+    yaml = YAML(typ="rt")
+    yaml.preserve_quotes = True
+    yaml.width = _WIDTH
+    try:
+        document = yaml.load(text) or {}
+        if section not in meant:
+            del document[section]
+        else:
+            there = document.setdefault(section, {})
+            for gone in [key for key in there if key not in meant[section]]:
+                del there[gone]
+            there.update({key: value for key, value in meant[section].items() if key not in there})
+        out = StringIO()
+        yaml.dump(document, out)
+    except YAMLError as problem:
+        raise SourceError(fault("SOURCE_INVALID", str(problem))) from None
+    return out.getvalue()
+
+
+def _entry(name: str, body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of an entry in block style, values in flow style; a long mapping has a line for each key."""
+    yield f"{_scalar(name)}:"
+    for key, value in body.items():
+        flow = _flow(value)
+        if isinstance(value, Mapping) and len(flow) > _LONG:
+            yield f"  {_scalar(key)}:"
+            yield from (f"    {_scalar(inner)}: {_flow(each)}" for inner, each in value.items())
+        else:
+            yield f"  {_scalar(key)}: {flow}"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_scalar(key)}: {_flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return _scalar(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _scalar(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.casefold() not in _WORDS:
+        return text
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,167 @@
+"""``.system/deedbook.lock``: what `deedbook lock` pinned, read strictly, written so that people can compare versions.
+
+It holds the digests of the sources, for each platform the digest of the charter that was compiled there, and for each
+distribution of plugins the digests of its wheels' files, of which platforms may need several. What it does not pin is
+refused under ``lock: required``, each fault with the name of what differs.
+"""
+
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+import orjson
+
+from deedbook.contract import Object
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError, DomainError, IntakeError, fault, raise_all
+from deedbook.format.files import Folder
+from deedbook.format.schema import foreign
+from deedbook.plugins.plugins import Offer
+
+LOCK: Final = ".system/deedbook.lock"
+
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_RUN: Final = "look at it, then run: deedbook lock"
+_DIGEST: Final = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_DIGESTS: Final = {"type": "object", "additionalProperties": _DIGEST}
+_PIN: Final = {
+    "type": "object",
+    "required": ["version"],
+    "properties": {
+        "version": {"type": "string"},
+        "digests": {"type": "array", "items": _DIGEST},
+        "editable": {"type": "boolean"},
+    },
+    "additionalProperties": False,
+}
+_SHAPE: Final[Object] = {
+    "type": "object",
+    "required": ["schema_version", "kernel", "profile", "sources", "charters", "plugins"],
+    "properties": {
+        "schema_version": {"const": "v1"},
+        "kernel": {"type": "string"},
+        "profile": {"type": "string"},
+        "sources": _DIGESTS,
+        "charters": _DIGESTS,
+        "plugins": {"type": "object", "additionalProperties": _PIN},
+    },
+    "additionalProperties": False,
+}
+
+
+def here() -> str:
+    """Name this platform, as far as it decides which wheels are installed."""
+    return f"{sys.platform}-{platform.machine()}-cp{sys.version_info.major}{sys.version_info.minor}"
+
+
+@attrs.frozen
+class Pin:
+    """What is pinned of one distribution: its *version*, the *digests* of its wheels, or that it is *editable*."""
+
+    version: str
+    digests: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    editable: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the pin as it stands in the file."""
+        return {"version": self.version} | ({"editable": True} if self.editable else {"digests": list(self.digests)})
+
+
+@attrs.frozen(kw_only=True)
+class Lock:
+    """A lock file's contents; *charters* are by platform (`here`), *plugins* by distribution."""
+
+    kernel: str
+    profile: str
+    sources: Mapping[str, str]
+    charters: Mapping[str, str]
+    plugins: Mapping[str, Pin]
+
+    @classmethod
+    def read(cls, root: Folder) -> "Lock | None":
+        """Read the lock of the workspace at *root*; ``None`` without one, `BindingError` if it is damaged."""
+        try:
+            found = canonical.parse(root.read(LOCK, limit=_MAX_BYTES))
+        except FileNotFoundError:
+            return None
+        except IntakeError as problem:
+            raise BindingError(fault("CHARTER_CHANGED", f"{problem}; run: deedbook lock", place=LOCK)) from None
+        wrong = foreign(_SHAPE, place=LOCK).violations(found)
+        raise_all(BindingError, (fault("CHARTER_CHANGED", f"{each}; run: deedbook lock", place=LOCK) for each in wrong))
+        del found["schema_version"]
+        return cls(**{**found, "plugins": {name: Pin(**pin) for name, pin in found["plugins"].items()}})
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], digest: str, before: "Lock | None", *, editable: bool) -> "Lock":
+        """Pin a charter: its *document* and *digest*. With *editable*, what is installed in place is accepted.
+
+        From *before* stay the charters of other platforms, if they are of the same sources, and the wheels of other
+        platforms, if they are of the same version.
+        """
+        made = cls(
+            kernel=document["kernel"],
+            profile=document["profile"],
+            sources=document["sources"],
+            charters={},
+            plugins={
+                entry["distribution"]: _pin(entry, before, editable=editable) for entry in document["plugins"].values()
+            },
+        )
+        same = before is not None and attrs.evolve(before, charters={}, plugins={}) == attrs.evolve(made, plugins={})
+        return attrs.evolve(made, charters={**(before.charters if before and same else {}), here(): digest})
+
+    def write(self, root: Folder) -> None:
+        """Write the file whole: sorted, indented, one entry a line."""
+        made = attrs.asdict(self, recurse=False)
+        made |= {"schema_version": "v1", "plugins": {name: pin.as_json() for name, pin in self.plugins.items()}}
+        options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+        root.replace(LOCK, orjson.dumps(made, option=options), mode=0o644)
+
+    # --- what it does not allow ---------------------------------------------------------------------------------------
+
+    def refuse_code(self, offer: Offer, digest: str | None) -> DomainError | None:
+        """Say, before its import, what speaks against a plugin whose code has *digest* (``None``: it may change)."""
+        name, pin = offer.distribution, self.plugins.get(offer.distribution)
+        if pin is None:
+            why = f"{name} {offer.version} is not pinned; {_RUN}"
+        elif digest is None and not pin.editable:
+            why = (
+                f"{name} is installed in place, or without a record of its files, and may change unseen; "
+                "install its wheel, or run: deedbook lock --editable"
+            )
+        elif digest is not None and digest not in pin.digests:
+            why = f"{name} {offer.version} is not the code that is pinned as {pin.version}; {_RUN}"
+        else:
+            return None
+        return fault("CHARTER_CHANGED", why, place=LOCK)
+
+    def refuse_sources(self, sources: Mapping[str, str], *, profile: str, kernel: str) -> Iterator[DomainError]:
+        """Yield what differs in sources, profile and kernel."""
+        for what, pinned, found in (("profile", self.profile, profile), ("kernel", self.kernel, kernel)):
+            if pinned != found:
+                yield fault("CHARTER_CHANGED", f"{what} {pinned} is pinned, this is {found}; {_RUN}", place=LOCK)
+        for path in sorted(self.sources.keys() | sources.keys()):
+            pinned_digest, digest = self.sources.get(path), sources.get(path)
+            if pinned_digest != digest:
+                how = "is new" if pinned_digest is None else "is gone" if digest is None else "changed"
+                yield fault("CHARTER_CHANGED", f"{path} {how} since it was pinned; {_RUN}", place=LOCK)
+
+    def refuse_charter(self, digest: str) -> Iterator[DomainError]:
+        """Yield the fault that another charter, or none, is pinned for this platform."""
+        pinned = self.charters.get(here())
+        if pinned is None:
+            known = ", ".join(sorted(self.charters)) or "none"
+            yield fault("CHARTER_CHANGED", f"no charter is pinned for {here()}, only for {known}; {_RUN}", place=LOCK)
+        elif pinned != digest:
+            yield fault("CHARTER_CHANGED", f"charter {pinned} is pinned, this is {digest}; {_RUN}", place=LOCK)
+
+
+def _pin(entry: Mapping[str, Any], before: Lock | None, *, editable: bool) -> Pin:
+    version, digest = entry["version"], entry["digest"]
+    if digest is None:
+        return Pin(version, editable=editable)
+    old = before.plugins.get(entry["distribution"]) if before else None
+    kept = old.digests if old and old.version == version else ()
+    return Pin(version, sorted({*kept, digest}))

@@ -1,0 +1,122 @@
+"""Who can be put to work: roles in Markdown, and agents with a card (``.agent``) that is read before any persona is.
+
+A role is ``agents/<role>.md``. An agent is a folder ``agents/<name>/`` with a card in it, which says in a few words who
+the agent is and what it can do; ``persona.md`` beside it is read when the agent is chosen, and not before.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from deedbook.contract import Failed
+from deedbook.format import canonical
+from deedbook.format.errors import DeedbookError
+from deedbook.format.files import Folder
+from deedbook.plugins.plugins import Catalogue
+
+from .declarations import CardSource, Origin, RoleSource, Source
+from .documents import MAX_BYTES
+from .sources import CARD
+from .trees import Reading, Tree
+
+PERSONA: Final = "persona.md"
+MAX_CARD: Final = 2048
+"""The longest card, in bytes: the form asks for about 125 tokens."""
+SCHEMA: Final = "agent_card_v1"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_BUDGET: Final = {"max_skills": 20, "max_goals": 5}
+
+
+class Personas:
+    """Reads roles and cards; a name that is taken twice, by whatever, is a fault."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.roles: dict[str, RoleSource] = {}
+        self.cards: dict[str, CardSource] = {}
+        self._reading = reading
+
+    def read(self, tree: Tree, folder: str, *, pack: str | None = None) -> None:
+        """Take the roles and cards of a folder of *tree*, which belongs to *pack*."""
+        for path in self._reading.listed(tree, folder, ".md"):
+            self._role(tree, path)
+        for entry in self._reading.entries(tree, folder):
+            if entry.folder and tree.folder.exists(f"{folder}/{entry.name}/{CARD}"):
+                self._card(tree, f"{folder}/{entry.name}", pack)
+
+    def _role(self, tree: Tree, path: str) -> None:
+        found = self._reading.markdown(tree, path)
+        if found:
+            document, body = found
+            name, origin = PurePosixPath(path).stem, Origin(document)
+            if self._takes(name, origin, tree.shown(path)):
+                self.roles[name] = RoleSource(
+                    id=name, place=origin.line(), origin=origin, body=body, meta=_mapping(document.value)
+                )
+
+    def _card(self, tree: Tree, folder: str, pack: str | None) -> None:
+        path, name = f"{folder}/{CARD}", folder.rpartition("/")[2]
+        raw = self._reading.raw(tree, path)
+        if raw is None:
+            return
+        if len(raw) > MAX_CARD:
+            why = f"more than {MAX_CARD} bytes; a card is small, put the rest into {PERSONA} beside it"
+            self._reading.refuse("SOURCE_INVALID", why, tree.shown(path))
+            return
+        document = self._reading.fitting(tree, path, raw, SCHEMA)
+        if document is None:
+            return
+        said, origin = _mapping(document.value), Origin(document)
+        if said["identity"] != name:
+            why = f"identity: {said['identity']} stands in the folder {name}; they have to be equal"
+            self._reading.refuse("SOURCE_INVALID", why, origin.place("/identity"))
+        elif self._takes(name, origin, tree.shown(path)):
+            persona = f"{folder}/{PERSONA}" if tree.folder.exists(f"{folder}/{PERSONA}") else None
+            self.cards[name] = CardSource(
+                id=name,
+                place=origin.line(),
+                origin=origin,
+                file=tree.shown(path),
+                domain=said["domain"],
+                capabilities=frozenset(said.get("capabilities", ())),
+                state=said["state"],
+                budget={**_BUDGET, **said.get("budget", {})},
+                size=len(raw),
+                pack=pack,
+                persona=persona,
+                digest=self._reading.digest(tree, persona) if persona else None,
+            )
+
+    def _takes(self, name: str, origin: Origin, path: str) -> bool:
+        first: Source | None = self.roles.get(name) or self.cards.get(name)
+        if not _NAME.fullmatch(name):
+            why = "a role is named with letters, digits, dot, dash, underscore"
+            self._reading.refuse("SOURCE_INVALID", why, path)
+        elif first:
+            why = f'"{name}" stands in {first.place}, too; an id names one of the roles and agents, rename one of them'
+            self._reading.refuse("SOURCE_INVALID", why, origin.place())
+        else:
+            return True
+        return False
+
+
+def read_persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, Any]) -> str:
+    """Read the persona of the chosen agent *name*; *card* is what the charter says of it. Raises `Failed`.
+
+    What stands there has to be what the charter was compiled with.
+    """
+    if card["persona"] is None:
+        raise Failed("BINDING_INVALID", f"agent {name!r} has no persona; add {PERSONA} beside its card")
+    try:
+        folder = catalogue.find("pack", card["pack"]).pack() if card["pack"] else root
+        raw = folder.read(card["persona"], limit=MAX_BYTES)
+    except (DeedbookError, OSError) as problem:
+        raise Failed("BINDING_INVALID", f"the persona of agent {name!r} cannot be read: {problem}") from None
+    if canonical.digest(raw) != card["digest"]:
+        raise Failed("CHARTER_CHANGED", f"the persona of agent {name!r} changed since the start; start again")
+    return raw.decode()
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return dict(value)

@@ -1,0 +1,79 @@
+"""Where a workspace is, and what of its settings everybody needs who reads or writes its records."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from deedbook.format.errors import SourceError
+from deedbook.format.files import Folder
+from deedbook.format.sealed import Rules, Sealer
+
+from .sources import SYSTEM, load_yaml, read
+
+if TYPE_CHECKING:
+    from .declarations import Workspace
+
+SETTINGS: Final = f"{SYSTEM}/deedbook.yaml"
+STATE: Final = ".deedbook"
+
+
+@attrs.frozen
+class Site:
+    """A workspace's place: its *root*, its *state* folder (both absolute), and what its records and files are under.
+
+    *secrets* maps names to environment variables, *seal* is what records hide, *file_roots* is what file tools reach.
+    """
+
+    root: Path
+    state: Path
+    secrets: Mapping[str, str]
+    seal: tuple[Any, ...]
+    file_roots: tuple[str, ...]
+
+    @classmethod
+    def of(cls, workspace: "Workspace") -> "Site":
+        """Return the site of a workspace that was read."""
+        return cls(workspace.root, workspace.state, workspace.secrets, workspace.seal, workspace.file_roots)
+
+    @classmethod
+    def under(cls, document: Mapping[str, Any], root: Path, state: Path) -> "Site":
+        """Return the site of the workspace at *root* as its charter's *document* has it."""
+        return cls(root, state, document["secrets"], tuple(document["seal"]), tuple(document["file_roots"]))
+
+    @property
+    def identity(self) -> str:
+        """What a state folder knows its workspace by: ``.`` inside it, so that both may move; else its path."""
+        return "." if self.state.is_relative_to(self.root) else str(self.root)
+
+    @property
+    def hidden(self) -> list[str]:
+        """The folders of the workspace that plugins may not even read."""
+        inside = self.state.is_relative_to(self.root)
+        return [str(self.state.relative_to(self.root))] if inside else []
+
+    def secret_values(self) -> dict[str, str | None]:
+        """Return the declared secrets as the environment has them; ``None`` where a variable is not set."""
+        return {name: os.environ.get(variable) for name, variable in self.secrets.items()}
+
+    def sealer(self) -> Sealer:
+        """Return what every ledger of the workspace seals and scrubs."""
+        secrets = {name: value for name, value in self.secret_values().items() if value}
+        return Sealer(Rules.parse(list(self.seal)), secrets)
+
+
+def told_state(folder: Folder, root: Path) -> Path | None:
+    """Return the state folder of the workspace at *root* without reading more than has to be; ``None`` if unknown."""
+    try:
+        raw = read(folder, SETTINGS)
+        said: Any = load_yaml(folder, SETTINGS).value if b"state" in raw else {}
+        return state_at(root, said.get("state", STATE))
+    except (SourceError, AttributeError, TypeError, RuntimeError):
+        return None
+
+
+def state_at(root: Path, said: str) -> Path:
+    """Return the folder that settings *said* is the state of the workspace at *root*."""
+    return Path(os.path.normpath(root / Path(said).expanduser()))

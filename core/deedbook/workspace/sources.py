@@ -1,0 +1,158 @@
+"""The files of a workspace: where it is, and its YAML and Markdown, read strictly and without following links."""
+
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from deedbook.format.canonical import digest
+from deedbook.format.errors import DeedbookError, DomainError, FileRefused, SignatureError, SourceError, fault
+from deedbook.format.files import Folder, Found
+from deedbook.format.notes import VerifierKey
+
+from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
+
+SYSTEM: Final = ".system"
+"""The folder that makes a folder a workspace."""
+CARD: Final = ".agent"
+"""The file that says in a few words who an agent is."""
+MAX_SKILL: Final = MAX_BYTES + 512 * 1024
+"""The largest SKILL.md: front matter, which is YAML, and a text of 512 KiB."""
+TESTS: Final = ".test.yaml"
+"""How the names of files end that hold tests of the hooks or policies beside them; they are no sources."""
+
+_OTHER_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    ".yaml": (".yml", ".yaml", ".json"),
+    ".md": (".md", ".markdown"),
+    ".json": (".json",),
+}
+
+
+def find_workspace(start: Path) -> Path:
+    """Return the nearest folder from *start* upwards that holds ``.system/``.
+
+    Raises `SourceError` (``WORKSPACE_NOT_FOUND``).
+    """
+    here = start.resolve()
+    for folder in (here, *here.parents):
+        if _is_folder(folder / SYSTEM):
+            return folder
+    message = (
+        f"no folder {SYSTEM}/ in {here} or any folder above it. "
+        f"Go to a folder of a workspace, or begin one with: deedbook init"
+    )
+    raise SourceError(fault("WORKSPACE_NOT_FOUND", message))
+
+
+def load_yaml(folder: Folder, path: str) -> Document:
+    """Read the YAML file at *path* beneath *folder*. Raises `SourceError` with every fault of the file."""
+    return parse_yaml(read(folder, path), path)
+
+
+def front_matter(folder: Folder, path: str) -> tuple[Document, str]:
+    """Read a Markdown file: its front matter (a mapping, empty if there is none) and the text after it.
+
+    The front matter is YAML between a first line ``---`` and the next line ``---``. Raises `SourceError`.
+    """
+    return parse_front_matter(read(folder, path), path)
+
+
+def public_key(folder: Folder, path: str) -> tuple[str, str]:
+    """Read the file of a principal's public key, one line; return the key and the file's SHA-256.
+
+    Raises `SourceError` (``KEY_INVALID``) for whatever else is there.
+    """
+    try:
+        raw = read(folder, path)
+        return str(VerifierKey.parse(raw.decode().removesuffix("\n"))), digest(raw)
+    except (UnicodeDecodeError, SignatureError, SourceError) as problem:
+        why = problem.error.message if isinstance(problem, DeedbookError) else "not a key: it is no UTF-8"
+        hint = f"`deedbook keys show NAME --out {path}` writes one"
+        raise SourceError(fault("KEY_INVALID", f'the public key in "{path}": {why}. {hint}', place=path)) from None
+
+
+def read(folder: Folder, path: str, limit: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a workspace file: regular, reached without links, at most *limit*. Raises `SourceError`."""
+    try:
+        return folder.read(path, limit=limit)
+    except FileRefused as problem:
+        raise _replaced(problem, path) from None
+    except OSError as problem:
+        raise _unreadable(problem, path) from None
+
+
+def refuse_unreadable(folder: Folder) -> None:
+    """Raise `SourceError` once, not for each of its files, if ``.system`` cannot be read."""
+    try:
+        folder.scan(SYSTEM)
+    except PermissionError:
+        why = f"cannot be read: {os.strerror(errno.EACCES)}; let the user {os.geteuid()} read the folder and its files"
+        raise SourceError(fault("SOURCE_INVALID", why, place=SYSTEM)) from None
+    except (OSError, FileRefused):
+        return  # each of its files says what is wrong
+
+
+def entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
+    """List a folder of the workspace, without hidden names; an absent one is empty.
+
+    What stands there and can never be read (a link, a special file, a file with several names) is returned as a fault:
+    a policy must not disappear because somebody put a link in its place.
+    """
+    try:
+        found = folder.scan(path)
+        names = [name for name, _ in folder.kinds(path)]
+    except FileNotFoundError:
+        return [], []
+    except FileRefused as problem:
+        return [], list(_replaced(problem, path).errors)
+    except OSError as problem:
+        return [], list(_unreadable(problem, path).errors)
+    readable = {entry.name for entry in found}
+    why = "is a link, a special file or has several names; put a regular file in its place"
+    left_out = sorted(name for name in names if name not in readable and not name.startswith("."))
+    return (
+        [entry for entry in found if not entry.name.startswith(".")],
+        [fault("PATH_REFUSED", why, place=f"{path}/{_shown(name)}" if path else _shown(name)) for name in left_out],
+    )
+
+
+def files(folder: Folder, path: str, suffix: str) -> tuple[list[str], list[DomainError]]:
+    """Return the paths of the files in a folder that end in *suffix*, and faults for what looks as if it were one."""
+    found, faults = entries(folder, path)
+    paths = []
+    for entry in found:
+        where = f"{path}/{entry.name}"
+        stem, extension = Path(entry.name).stem, Path(entry.name).suffix
+        if entry.folder:
+            if suffix == ".yaml":
+                faults.append(fault("SOURCE_INVALID", "is a folder, which is not read; move its files up", place=where))
+        elif extension == suffix:
+            paths.append(where)
+        elif extension.lower() in _OTHER_SPELLINGS[suffix]:
+            why = f'is not read; rename it to "{stem}{suffix}"'
+            faults.append(fault("SOURCE_INVALID", why, place=where))
+    return paths, faults
+
+
+def _replaced(problem: FileRefused, path: str) -> SourceError:
+    """Say where by the path within the workspace, as all messages about sources do."""
+    return SourceError(*(attrs.evolve(error, place=path) for error in problem.errors))
+
+
+def _unreadable(problem: OSError, path: str) -> SourceError:
+    reason = problem.strerror or type(problem).__name__
+    return SourceError(fault("SOURCE_INVALID", f"cannot be read: {reason}", place=path))
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() else ascii(name)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except PermissionError:
+        return False

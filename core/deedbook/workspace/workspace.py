@@ -1,0 +1,388 @@
+"""A workspace's files, read whole: one frozen `Workspace`, in which everything still knows where it stands.
+
+A section of ``.system/deedbook.yaml`` and the files of a folder beside it are the same thing. Files are checked against
+their schemas first, so that a fault has file, line and column; the faults of all files are raised together.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeVar
+
+import attrs
+import cattrs
+from cattrs.gen import make_dict_structure_fn, override
+
+from deedbook.contract import Object
+from deedbook.contract.lifecycle import ALIASES
+from deedbook.format.errors import DomainError, SourceError, fault, raise_all
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas, data_folder, suggest
+from deedbook.plugins.plugins import Catalogue
+from deedbook.programs import scripts
+from deedbook.routing.guides import ABILITY, ROUTING, Guides
+from deedbook.serve import tools
+
+from . import remembering
+from .activation import LEVELS, Activation
+from .declarations import (
+    AbilitySource,
+    ClientSource,
+    GuideSource,
+    HookSource,
+    ModelSource,
+    Origin,
+    PackSource,
+    PolicySource,
+    PrincipalSource,
+    Profile,
+    RoleSource,
+    ServerSource,
+    Source,
+    Workspace,
+)
+from .documents import Document, pointer
+from .logs import trusted
+from .personas import Personas
+from .servers import Servers
+from .site import SETTINGS, STATE, state_at
+from .skillfiles import SkillFiles
+from .sources import SYSTEM, TESTS, entries, public_key, refuse_unreadable
+from .trees import Reading, Tree
+
+__all__ = [
+    "AbilitySource",
+    "HookSource",
+    "ModelSource",
+    "Origin",
+    "PolicySource",
+    "PrincipalSource",
+    "Profile",
+    "RoleSource",
+    "Source",
+    "Workspace",
+    "load_workspace",
+    "survey_workspace",
+]
+
+S = TypeVar("S", bound=Source)
+
+SKILLS: Final = f"{SYSTEM}/skills"
+AGENTS: Final = "agents"
+
+_FOLDERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "abilities": tuple(f"registry/{level}" for level in LEVELS),
+        "hooks": ("hooks",),
+        "policies": ("policies",),
+    }
+)
+_SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
+    {"abilities": "ability_v1", "hooks": "hook_v1", "policies": "policy_v1"}
+)
+_KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "servers",
+                 "workflows", "schemas", ROUTING, ABILITY, remembering.PERSONA)  # fmt: skip
+
+
+def load_workspace(root: Path, schemas: Schemas | None = None, catalogue: Catalogue | None = None) -> Workspace:
+    """Read the workspace at *root*, and the packs that it names of *catalogue* (default: what is installed).
+
+    Raises `SourceError` with every fault of every file.
+    """
+    found, faults = survey_workspace(root, schemas, catalogue)
+    raise_all(SourceError, faults)
+    assert found is not None
+    return found
+
+
+def survey_workspace(
+    root: Path, schemas: Schemas | None = None, catalogue: Catalogue | None = None
+) -> tuple[Workspace | None, list[DomainError]]:
+    """Read what can be read of the workspace at *root*, and return it with every fault of every file.
+
+    Without settings that can be read there is no workspace; files with faults are left out of it.
+    """
+    here = root.absolute()
+    try:
+        folder = Folder.at(here)
+    except FileNotFoundError:
+        raise SourceError(fault("WORKSPACE_NOT_FOUND", f"there is no folder {here}")) from None
+    with folder:
+        refuse_unreadable(folder)
+        loader = _Loader(here, folder, schemas or Schemas.load(data_folder("schemas")), catalogue)
+        return loader.load(), loader.reading.faults
+
+
+class _Loader:
+    """One reading of a workspace; collects faults instead of stopping at the first."""
+
+    def __init__(self, root: Path, folder: Folder, schemas: Schemas, catalogue: Catalogue | None) -> None:
+        self.root = root
+        self.own = Tree(folder, SYSTEM)
+        self.trees = [self.own]
+        self.reading = Reading(schemas)
+        self.catalogue = catalogue
+        self._structure = _converter().structure
+        self._settings: Document | None = None
+
+    def load(self) -> Workspace | None:
+        self._settings = self.reading.checked(self.own, SETTINGS, "deedbook_v1")
+        self._strays(remembering.named(self._settings))
+        made = self._workspace(self._settings.value if self._settings else {})
+        return attrs.evolve(made, digests=self.reading.digests) if self._settings else None
+
+    def _workspace(self, said: Any) -> Workspace:
+        profiles = {name: self._structure(body, Profile) for name, body in said.get("profiles", {}).items()}
+        self._check_profiles(said.get("profile", "local"), profiles)
+        roots = said.get("roots", {})
+        skill_roots = self._roots("skills", roots.get("skills", ()))
+        agent_roots = self._roots("agents", roots.get("agents", ()))
+        routing_roots = self._roots("routing", roots.get("routing", ()))
+        activated = Activation(self.reading, self._settings, self.catalogue)
+        packs = activated.packs(said.get("packs", ()))
+        self.trees += [Tree(pack.folder, "", pack.label) for pack in packs.values()]
+        loaders = activated.loaders(said.get("skills", {}).get("loaders"))
+        skills = SkillFiles(self.reading, self.own, whole=any(each.loader != "markdown" for each in loaders))
+        for folder in (SKILLS, *skill_roots):
+            skills.read(folder)
+        principals = self._principals(said.get("principals", {}))
+        clients = self._clients()
+        abilities = self._declared("abilities", self._ability)
+        self._add_tools(clients, abilities)
+        servers = self._servers(said.get("servers", {}), abilities)
+        hooks, policies = self._declared("hooks", self._hook), self._declared("policies", self._policy)
+        personas = self._personas(agent_roots, packs)
+        memory = remembering.memory(self.reading, self._settings, abilities)
+        plain = {key: said[key] for key in ("profile", "enforcement", "lock", "workdocs") if key in said}
+        return Workspace(
+            root=self.root,
+            system=self.root / SYSTEM,
+            state=self._state(said.get("state", STATE)),
+            profiles=profiles,
+            principals=principals,
+            clients=clients,
+            secrets={name: source["env"] for name, source in said.get("secrets", {}).items()},
+            abilities=abilities,
+            servers=servers,
+            hooks=hooks,
+            policies=policies,
+            roles=personas.roles,
+            cards=personas.cards,
+            guides=self._guides(routing_roots),
+            packs=packs,
+            loaders=loaders,
+            required=activated.required(said.get("skills", {}).get("required", ())),
+            unread=skills.unread,
+            aliases=activated.aliases(said.get("tool_aliases", {})),
+            skill_roots=skill_roots,
+            folders=(SYSTEM, *skill_roots, *agent_roots, *routing_roots),
+            file_roots=tuple(said.get("files", {}).get("roots", (".",))),
+            checkpoints=trusted(said.get("checkpoints", {}), self.reading, self.own, self._settings),
+            seal=remembering.sealing(said.get("seal", ()), memory),
+            memory=memory,
+            persona=remembering.persona(self.reading, self.own, self._settings),
+            **said.get("approvals", {}),
+            **plain,
+        )
+
+    # --- definitions --------------------------------------------------------------------------------------------------
+
+    def _declared(self, section: str, make: Callable[[str, dict[str, Any], Origin], S]) -> dict[str, S]:
+        made: dict[str, S] = {}
+        for name, body, origin in (*self._inline(section), *self._files(section)):
+            if name in made:
+                self._twice(section, name, made[name], origin)
+            else:
+                made[name] = make(name, body, origin)
+        return made
+
+    def _inline(self, section: str) -> Iterator[tuple[str, dict[str, Any], Origin]]:
+        document = self._settings
+        if document:
+            said: Any = document.value
+            for name, body in said.get(section, {}).items():
+                yield name, dict(body), Origin(document, pointer(section, name), inline=True)
+
+    def _files(self, section: str) -> Iterator[tuple[str, dict[str, Any], Origin]]:
+        for tree, folder in ((tree, tree.path(folder)) for tree in self.trees for folder in _FOLDERS[section]):
+            for path in self.reading.listed(tree, folder, ".yaml"):
+                if section != "abilities" and path.endswith(TESTS):
+                    continue
+                document = self.reading.checked(tree, path, _SCHEMAS[section])
+                if document:
+                    said: Any = document.value
+                    body = {key: value for key, value in said.items() if key not in ("id", "schema_version")}
+                    yield said["id"], body, Origin(document, packed=bool(tree.label))
+
+    def _twice(self, section: str, name: str, first: Source, origin: Origin) -> None:
+        why = f'"{name}" stands in {first.place}, too; an id names one of the {section}, rename one of them'
+        self._refuse("SOURCE_INVALID", why, origin.place(key=True) if origin.inline else origin.place("/id"))
+
+    def _ability(self, name: str, body: dict[str, Any], origin: Origin) -> AbilitySource:
+        if name.startswith("model/"):
+            why = f'"{name}": ids that begin with model/ are the profile\'s models; choose another'
+            self._refuse("SOURCE_INVALID", why, origin.line())
+        return self._structure(_placed(name, body, origin), AbilitySource)
+
+    def _servers(self, said: Mapping[str, Any], abilities: dict[str, AbilitySource]) -> dict[str, ServerSource]:
+        """Return the MCP servers, and add the abilities that their tools are to *abilities*."""
+        servers = Servers(self.reading, self.own, self._settings)
+        made = servers.declared(said)
+        for name, ability in servers.abilities(made).items():
+            if name in abilities:
+                self._twice("abilities", name, abilities[name], ability.origin)
+            abilities[name] = ability
+        return made
+
+    def _hook(self, name: str, body: dict[str, Any], origin: Origin) -> HookSource:
+        event = body["event_type"]
+        if origin.packed and "script" in body["handler"]:
+            why = "a pack is data: its hooks name plugins, and run no program; a workspace's hook may"
+            self._refuse("SOURCE_INVALID", why, origin.place("/handler/script", key=True))
+        wrong = list(scripts.problems(body, self.own.folder))
+        for at, why in wrong:
+            self._refuse("SOURCE_INVALID", why, origin.place(at, key=True))
+        told = [] if wrong or origin.packed else scripts.files(body["handler"].get("script", ()), self.own.folder)
+        files = {path: self.reading.digest(self.own, path) for path in told}
+        body |= {"event_type": ALIASES.get(event, event), "files": files}
+        return self._structure(_placed(name, body, origin), HookSource)
+
+    def _policy(self, name: str, body: dict[str, Any], origin: Origin) -> PolicySource:
+        kind, match = body.pop("kind"), body.pop("match", None)
+        return PolicySource(id=name, place=origin.line(), origin=origin, kind=kind, match=match, settings=body)
+
+    def _principals(self, said: Mapping[str, Any]) -> dict[str, PrincipalSource]:
+        made: dict[str, PrincipalSource] = {}
+        users: dict[int, str] = {}
+        for name, _, origin in self._inline("principals"):
+            user = said[name].get("uid")
+            if user is not None and users.setdefault(user, name) != name:
+                why = f'"{users[user]}" has the user id {user} already; a process is of one principal'
+                self._refuse("SOURCE_INVALID", why, origin.place("/uid"))
+            asker = said[name].get("on_behalf_of")
+            if asker is not None and asker not in said:
+                why = f'"{asker}" is no principal of this workspace{suggest(asker, said)}'
+                self._refuse("SOURCE_INVALID", why, origin.place("/on_behalf_of"))
+            if name.startswith("agent:"):
+                why = f'"{name}": ids that begin with agent: are the roles of a run; choose another'
+                self._refuse("SOURCE_INVALID", why, origin.place(key=True))
+            key = {"key": self._key(said[name]["key"], origin)} if "key" in said[name] else {}
+            made[name] = self._structure(_placed(name, {**said[name], **key}, origin), PrincipalSource)
+        return made
+
+    def _clients(self) -> dict[str, ClientSource]:
+        return {
+            name: self._structure(_placed(name, body, origin), ClientSource)
+            for name, body, origin in self._inline("agents")
+        }
+
+    def _add_tools(self, clients: Mapping[str, ClientSource], abilities: dict[str, AbilitySource]) -> None:
+        """Let the tools of each coding agent be abilities, too."""
+        for client in clients.values():
+            for at, why in tools.problems(client):
+                self._refuse("SOURCE_INVALID", why, client.origin.place(at))
+            for each in tools.abilities(client):
+                if each.id in abilities:
+                    self._twice("abilities", each.id, abilities[each.id], client.origin)
+                abilities.setdefault(each.id, each)
+
+    def _key(self, said: str, origin: Origin) -> str | None:
+        """Return the public key in a file of ``.system``, which is a source."""
+        path, key = f"{SYSTEM}/{PurePosixPath(said)}", None
+        try:
+            key, self.reading.digests[path] = public_key(self.own.folder, path)
+        except SourceError as problem:
+            self._refuse("KEY_INVALID", problem.error.message, origin.place("/key"))
+        return key
+
+    # --- Markdown -----------------------------------------------------------------------------------------------------
+
+    def _personas(self, roots: tuple[str, ...], packs: Mapping[str, PackSource]) -> Personas:
+        personas = Personas(self.reading)
+        for folder in (f"{SYSTEM}/{AGENTS}", *roots):
+            personas.read(self.own, folder)
+        for name, pack in packs.items():
+            personas.read(Tree(pack.folder, "", pack.label), AGENTS, pack=name)
+        return personas
+
+    def _guides(self, roots: tuple[str, ...]) -> Mapping[str, GuideSource]:
+        guides = Guides(self.reading)
+        guides.read(self.own, SYSTEM)
+        for index, root in enumerate(roots):
+            if not guides.read(self.own, root) and self._settings:
+                why = f'there is neither {ROUTING} nor {ABILITY} in "{root}"'
+                self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", "routing", index)))
+        return guides.found
+
+    # --- settings -----------------------------------------------------------------------------------------------------
+
+    def _check_profiles(self, chosen: str, profiles: Mapping[str, Profile]) -> None:
+        if self._settings is None:
+            return
+        if chosen not in profiles and (profiles or chosen != "local"):
+            why = f'profile "{chosen}" is not declared{suggest(chosen, profiles)}'
+            self._refuse("SOURCE_INVALID", why, self._settings.place("/profile"))
+        for name, profile in profiles.items():
+            for role, tier in profile.roles.items():
+                if tier not in profile.models:
+                    why = f'"{tier}" is no tier of this profile{suggest(tier, profile.models)}'
+                    place = self._settings.place(pointer("profiles", name, "roles", role))
+                    self._refuse("SOURCE_INVALID", why, place)
+
+    def _state(self, said: str) -> Path:
+        try:
+            state = state_at(self.root, said)
+        except RuntimeError:
+            state = self.root
+        if self._settings and (state == self.root or state.is_relative_to(self.root / SYSTEM)):
+            why = f"the state needs a folder of its own outside {SYSTEM}/, such as .deedbook"
+            self._refuse("SOURCE_INVALID", why, self._settings.place("/state"))
+        return state
+
+    def _roots(self, kind: str, said: tuple[str, ...]) -> tuple[str, ...]:
+        roots = []
+        for index, root in enumerate(map(os.path.normpath, said)):
+            outside = root.split("/")[0] == ".."
+            if self._settings and (outside or not (self.root / root).is_dir()):
+                why = f'"{root}" leads outside the workspace' if outside else f'there is no folder "{root}"'
+                self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", kind, index)))
+            else:
+                roots.append(root)
+        return tuple(roots)
+
+    def _strays(self, known: str) -> None:
+        """Refuse names in ``.system`` that nobody reads but that look as if they were meant to be read."""
+        for entry in self.reading.entries(self.own, SYSTEM):
+            hint = "" if entry.name in (*_KNOWN, known) else suggest(entry.name, _KNOWN)
+            if hint:
+                self._refuse("SOURCE_INVALID", f"is not read{hint}", f"{SYSTEM}/{entry.name}")
+        for entry in entries(self.own.folder, f"{SYSTEM}/registry")[0]:
+            if entry.name not in LEVELS:
+                why = f"is not read; put abilities into {' or '.join(LEVELS)}"
+                self._refuse("SOURCE_INVALID", why, f"{SYSTEM}/registry/{entry.name}")
+
+    def _refuse(self, code: str, message: str, place: str) -> None:
+        self.reading.refuse(code, message, place)
+
+
+def _placed(name: str, body: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    return {**body, "id": name, "place": origin.line(), "origin": origin}
+
+
+@cache
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=False)
+    converter.register_structure_hook(Origin, lambda origin, _: origin)
+    converter.register_structure_hook(Object | Literal[True] | None, lambda schema, _: schema)
+    for made in (AbilitySource, HookSource, ModelSource):
+        renamed = make_dict_structure_fn(
+            made,
+            converter,
+            _cattrs_forbid_extra_keys=True,
+            _cattrs_detailed_validation=False,
+            settings=override(rename="with"),
+        )
+        converter.register_structure_hook(made, renamed)
+    return converter

@@ -1,1 +1,0 @@
-"""The files of a workspace: found, read as YAML and Markdown with places, begun, and brought by packs."""
