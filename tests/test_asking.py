@@ -8,7 +8,8 @@ import time
 import pytest
 
 from deedbook import Decision, allow, deny, transform
-from deedbook.policy.gates import BoundGate, Unanswered, answer
+from deedbook.contract.plugins import Unanswered
+from deedbook.policy.gates import BoundGate, answer
 from deedbook.programs.threads import MOST, Threads
 
 LONG = 60.0

@@ -9,10 +9,10 @@ from contextlib import contextmanager, redirect_stdout
 import pytest
 from test_checkpoints import ask, count, own, rotate
 
+from deedbook.audit import submission
 from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.notes import Note, VerifierKey
 from deedbook.format.proofs import Checkpoint
-from deedbook.log.witnessing import submission
 from deedbook.log.witnessing.inbox import Inbox
 from deedbook.log.witnessing.listener import Listener
 from deedbook.log.witnessing.store import Store
@@ -202,9 +202,9 @@ def test_key_of_a_witness_that_is_none_refuses_the_workspace(lab, key):
 
 def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_path, monkeypatch):
     from deedbook.audit import proving
+    from deedbook.audit.commands.proof import check_proof
     from deedbook.cli.common import Asked
     from deedbook.format.files import Folder
-    from deedbook.log.commands.proof import check_proof
 
     with watching(seen.inbox):
         ask(seen)

@@ -9,10 +9,10 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from deedbook.charter import bindings, linker
-from deedbook.charter.bindings import EVERYTHING, Scope, words
 from deedbook.contract import ALLOW, Call, Decision, GateSpec, HandlerSpec, Principal, hookimpl
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
+from deedbook.policy.bound import EVERYTHING, Scope, words
 from deedbook.policy.fitting import unasked, unguarded
 
 LOW = ".system/registry/low-level"

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.charter import linker
-from deedbook.charter.charter import Charter
 from deedbook.charter.compiler import compile_charter
 from deedbook.contract import Declared, Failed, GateSpec, HandlerSpec, Skill
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, IntakeError, SourceError
+from deedbook.policy.charter import Charter
 from deedbook.workspace.workspace import load_workspace
 
 CONFIG = ".system/deedbook.yaml"

@@ -6,7 +6,7 @@ import os
 import pytest
 from commandline import Place, starter
 
-from deedbook.charter.charter import Charter
+from deedbook.policy.charter import Charter
 
 GUARD = """
     from deedbook import GateSpec, allow, hookimpl

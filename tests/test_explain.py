@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from deedbook import Decision, Err
 from deedbook.audit.rederive import Asking
-from deedbook.charter.bindings import EVERYTHING, Caller
 from deedbook.format.canonical import admit, decode
 from deedbook.format.errors import BindingError
 from deedbook.inspect.rejudging.explanation import Explanation, explain
 from deedbook.kernel import bound_for_judging
+from deedbook.policy.bound import EVERYTHING, Caller
 from deedbook.policy.callers import LOCAL
 from deedbook.policy.judge import Circumstances
 

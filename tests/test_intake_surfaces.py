@@ -18,10 +18,10 @@ from agents import SMALLEST, Agent
 from commandline import SCHEMAS, Place, starter
 
 from deedbook.contract import Failed
+from deedbook.contract.plugins import Unanswered
 from deedbook.format.context import load
 from deedbook.format.errors import DeedbookError
 from deedbook.format.upcasting import envelope_1_0
-from deedbook.policy.gates import Unanswered
 from deedbook.programs import exchange
 from deedbook.serve.client import Runtime
 from deedbook.serve.serving.wire import RefusedError, Wire

@@ -16,9 +16,9 @@ from ledgers import Book
 from deedbook import Decision, Failed
 from deedbook.audit.recorded import ERASED, NO_ARGUMENTS, NOBODY, SCRUBBED
 from deedbook.audit.rederive import LATE, MUTATED, Rejudged, rejudge
-from deedbook.charter.bindings import Bindings
 from deedbook.format.errors import BindingError, LedgerError
 from deedbook.kernel import bound_for_judging, read_workspace
+from deedbook.policy.bindings import Bindings
 
 
 @contextmanager

@@ -15,14 +15,14 @@ import rfc9162
 from cases import for_each
 from otherlog import OtherLog
 
+from deedbook.audit.submission import Ahead, Http, Party, Shared
 from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import WitnessError
 from deedbook.format.notes import VerifierKey
+from deedbook.format.witness_requests import Answer, body
 from deedbook.log.witnessing.inbox import Inbox
 from deedbook.log.witnessing.listener import Listener
-from deedbook.log.witnessing.requests import Answer, body
 from deedbook.log.witnessing.store import Store
-from deedbook.log.witnessing.submission import Ahead, Http, Party, Shared
 from deedbook.log.witnessing.witness import Witness
 
 LOG = OtherLog()

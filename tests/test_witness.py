@@ -25,10 +25,10 @@ from deedbook.format import files
 from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import SignatureError
 from deedbook.format.notes import Note, VerifierKey
+from deedbook.format.witness_requests import MAX_BODY, Answer
 from deedbook.log.witnessing import listener as http_side
 from deedbook.log.witnessing.inbox import Inbox
 from deedbook.log.witnessing.listener import Listener
-from deedbook.log.witnessing.requests import MAX_BODY, Answer
 from deedbook.log.witnessing.store import Store
 from deedbook.log.witnessing.witness import Witness
 

@@ -17,9 +17,8 @@ from .call.identity import CLOSED, Identity
 from .call.origins import Origin
 from .call.parking import Parking
 from .call.session import Session
-from .charter.bindings import Bindings, freeze
+from .charter.bindings import freeze
 from .charter.cachekeys import CacheKey, cache_key
-from .charter.charter import Charter
 from .charter.locks import Opened, enforce, kept_charter, open_charter
 from .charter.settings import Settings
 from .charter.store import Start, Store
@@ -28,17 +27,20 @@ from .format import canonical
 from .format.errors import BindingError, DeedbookError, Err, LedgerError, SessionRefused, SourceError, fault
 from .format.events import Entry, label, new_id
 from .format.files import Folder
+from .format.paths import LEDGER_FILE
 from .format.release import VERSION
 from .format.schema import Schemas, data_folder, suggest
 from .format.sealed import Sealer
 from .ledger.chain import explained
-from .ledger.journal import DATASYNC, NAME
+from .ledger.journal import DATASYNC
 from .ledger.ledger import Ledger, WorkspaceLedger
 from .ledger.lifelines import SESSIONS, beginning
 from .log.checkpoints.service import Checkpoints, covering
 from .plugins.host import ReadingHost, WorkspaceHost
 from .plugins.plugins import Catalogue, discover
+from .policy.bindings import Bindings
 from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
+from .policy.charter import Charter
 from .programs.workers import Workers
 from .workspace import inventory
 from .workspace.site import Site, told_state
@@ -119,7 +121,7 @@ class Kernel:
         return Parking(self.ledger, self.opened.charter, wait or 0.0, deferred=wait is None)
 
     def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
-        """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`.
+        """Return a declared principal, or a client as ``agent:LEDGER_FILE``; raises `BindingError`.
 
         *via* says how it comes in, where its declaration does not.
         """
@@ -375,7 +377,7 @@ def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None)
 
 def _refuse_removed(folder: Folder) -> None:
     """Raise `LedgerError` if somebody removed the ledger's file before it was locked."""
-    if not folder.exists(NAME):
+    if not folder.exists(LEDGER_FILE):
         why = "the new session's folder was removed while it began; nothing was recorded. Begin again"
         raise LedgerError(fault("LEDGER_BROKEN", why, retryable=True, place=folder.path))
 

@@ -7,14 +7,14 @@ from typing import Any, Final
 import attrs
 import importlib_metadata
 
-from deedbook.charter.bindings import Bindings
-from deedbook.charter.charter import Charter
 from deedbook.charter.store import Store
 from deedbook.format.errors import BindingError, DeedbookError, describe, fault
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas
 from deedbook.plugins.host import ReadingHost
 from deedbook.plugins.plugins import Catalogue, discover
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.charter import Charter
 from deedbook.rules.vocabulary import FACTS
 from deedbook.workspace.site import Site
 

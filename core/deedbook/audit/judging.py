@@ -6,14 +6,14 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from deedbook.charter.bindings import CALL, POLICY_LIMIT, Bindings, Freezer
-from deedbook.charter.charter import Charter
+from deedbook.charter.bindings import CALL, POLICY_LIMIT, Freezer
 from deedbook.charter.linker import Linker
 from deedbook.contract import Handler, Host
 from deedbook.format.schema import Schemas
 from deedbook.plugins.plugins import Catalogue
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.charter import Charter, is_elsewhere
 from deedbook.policy.fitting import Fitting
-from deedbook.programs.threads import is_elsewhere
 
 Trusts: TypeAlias = Callable[[Mapping[str, Any]], bool]
 """Asked about a plugin as a charter has it, before it is loaded: whether it may be asked."""

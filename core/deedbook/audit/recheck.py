@@ -12,7 +12,6 @@ from typing import Any, BinaryIO, Final, TypeAlias
 import attrs
 
 from deedbook.audit.verification.headers import MAX_LINE
-from deedbook.charter.bindings import Bindings
 from deedbook.contract import Call, Decision
 from deedbook.format.canonical import decode
 from deedbook.format.errors import DeedbookError, LedgerError
@@ -21,6 +20,7 @@ from deedbook.format.files import Folder
 from deedbook.format.report import Decisions, Failure, Findings
 from deedbook.format.sealed import opened
 from deedbook.format.terminal import excerpt
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.gates import BoundGate, rule_of
 from deedbook.policy.requests import call_digest
 

@@ -19,7 +19,7 @@ from deedbook.format.events import EXCISED_KEY, MAX_PAYLOAD, SESSION_ID, Line, s
 from deedbook.format.files import Folder
 from deedbook.format.heads import Gap
 from deedbook.format.lines import Lines
-from deedbook.ledger.journal import NAME
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.policy.conditions import ABSENT, lookup
 
 _LONGEST: Final = MAX_PAYLOAD + 1024
@@ -158,7 +158,11 @@ def _rests(claim: _Claim, session: _Session) -> Iterator[Gap]:
 
 def _read(place: Path, spans: set[str], seqs: set[int]) -> _Session | None:
     named = re.compile(b'"span_id":"(?:%b)"|"event_type":"persona.bound"' % "|".join(map(re.escape, spans)).encode())
-    with suppress(DeedbookError, OSError, ValueError, KeyError), Folder.at(place) as folder, folder.open(NAME) as file:
+    with (
+        suppress(DeedbookError, OSError, ValueError, KeyError),
+        Folder.at(place) as folder,
+        folder.open(LEDGER_FILE) as file,
+    ):
         raws = enumerate(Lines(file, _LONGEST))
         return _Session(
             place.name, [split_line(raw) for seq, raw in raws if seq in seqs or named.search(raw, 0, _HEADER)]
@@ -170,7 +174,7 @@ def _claims(place: Path) -> list[_Claim]:
     """Return what was committed, as the workspace ledger has it."""
     open_claims: dict[str | None, _Claim] = {}
     committed: list[_Claim] = []
-    with suppress(DeedbookError, OSError), Folder.at(place) as folder, folder.open(NAME) as file:
+    with suppress(DeedbookError, OSError), Folder.at(place) as folder, folder.open(LEDGER_FILE) as file:
         for raw in Lines(file, _LONGEST):
             if _FAMILY in raw:
                 with suppress(DeedbookError, ValueError, KeyError, TypeError):

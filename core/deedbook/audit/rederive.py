@@ -11,10 +11,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
-from deedbook.charter.bindings import Bindings, Caller, Scope
 from deedbook.contract import ALLOW, Call, Decision, Object, Principal
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import Caller, Scope
 from deedbook.policy.callers import OVER, as_role, beginning, skill_scope, under_call, under_flow, with_skill
 from deedbook.policy.gates import BoundGate, may_speak
 from deedbook.policy.judge import Circumstances, Verdict, judge

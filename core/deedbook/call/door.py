@@ -19,7 +19,6 @@ from math import inf
 from threading import RLock
 from typing import Any, TypeAlias
 
-from deedbook.charter.bindings import Bindings, Bound, Caller
 from deedbook.contract import ALLOW, Call, Decision, Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import (
@@ -39,7 +38,8 @@ from deedbook.format.events import Entry
 from deedbook.format.reader import read
 from deedbook.format.story import decided_at
 from deedbook.ledger.ledger import Ledger
-from deedbook.policy.bound import DURABLE
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import DURABLE, Bound, Caller
 from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, merge, refusal
 from deedbook.policy.judge import Circumstances, Verdict, admitted, judge, make_call
 

@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from deedbook.charter.bindings import Bindings, Caller
 from deedbook.contract import Event, Json, Object, Principal, Skill
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold, Recorder
@@ -22,6 +21,8 @@ from deedbook.format.schema import Schemas
 from deedbook.format.story import decided_at
 from deedbook.ledger.ledger import Ledger
 from deedbook.ledger.recovery import close_lost
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import Caller
 from deedbook.policy.callers import beginning, parked
 from deedbook.policy.commands import allowed_of
 from deedbook.policy.requests import principal_json

@@ -17,110 +17,35 @@ from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
 from deedbook.format.schema import Schemas, Validator, Violation, foreign
+from deedbook.plugins.answers import asked
 from deedbook.plugins.host import masking
 from deedbook.plugins.plugins import Catalogue, implementations
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import (
     DURABLE,
-    EVERYTHING,
     Abilities,
     Bound,
-    Caller,
-    Patterns,
     Persona,
     Scope,
-    Words,
     no_persona,
     words,
 )
+from deedbook.policy.charter import Charter, identity, is_apart, is_elsewhere
+from deedbook.policy.completions import Completion, CompletionSchema
 from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
 from deedbook.policy.match import AbilityFacts
 from deedbook.policy.ways import ServerPaths
-from deedbook.programs.threads import asked, identity, is_apart, is_elsewhere, placed
+from deedbook.policy.zones import outside
+from deedbook.programs.threads import Threads
 
-from .charter import Charter
-from .completions import Completion, CompletionSchema
 from .linker import Linked, Linker
-from .zones import outside
-
-__all__ = [
-    "EVERYTHING",
-    "Bindings",
-    "Bound",
-    "Caller",
-    "Scope",
-    "Words",
-    "freeze",
-    "words",
-]
 
 T = TypeVar("T")
 
 CALL: Final = frozenset({"allow", "deny", "ask"})
 POLICY_LIMIT: Final = 1.0
 _SERVER: Final = ["tool", "mcp"]
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class Bindings:
-    """A charter with everything it names loaded, checked and constructed."""
-
-    charter: Charter
-    abilities: Mapping[str, Bound]
-    enforcement: str
-    hooks: Mapping[str, tuple[BoundGate, ...]]
-    skills: Mapping[str, Skill]
-    persona: Persona = no_persona
-
-    @property
-    def reads(self) -> frozenset[str]:
-        """Every fact that some gate reads."""
-        document = self.charter.document
-        gates = (*document["hooks"].values(), *document["policies"].values())
-        return frozenset().union(*(gate["reads"] for gate in gates))
-
-    def declared(self, ability: str) -> Mapping[str, Any] | None:
-        """Return what the charter says of an ability, which need not be bound for that."""
-        entry: Mapping[str, Any] | None = self.charter.document["abilities"].get(ability)
-        return entry
-
-    def find(self, ability: str) -> Bound | None:
-        """Return an ability by its id, if it is one; raises `BindingError` if it cannot be bound."""
-        try:
-            return self.abilities[ability]
-        except KeyError:
-            return None
-
-    def instructions(self, role: str) -> str | None:
-        """Return the instructions of a role, or the persona of an agent, read now; ``None`` if there is no such one.
-
-        Raises `Failed` if the persona is not what the charter was compiled with.
-        """
-        document = self.charter.document
-        card = document.get("agents", {}).get(role)
-        return self.persona(role, card) if card else document["instructions"].get(role)
-
-    def within(self, role: str | None, allowed: frozenset[str]) -> frozenset[str]:
-        """Return what of *allowed* is left to a role: an agent with a card has its capabilities, and no more."""
-        card = self.charter.document.get("agents", {}).get(role)
-        return allowed & frozenset(card["capabilities"]) if card else allowed
-
-    def commands(self, skill: str) -> Patterns:
-        """Return of which abilities a skill allows some commands only, and which."""
-        said: Patterns = self.charter.document["skills"][skill].get("commands", {})
-        return said
-
-    @property
-    def waits(self) -> bool:
-        """Whether a hook is asked elsewhere than on the calling thread: an event loop should not wait for it."""
-        return any(is_elsewhere(entry) for entry in self.charter.document["hooks"].values())
-
-    def tier(self, role: str) -> str:
-        """Return the model ability that serves *role*: its own tier, else ``standard``, else the first."""
-        document = self.charter.document
-        tiers = sorted(document["models"])
-        tier = document["roles"].get(role) or ("standard" if "standard" in tiers else next(iter(tiers), "standard"))
-        return f"model/{tier}"
 
 
 def freeze(
@@ -224,7 +149,8 @@ class Freezer:
             return
         linked, made = self._make(entry)
         method = implementations(linked.offer, made, event, entry["place"])
-        self.keep(event, fitting, placed(asked(event, method), entry), may, entry["timeout_ms"] / 1000)
+        ask, limit = asked(event, method), entry["timeout_ms"] / 1000
+        self.keep(event, fitting, Threads(ask, limit) if is_elsewhere(entry) else ask, may, limit)
 
     def policy(self, fitting: Fitting) -> None:
         """Construct a policy and keep it."""

@@ -10,6 +10,7 @@ from typing import Any
 from deedbook.format.errors import BindingError, DomainError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
+from deedbook.policy.charter import FORMAT, Charter
 from deedbook.policy.match import DYNAMIC, Match
 from deedbook.routing import guides
 from deedbook.rules.rulebook import unsound
@@ -17,7 +18,6 @@ from deedbook.workspace.declarations import ClientSource, Profile, ServerSource,
 from deedbook.workspace.site import SETTINGS
 
 from .abilities import Abilities
-from .charter import FORMAT, Charter
 from .guards import Guards
 from .linker import Admit, Linked, Linker, admit_all, in_profile
 from .remembering import Remembering

@@ -13,11 +13,11 @@ import attrs
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
+from deedbook.policy.charter import FORMAT, Charter, known_files
 from deedbook.workspace import inventory
 from deedbook.workspace.lockfile import LOCK, Lock, here
 
 from .changes import Difference, difference
-from .charter import FORMAT, Charter, known_files
 from .store import Start, Store
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import attrs
 from deedbook.format.errors import BindingError, DomainError, fault
 from deedbook.format.schema import suggest
 from deedbook.plugins.plugins import Catalogue
+from deedbook.policy.charter import Charter
 from deedbook.policy.fitting import unasked, unguarded
 from deedbook.programs.process import BASE, is_found
 from deedbook.rules.rulebook import doubtful
 from deedbook.workspace.declarations import AbilitySource, Workspace
 from deedbook.workspace.workspace import survey_workspace
 
-from .charter import Charter
 from .compiler import compile_charter
 
 _SHORTEST: Final = 8

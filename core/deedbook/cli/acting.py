@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from deedbook.call.session import Session
-from deedbook.charter.bindings import Bindings
 from deedbook.contract import Event, Json, Object
 from deedbook.format.errors import CODES, DomainError, Err, Result
 from deedbook.format.events import TRACEPARENT
 from deedbook.format.story import decided_by, show
 from deedbook.kernel import Kernel, open_kernel
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.callers import LOCAL
 
 from .common import Asked, announce, shown

@@ -17,9 +17,9 @@ from .output import message, owned
 
 if TYPE_CHECKING:
     from deedbook.charter.changes import Difference
-    from deedbook.charter.charter import Charter
     from deedbook.charter.locks import Opened
     from deedbook.plugins.commands import OfferedCommand
+    from deedbook.policy.charter import Charter
 
 _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
 _TEXTS: Final = frozenset(

@@ -24,7 +24,6 @@ from deedbook.audit.verification.crashes import remedy
 from deedbook.audit.verify import verify_file
 from deedbook.charter.bindings import freeze
 from deedbook.charter.cachekeys import cache_key
-from deedbook.charter.charter import Charter
 from deedbook.charter.compiler import compile_charter
 from deedbook.charter.registry import absent
 from deedbook.charter.settings import Settings
@@ -39,6 +38,7 @@ from deedbook.ledger.newest import newest, refuse_cut
 from deedbook.log.checkpoints.keys import LogKeys
 from deedbook.plugins.host import ReadingHost
 from deedbook.plugins.plugins import Catalogue, Offer
+from deedbook.policy.charter import Charter
 from deedbook.programs.supervisor import System
 from deedbook.programs.workers import Workers
 from deedbook.routing.routes import told

@@ -60,7 +60,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 )
 """The kernel's own commands by section, and what each does in a sentence. They win over those of distributions."""
 
-OWN_NAMES: Final = frozenset(name for section in OWN.values() for name in section)
+OWN_NAMES: Final = tuple(name for section in OWN.values() for name in section)
 
 
 def sections() -> dict[str, dict[str, str]]:

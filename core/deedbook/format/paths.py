@@ -10,6 +10,8 @@ MAX_PATH: Final = 4096
 DRAFT: Final = ".deedbook-draft"
 """What a file is called until it is whole. A folder has at most one, under the folder's lock; a killed writer leaves it
 behind, the next writer takes its place. No path may name it."""
+LEDGER_FILE: Final = ".events.jsonl"
+"""The name of a ledger's file in the folder of its session."""
 
 _MAX_SHOWN: Final = 200
 

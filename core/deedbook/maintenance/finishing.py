@@ -15,10 +15,10 @@ from deedbook.format.canonical import decode
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import Line, excised, split_line
 from deedbook.format.files import Folder
-from deedbook.format.paths import DRAFT
+from deedbook.format.paths import DRAFT, LEDGER_FILE
 from deedbook.format.sealed import digests_in
 from deedbook.ledger.chain import place_of
-from deedbook.ledger.journal import NAME, acquire, is_replaced
+from deedbook.ledger.journal import acquire, is_replaced
 from deedbook.ledger.ledger import LOCK_SECONDS, TURN_SECONDS
 from deedbook.memory.store import NAME as STORE
 
@@ -83,7 +83,7 @@ def finish(state: Folder, name: str) -> Done:
 def _held(folder: Folder, seconds: float) -> Iterator[int]:
     """Open the ledger's file under its lock; the file that has the name, not one that was replaced meanwhile."""
     while True:
-        fd = folder.append(NAME, create=False)
+        fd = folder.append(LEDGER_FILE, create=False)
         try:
             acquire(fd, place=place_of(folder), seconds=seconds)
             if not is_replaced(fd):
@@ -141,7 +141,7 @@ def _renew(folder: Folder, fd: int, standing: dict[int, Line]) -> None:
     with os.fdopen(os.dup(fd), "rb") as old:
         old.seek(0)
         lines = (_without(raw, standing[seq]) if seq in standing else raw for seq, raw in enumerate(old))
-        folder.replace(NAME, lines)
+        folder.replace(LEDGER_FILE, lines)
 
 
 def _without(raw: bytes, line: Line) -> bytes:

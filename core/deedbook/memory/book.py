@@ -13,9 +13,10 @@ from deedbook.contract import Event
 from deedbook.format.errors import LedgerError
 from deedbook.format.events import EXCISED_KEY, first_workspace_hash, split_line
 from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
 from deedbook.format.sealed import opened
-from deedbook.ledger.journal import NAME, lines_from_end
+from deedbook.format.tail import lines_from_end
 
 from .recall import FAMILY, Change, Memory, Slot
 from .recall import Name as Which
@@ -40,7 +41,7 @@ class Book:
         self._folder = Folder.at(state / WORKSPACE)
         self.place, self.memory = Place("", -1, "", 0), Memory()
         try:
-            place = f"{self._folder.path}/{NAME}"
+            place = f"{self._folder.path}/{LEDGER_FILE}"
             if not afresh and self._goes_on(self.found, place):
                 assert self.found.memory
                 assert self.found.place
@@ -68,8 +69,8 @@ class Book:
                 self._take()
 
     def _begin(self) -> None:
-        self._file = self._folder.open(NAME)
-        place = f"{self._folder.path}/{NAME}"
+        self._file = self._folder.open(LEDGER_FILE)
+        place = f"{self._folder.path}/{LEDGER_FILE}"
         head = self.place.head or first_workspace_hash
         self._follow = Follower(self._file, start=self.place.end, place=place, gaps=True, head=head)
 
@@ -136,7 +137,7 @@ class Book:
         """Say whether the ledger has, where the store says that it ends, the line that it says."""
         if found.place is None:
             return False
-        with self._folder.open(NAME) as file:
+        with self._folder.open(LEDGER_FILE) as file:
             size = file.seek(0, 2)
             if not 0 < found.place.end <= size:
                 return False
@@ -170,8 +171,8 @@ def history(state: Path) -> Iterator[Change]:
 
 def _recorded(state: Path) -> Iterator[Event]:
     with Folder.at(state / WORKSPACE) as folder:
-        place = f"{folder.path}/{NAME}"
-        follow = Follower(folder.open(NAME), place=place, gaps=True, head=first_workspace_hash)
+        place = f"{folder.path}/{LEDGER_FILE}"
+        follow = Follower(folder.open(LEDGER_FILE), place=place, gaps=True, head=first_workspace_hash)
     try:
         yield from (line.event for line in follow() if line.event_type.startswith(FAMILY))
     finally:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.zones import entry_of
 from deedbook.contract import Failed, Object
 from deedbook.format import canonical
 from deedbook.format.entries import VERSION, WORLD, Forbidden
@@ -20,6 +19,7 @@ from deedbook.format.schema import foreign
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bound import Caller
 from deedbook.policy.conditions import glob_test
+from deedbook.policy.zones import entry_of
 
 from .book import Book
 from .grounds import Claim, Grounds, Source, Unproven

@@ -17,9 +17,9 @@ from deedbook.format.entries import same
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import SESSION_ID, Line, split_line
 from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
 from deedbook.format.sealed import opened
-from deedbook.ledger.journal import NAME
 from deedbook.policy.conditions import ABSENT, glob_test, lookup
 from deedbook.policy.requests import approvers, call_digest, faults
 
@@ -155,7 +155,10 @@ class Grounds:
             folder = Folder.at(self._state / "sessions" / session)
         except FileNotFoundError:
             raise Unproven(f"session {session} has no ledger") from None
-        with folder, closing(Follower(folder.open(NAME), place=f"{folder.path}/{NAME}", gaps=True)) as follow:
+        with (
+            folder,
+            closing(Follower(folder.open(LEDGER_FILE), place=f"{folder.path}/{LEDGER_FILE}", gaps=True)) as follow,
+        ):
             return _checked(follow(), session, heads, persona, wanted)
 
     def _opened(self, session: str, line: Line) -> dict[str, Any]:
@@ -191,7 +194,7 @@ def _checked(
 def _heads(state: Path, session: str) -> Iterator[tuple[int, str]]:
     """Yield what the workspace ledger recorded of a session: how many events it had, and the hash of the last."""
     name = session.encode()
-    with Folder.at(state / "workspace") as folder, folder.open(NAME) as file:
+    with Folder.at(state / "workspace") as folder, folder.open(LEDGER_FILE) as file:
         for raw in file:
             if _HEAD in raw and name in raw and raw.endswith(b"}\n"):
                 said = decode(split_line(raw).payload)

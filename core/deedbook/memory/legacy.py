@@ -14,7 +14,7 @@ from deedbook.format.entries import LEGACY, MAX_KEY, VERSION, Forbidden
 from deedbook.format.errors import IntakeError, MemoryRefused, fault
 from deedbook.format.events import Entry, label, split_line
 from deedbook.format.files import Folder
-from deedbook.ledger.journal import NAME as LEDGER
+from deedbook.format.paths import LEDGER_FILE as LEDGER
 from deedbook.ledger.ledger import WorkspaceLedger
 
 from .book import Book

@@ -20,8 +20,8 @@ from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, describe
 from deedbook.format.files import Folder
 from deedbook.programs.exchange import dumps, subject
-from deedbook.programs.threads import asked
 
+from .answers import asked
 from .host import WorkspaceHost
 from .plugins import discover, implementations, load
 

@@ -15,10 +15,10 @@ import attrs
 import orjson
 
 from deedbook.contract import Decision, Failed, Host
+from deedbook.contract.plugins import Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, IntakeError, fault, recordable
 from deedbook.format.terminal import plain, short
-from deedbook.policy.gates import Unanswered
 from deedbook.programs import scripts
 from deedbook.programs.exchange import decision, dumps, parse, parse_frame, question
 from deedbook.programs.workers import LIMIT, Worker, Workers

@@ -13,6 +13,7 @@ import attrs
 
 from deedbook.contract import ALLOW, Call, Decision
 from deedbook.contract.lifecycle import TEXTS
+from deedbook.contract.plugins import Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, describe, recordable
 
@@ -56,10 +57,6 @@ class BoundGate:
     tags: frozenset[str] = frozenset()
     rule_tags: tuple[frozenset[str], ...] = ()
     mask: Callable[[str], str] = str
-
-
-class Unanswered(Exception):  # noqa: N818 - it says what a gate is
-    """A gate has no answer that counts; the message is the reason to record, in whole."""
 
 
 Asked: TypeAlias = list[tuple[BoundGate, Decision]]

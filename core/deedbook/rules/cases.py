@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.bindings import Bindings
 from deedbook.contract import Decision, Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
 from deedbook.format.schema import Schemas, suggest
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import EVERYTHING, Bound, Caller
 from deedbook.policy.gates import BoundGate, by, merge
 from deedbook.policy.judge import Circumstances, Verdict, judge

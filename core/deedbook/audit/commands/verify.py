@@ -7,7 +7,8 @@ import click
 from deedbook.cli import completing
 from deedbook.cli.common import Asked, json_option
 from deedbook.cli.output import as_json
-from deedbook.log.commands.proof import check_proof
+
+from .proof import check_proof
 
 SECTION: Final = "Proof"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 
-from deedbook.log.commands.proof import read_key
+from .proof import read_key
 
 if TYPE_CHECKING:
     from deedbook.audit.verification.held import Held, Trust
@@ -248,9 +248,9 @@ def _places(source: "Workspace", believed: Believed) -> dict[str, bool]:
 
 def _asked(place: str, origins: "Iterable[str]") -> "Iterator[Held | str]":
     """Ask the witness at *place* for its newest checkpoints of logs; a text says why there is none."""
+    from deedbook.audit.submission import Http, Shared
     from deedbook.audit.verification.held import read_held
     from deedbook.format.errors import DeedbookError
-    from deedbook.log.witnessing.submission import Http, Shared
 
     channel = Http(place) if "://" in place else Shared(Path(place))
     if "://" not in place and not Path(place).is_dir():

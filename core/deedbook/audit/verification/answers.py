@@ -17,7 +17,7 @@ from deedbook.format.events import Line, split_line
 from deedbook.format.files import Folder
 from deedbook.format.heads import MAX_LINE, Gap
 from deedbook.format.lines import Lines
-from deedbook.ledger.journal import NAME
+from deedbook.format.paths import LEDGER_FILE
 
 _OURS: Final = b',"event_type":"approval.'
 _FAR: Final = 400
@@ -72,10 +72,10 @@ def _standing(place: Path, wanted: set[int]) -> dict[int, Line]:
 
 def _lines(place: Path) -> Iterator[tuple[int, Line]]:
     """Yield the number and the parts of each line that is about an approval; raises as `split_line` does."""
-    with Folder.at(place) as folder, folder.open(NAME) as file:
+    with Folder.at(place) as folder, folder.open(LEDGER_FILE) as file:
         for seq, raw in enumerate(Lines(file, MAX_LINE)):
             if _OURS in raw[:_FAR]:
-                yield seq, split_line(raw, place=f"{place / NAME}:{seq + 1}")
+                yield seq, split_line(raw, place=f"{place / LEDGER_FILE}:{seq + 1}")
 
 
 def _compared(taken: _Taken, line: Line | None) -> Iterator[str]:

@@ -20,8 +20,8 @@ from deedbook.format.events import Line, split_line
 from deedbook.format.files import Folder
 from deedbook.format.heads import MAX_LINE, Gap
 from deedbook.format.lines import Lines
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.sealed import opened
-from deedbook.ledger.journal import NAME
 
 _HEADER: Final = 512
 _CHARTER: Final = "ledger.charter"
@@ -166,10 +166,10 @@ def _first_heads(place: Path) -> dict[str, int]:
 
 
 def _lines(place: Path, wanted: re.Pattern[bytes]) -> Iterator[tuple[int, Line]]:
-    with Folder.at(place) as folder, folder.open(NAME) as file:
+    with Folder.at(place) as folder, folder.open(LEDGER_FILE) as file:
         for number, raw in enumerate(Lines(file, MAX_LINE), 1):
             if wanted.search(raw, 0, _HEADER):
-                yield number, split_line(raw, place=f"{place / NAME}:{number}")
+                yield number, split_line(raw, place=f"{place / LEDGER_FILE}:{number}")
 
 
 def _naming(place: Path, number: int, line: Line) -> Naming:

@@ -16,7 +16,7 @@ from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import DeedbookError, LedgerError
 from deedbook.format.notes import Note, VerifierKey
 from deedbook.format.proofs import Checkpoint, Frontier, includes, is_consistent, leaf_hash
-from deedbook.log.witnessing.rotation import Rotation
+from deedbook.format.rotation import Rotation
 
 NOBODY: Final = "the proof alone"
 

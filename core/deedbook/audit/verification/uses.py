@@ -16,7 +16,7 @@ from deedbook.format.events import ALIASES, MAX_PAYLOAD, OUTCOMES, SESSION_ID, L
 from deedbook.format.files import Folder
 from deedbook.format.heads import Gap
 from deedbook.format.lines import Lines
-from deedbook.ledger.journal import NAME
+from deedbook.format.paths import LEDGER_FILE
 
 _LONGEST: Final = MAX_PAYLOAD + 1024
 _HEADER: Final = 512
@@ -97,7 +97,7 @@ def _take(line: Line, told: _Told) -> None:
 
 def _lines(place: Path, wanted: Callable[[bytes], bool]) -> Iterator[Line]:
     """Yield the lines of a ledger that are *wanted*, up to the first that is none of the format."""
-    with suppress(DeedbookError, OSError), Folder.at(place) as folder, folder.open(NAME) as file:
+    with suppress(DeedbookError, OSError), Folder.at(place) as folder, folder.open(LEDGER_FILE) as file:
         for raw in Lines(file, _LONGEST):
             if wanted(raw):
                 line = split_line(raw)

@@ -21,8 +21,9 @@ from deedbook.cli.output import DENIED, as_json, say
 
 if TYPE_CHECKING:
     from deedbook.audit.recorded import Recorded
-    from deedbook.charter.bindings import Bindings, Caller
     from deedbook.inspect.rejudging.explanation import Explanation, Step
+    from deedbook.policy.bindings import Bindings
+    from deedbook.policy.bound import Caller
     from deedbook.workspace.declarations import Workspace
 
 SECTION: Final = "Workspace"

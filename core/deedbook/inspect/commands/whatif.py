@@ -14,8 +14,8 @@ from deedbook.cli.output import as_json, message, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deedbook.charter.charter import Charter
     from deedbook.inspect.rejudging.whatif import Changed, WhatIf
+    from deedbook.policy.charter import Charter
     from deedbook.workspace.declarations import Workspace
 
 SECTION: Final = "Workspace"

@@ -10,8 +10,10 @@ from typing import Final, NamedTuple
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import first_hash, split_line
 from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.proofs import Frontier, leaf_hash
-from deedbook.ledger.journal import DATASYNC, NAME, find_tail, lines_from_end
+from deedbook.format.tail import find_tail, lines_from_end
+from deedbook.ledger.journal import DATASYNC
 
 _MARK: Final = b',"envelope_hash":"'
 _DIGITS: Final = 64
@@ -73,7 +75,7 @@ class Track(Grown):
         """
         place = _place(state, session)
         try:
-            with state.open(f"sessions/{session}/{NAME}") as file:
+            with state.open(f"sessions/{session}/{LEDGER_FILE}") as file:
                 return cls(session, tree, head, _end_of(file.fileno(), tree.size, head, place))
         except FileNotFoundError:
             why = f"its file is gone; a checkpoint covers {tree.size} lines of it"
@@ -85,7 +87,7 @@ class Track(Grown):
         Raises `LedgerError` (``LEDGER_UNSOUND``) if the file was cut or is not what was written.
         """
         place = _place(state, self.session)
-        with state.open(f"sessions/{self.session}/{NAME}") as file:
+        with state.open(f"sessions/{self.session}/{LEDGER_FILE}") as file:
             end = find_tail(file.fileno(), place=place).end if end is None else end
             if end < self.end or os.fstat(file.fileno()).st_size < end:
                 raise LedgerError(fault("LEDGER_UNSOUND", "it was cut since it was read; verify it", place=place))
@@ -97,7 +99,7 @@ class Track(Grown):
 
 
 def _place(state: Folder, session: str) -> str:
-    return f"{state.path}/sessions/{session}/{NAME}"
+    return f"{state.path}/sessions/{session}/{LEDGER_FILE}"
 
 
 def _end_of(fd: int, size: int, head: str, place: str) -> int:

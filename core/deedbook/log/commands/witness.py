@@ -140,7 +140,7 @@ def _key(store: "Store", given: str, origin: str | None) -> "tuple[VerifierKey, 
     """Return the key that *given* means, and the log's origin."""
     from deedbook.format.errors import SignatureError, fault
     from deedbook.format.notes import MAX_TEXT, Note, VerifierKey
-    from deedbook.log.witnessing.rotation import Rotation
+    from deedbook.format.rotation import Rotation
 
     text = given
     if "+" not in given or os.path.lexists(given):
@@ -162,7 +162,7 @@ def _key(store: "Store", given: str, origin: str | None) -> "tuple[VerifierKey, 
 def _tell(asked: Asked, store: "Store") -> None:
     from deedbook.format.proofs import Checkpoint
     from deedbook.format.terminal import plain
-    from deedbook.log.witnessing.requests import origin_hash
+    from deedbook.format.witness_requests import origin_hash
 
     known = [(log, store.latest(origin_hash(log.origin))) for log in store.logs()]
     sized = [(log, Checkpoint.parse(note.text).size if note else 0) for log, note in known]

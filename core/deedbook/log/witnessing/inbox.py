@@ -15,8 +15,18 @@ from typing import Final
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.terminal import short
+from deedbook.format.witness_requests import (
+    ANSWERS,
+    BAD,
+    CHECKPOINTS,
+    DONE,
+    MAX_BODY,
+    REQUESTS,
+    Answer,
+    Request,
+    origin_hash,
+)
 
-from .requests import ANSWERS, BAD, CHECKPOINTS, DONE, MAX_BODY, REQUESTS, Answer, Request, origin_hash
 from .witness import Witness
 
 SECONDS: Final = 0.2

@@ -22,8 +22,7 @@ from deedbook.format.errors import DeedbookError, SignatureError, fault
 from deedbook.format.files import Folder
 from deedbook.format.notes import MAX_TEXT, Note, VerifierKey
 from deedbook.format.proofs import Checkpoint
-
-from .requests import origin_hash
+from deedbook.format.witness_requests import origin_hash
 
 LOCK_SECONDS: Final = 10.0
 MAX_REFUSED: Final = 64

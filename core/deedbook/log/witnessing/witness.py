@@ -6,8 +6,20 @@ from collections.abc import Callable
 from deedbook.format.errors import DeedbookError, SignatureError
 from deedbook.format.notes import Note
 from deedbook.format.proofs import EMPTY, Checkpoint, is_consistent
+from deedbook.format.witness_requests import (
+    BAD,
+    BROKEN,
+    BUSY,
+    CONFLICT,
+    DONE,
+    FORBIDDEN,
+    INCONSISTENT,
+    UNKNOWN,
+    Answer,
+    Request,
+    origin_hash,
+)
 
-from .requests import BAD, BROKEN, BUSY, CONFLICT, DONE, FORBIDDEN, INCONSISTENT, UNKNOWN, Answer, Request, origin_hash
 from .store import Store, StoreBusy
 
 

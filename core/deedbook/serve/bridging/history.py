@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import split_line
 from deedbook.format.files import Folder
-from deedbook.ledger.journal import NAME, lines_from_end
+from deedbook.format.paths import LEDGER_FILE
+from deedbook.format.tail import lines_from_end
 
 TEST: Final = "deedbook-test-"
 """What the name of an agent's session begins with where `deedbook bridge test` made it."""
@@ -42,7 +43,7 @@ def last_calls(state: Path) -> dict[str, str]:
     """Return when each agent's hook called last, of its latest sessions; tests do not count."""
     found: dict[str, list[Begun]] = {}
     try:
-        for each in begun(state / "workspace" / NAME):
+        for each in begun(state / "workspace" / LEDGER_FILE):
             if not each.agent_session.startswith(TEST):
                 found.setdefault(each.agent, []).append(each)
     except FileNotFoundError:
@@ -52,7 +53,7 @@ def last_calls(state: Path) -> dict[str, str]:
 
 def _last(state: Path, session: Begun) -> str:
     """Return when the last event of a session was recorded that an agent caused; else when it began."""
-    place = f"sessions/{session.session_id}/{NAME}"
+    place = f"sessions/{session.session_id}/{LEDGER_FILE}"
     try:
         with Folder.at(state) as folder, folder.open(place) as file:
             end = os.fstat(file.fileno()).st_size

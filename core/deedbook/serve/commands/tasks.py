@@ -1,6 +1,6 @@
 """List the tasks; make, run, change, delete or decide one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -27,10 +27,20 @@ if TYPE_CHECKING:
     from deedbook.kernel import Kernel
     from deedbook.serve.tasks.runner import Created, Tasks
     from deedbook.serve.tasks.views import Task
+    from deedbook.workspace.declarations import Workspace
 
 SECTION: Final = "Do"
 
-task_argument = click.argument("task", shell_complete=completing.tasks)
+
+def _task_names(workspace: "Workspace") -> Iterable[str]:
+    from deedbook.serve.tasks.book import Book
+
+    with Book.of(workspace.state) as book:
+        return ["last", *(task.id for task in book)]
+
+
+_complete_tasks = completing.completer(_task_names)
+task_argument = click.argument("task", shell_complete=_complete_tasks)
 note_option = click.option("--note", default="", metavar="TEXT", help="Say how you know; it is recorded.")
 
 
@@ -161,7 +171,7 @@ def decide(asked: Asked, task: str, said: str | None, note: str, principal: str 
 
 
 @command.command("render")
-@click.argument("task", required=False, shell_complete=completing.tasks)
+@click.argument("task", required=False, shell_complete=_complete_tasks)
 @json_option
 @click.pass_obj
 def render(asked: Asked, task: str | None) -> int:

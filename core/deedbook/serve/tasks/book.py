@@ -18,9 +18,10 @@ from deedbook.contract import Event, Object
 from deedbook.format.errors import LedgerError, TaskError, fault
 from deedbook.format.events import Line, split_line
 from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower, is_open
 from deedbook.format.sealed import is_sealed, opened
-from deedbook.ledger.journal import NAME, is_replaced
+from deedbook.ledger.journal import is_replaced
 
 State: TypeAlias = Literal["ready", "running", "waiting", "succeeded", "failed", "denied", "unknown", "deleted"]
 STATES: Final = ("ready", "running", "waiting", "succeeded", "failed", "denied", "unknown", "deleted")
@@ -80,8 +81,8 @@ class Book:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._file = folder.open(NAME)
-        self._follow = Follower(folder.open(NAME), place=f"{folder.path}/{NAME}")
+        self._file = folder.open(LEDGER_FILE)
+        self._follow = Follower(folder.open(LEDGER_FILE), place=f"{folder.path}/{LEDGER_FILE}")
         self._tasks: dict[str, Kept] = {}
         self._keys: dict[tuple[Owner, str], str] = {}
         self._turn = RLock()
@@ -116,8 +117,8 @@ class Book:
         """Read all anew: another file took the ledger's place, in which the events stand elsewhere."""
         self._file.close()
         self._follow.close()
-        self._file = self._folder.open(NAME)
-        self._follow = Follower(self._folder.open(NAME), place=f"{self._folder.path}/{NAME}")
+        self._file = self._folder.open(LEDGER_FILE)
+        self._follow = Follower(self._folder.open(LEDGER_FILE), place=f"{self._folder.path}/{LEDGER_FILE}")
         self._tasks, self._keys = {}, {}
 
     def __iter__(self) -> Iterator[Kept]:
@@ -153,7 +154,7 @@ class Book:
     def event(self, mark: Mark) -> Event:
         """Return the event at *mark* as recorded; parts of it may be sealed."""
         raw = os.pread(self._file.fileno(), mark.end - mark.start, mark.start)
-        return split_line(raw, place=f"{self._folder.path}/{NAME}").event
+        return split_line(raw, place=f"{self._folder.path}/{LEDGER_FILE}").event
 
     def events(self, task: Kept) -> list[Event]:
         """Return all that was recorded of *task* in the workspace ledger, in order."""

@@ -4,11 +4,11 @@ import attrs
 
 from deedbook.call.handlers import reconcile
 from deedbook.call.queue import Waiting
-from deedbook.charter.bindings import Bindings
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, TaskError, fault
 from deedbook.format.files import Folder
 from deedbook.format.reader import is_open
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, Bound
 
 from .aftermath import Aftermath, of_approval, of_run, performed_for

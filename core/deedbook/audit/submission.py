@@ -22,8 +22,7 @@ from deedbook.format.files import Folder
 from deedbook.format.notes import Note
 from deedbook.format.proofs import Checkpoint
 from deedbook.format.terminal import excerpt
-
-from .requests import (
+from deedbook.format.witness_requests import (
     ANSWERS,
     CHECKPOINTS,
     CONFLICT,

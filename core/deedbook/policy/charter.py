@@ -98,3 +98,23 @@ def known_files(document: Mapping[str, Any]) -> frozenset[str]:
     """Return the files that are scripts in a charter's *document*."""
     hooks = document.get("hooks", {}).values()
     return frozenset(path for hook in hooks for path in hook.get("script", {}).get("files", ()))
+
+
+def is_apart(entry: Mapping[str, Any]) -> bool:
+    """Say whether a hook of the charter is asked in a process of its own."""
+    return bool(entry.get("isolation") == "worker")
+
+
+def is_elsewhere(entry: Mapping[str, Any]) -> bool:
+    """Say whether a hook or policy of the charter is asked elsewhere than on the calling thread."""
+    return "isolation" in entry and entry["isolation"] != "inline"
+
+
+def identity(entry: Mapping[str, Any], plugins: Mapping[str, Any]) -> str:
+    """Return what identifies a gate of the charter: what it is told to do, and the code that does it."""
+    keys = ("plugin", "settings", "match", "isolation", "script")
+    told = {key: entry[key] for key in keys if key in entry}
+    if "plugin" in entry:
+        plugin = plugins["/".join(entry["plugin"])]
+        told |= {"code": plugin["digest"], "version": plugin["version"]}
+    return canonical.digest(canonical.encode(told))
