@@ -288,9 +288,10 @@ def _made(
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
     workers = held.enter_context(Workers(private=any(secrets.values())))
-    host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
+    host = WorkspaceHost(
+        root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets, partial(_routes, opened.charter)
+    )
     held.callback(host.close)
-    host.routes = partial(_routes, opened.charter)
     persona = partial(_persona, root, catalogue)
     bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
     return Kernel(
@@ -319,7 +320,7 @@ def _state_refused(place: Path, why: str) -> SourceError:
 
 
 def _routes(charter: Charter) -> Mapping[str, Any]:
-    from .routing.routes import told
+    from .plugins.routing.routes import told
 
     return told(charter.document, exposed(charter.document))
 
@@ -352,8 +353,9 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
     found, site = catalogue or discover(), Site.of(workspace)
     with Folder.at(workspace.root) as root:
         charter = compile_charter(workspace, found, kernel=VERSION)
-        host = ReadingHost(root, workspace.file_roots, site.hidden, site.secret_values())
-        host.routes = partial(_routes, charter)
+        host = ReadingHost(
+            root, workspace.file_roots, site.hidden, site.secret_values(), routes=partial(_routes, charter)
+        )
         yield freeze_for_judging(charter, found, host, Schemas.load(data_folder("schemas")), root=workspace.root)
 
 
@@ -370,8 +372,9 @@ def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None)
     found, site, schemas = catalogue or discover(), Site.of(workspace), Schemas.load(data_folder("schemas"))
     charter, secrets = compile_charter(workspace, found, kernel=VERSION), site.secret_values()
     with Folder.at(workspace.root) as root, Workers(private=any(secrets.values())) as workers:
-        host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
-        host.routes = partial(_routes, charter)
+        host = WorkspaceHost(
+            root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets, partial(_routes, charter)
+        )
         yield freeze(charter, found, host, schemas, lazily=True)
 
 

@@ -21,12 +21,12 @@ from deedbook.format.schema import Schemas
 from deedbook.format.story import decided_at
 from deedbook.ledger.ledger import Ledger
 from deedbook.ledger.recovery import close_lost
+from deedbook.plugins.routing.fit import Choice, choose
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import beginning, parked
 from deedbook.policy.commands import allowed_of
 from deedbook.policy.requests import principal_json
-from deedbook.policy.routing import Choice, choose
 
 from .door import Door
 from .handlers import Outcome, Ticket

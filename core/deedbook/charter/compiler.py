@@ -12,8 +12,8 @@ from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import FORMAT, Charter
 from deedbook.policy.match import DYNAMIC, Match
-from deedbook.routing import guides
 from deedbook.rules.rulebook import unsound
+from deedbook.workspace import guides
 from deedbook.workspace.declarations import ClientSource, Profile, ServerSource, Workspace
 from deedbook.workspace.site import SETTINGS
 

@@ -22,7 +22,6 @@ from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder, suggest
 from deedbook.plugins.plugins import Catalogue
 from deedbook.programs import scripts
-from deedbook.routing.guides import ABILITY, ROUTING, Guides
 from deedbook.serve import tools
 
 from . import remembering
@@ -44,6 +43,7 @@ from .declarations import (
     Workspace,
 )
 from .documents import Document, pointer
+from .guides import ABILITY, ROUTING, Guides
 from .logs import trusted
 from .personas import Personas
 from .servers import Servers
