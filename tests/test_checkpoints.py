@@ -223,7 +223,8 @@ def test_session_whose_end_cannot_be_covered_has_ended_all_the_same_and_it_is_sa
     signed.key.where.unlink()
     session.end(ok=True, reason="done")
     assert signed.types(session)[-1] == "session.end"
-    (failure,) = signed._kernels[-1].checkpoints.failures
+    ((subject, failure),) = signed._kernels[-1].notices.found
+    assert subject == "checkpoints"
     assert failure.code == "CHECKPOINT_FAILED"
     assert "is not here" in failure.message
 

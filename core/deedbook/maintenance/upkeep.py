@@ -4,16 +4,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deedbook.charter.settings import Settings
 from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
 from deedbook.format.release import VERSION
 from deedbook.ledger.journal import Torn
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
-from deedbook.log.checkpoints.service import Checkpoints
 from deedbook.workspace.site import Site
 
 from .closing import Removed, close, remove, set_torn_aside, write_head
+from .extending import tell_extended
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace
@@ -53,11 +52,11 @@ def _tell(workspace: "Workspace", ledger: Ledger, state: str, failed: Callable[[
     """Record the new head of a session in the workspace's own ledger, and let a checkpoint cover it."""
     with own_ledger(workspace) as own:
         write_head(own, ledger.session_id, ledger.size, ledger.head, state)
-        with Folder.at(workspace.state) as folder:
-            checkpoints = Checkpoints(folder, own, Settings.read(workspace.checkpoints, workspace.root))
-            checkpoints.failed = failed or checkpoints.failed
-            checkpoints.cover([ledger.session_id])
-            checkpoints.close()
+    tell_extended(workspace, ledger.session_id, failed or _unheard)
+
+
+def _unheard(_: DomainError) -> None:
+    """Nobody is told."""
 
 
 @contextmanager
