@@ -14,9 +14,11 @@ from deedbook.charter.settings import Settings
 from deedbook.contract import Failed
 from deedbook.format.errors import Err, LedgerError, SignatureError
 from deedbook.format.files import Folder
-from deedbook.kernel import read_workspace, write
+from deedbook.kernel import write
 from deedbook.log.checkpoints.asked import Office
-from deedbook.maintenance.upkeep import close_session, own_ledger
+from deedbook.maintenance.upkeep import close_session
+from deedbook.workspace.own_ledger import own_ledger
+from deedbook.workspace.workspace import read_workspace
 
 
 def office(lab, act):

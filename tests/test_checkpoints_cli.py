@@ -11,7 +11,7 @@ from deedbook.format.canonical import encode
 from deedbook.format.cosignatures import WitnessSigner
 from deedbook.format.errors import SourceError
 from deedbook.format.notes import SigningKey
-from deedbook.kernel import read_workspace
+from deedbook.workspace.workspace import read_workspace
 
 WITNESS = str(WitnessSigner("w.example/1", bytes(32)).public)
 KEY = str(SigningKey("deedbook/ws-0", bytes(32)).public)

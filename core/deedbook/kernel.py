@@ -24,12 +24,12 @@ from .charter.settings import Settings
 from .charter.store import Start, Store
 from .contract import Json, Object, Principal
 from .format import canonical
-from .format.errors import BindingError, DeedbookError, Err, LedgerError, SessionRefused, SourceError, fault
+from .format.errors import DeedbookError, Err, LedgerError, SessionRefused, SourceError, fault
 from .format.events import Entry, label, new_id
 from .format.files import Folder
 from .format.paths import LEDGER_FILE
 from .format.release import VERSION
-from .format.schema import Schemas, data_folder, suggest
+from .format.schema import Schemas, data_folder
 from .format.sealed import Sealer
 from .ledger.chain import explained
 from .ledger.journal import DATASYNC
@@ -242,6 +242,8 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
         start = _last_start(root, place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
         listing = inventory.listing(folder, folders)  # before the reading: what comes between is noticed next time
+    from .workspace.workspace import load_profile
+
     workspace = load_profile(root, profile, catalogue)
 
     def choose(store: Store, folder: Folder, record: Callable[[Opened], None]) -> Opened:
@@ -386,25 +388,6 @@ def _refuse_removed(folder: Folder) -> None:
     if not folder.exists(LEDGER_FILE):
         why = "the new session's folder was removed while it began; nothing was recorded. Begin again"
         raise LedgerError(fault("LEDGER_BROKEN", why, retryable=True, place=folder.path))
-
-
-def read_workspace(path: str | Path, profile: str | None = None, catalogue: Catalogue | None = None) -> "Workspace":
-    """Read the workspace at or above *path*, under *profile* if one is given; raises `SourceError`."""
-    return load_profile(find_workspace(Path(path)), profile, catalogue)
-
-
-def load_profile(root: Path, profile: str | None, catalogue: Catalogue | None = None) -> "Workspace":
-    """Read the workspace at *root*, under *profile* if one is given; raises `SourceError` or `BindingError`."""
-    from .workspace.workspace import load_workspace
-
-    workspace = load_workspace(root, catalogue=catalogue)
-    if profile is None or profile == workspace.profile:
-        return workspace
-    if profile not in workspace.profiles:
-        known = ", ".join(sorted(workspace.profiles)) or "none"
-        why = f"profile {profile!r} is not declared{suggest(profile, workspace.profiles) or '.'} Declared: {known}"
-        raise BindingError(fault("USAGE", why, place=".system/deedbook.yaml"))
-    return attrs.evolve(workspace, profile=profile)
 
 
 def write(ledger: WorkspaceLedger, event_type: str, payload: Object) -> None:

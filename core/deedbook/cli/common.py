@@ -13,13 +13,14 @@ import click
 from click.core import ParameterSource
 
 from . import completing
-from .output import message, owned
+from .output import message, owned, watched
 
 if TYPE_CHECKING:
     from deedbook.charter.changes import Difference
     from deedbook.charter.locks import Opened
     from deedbook.plugins.commands import OfferedCommand
     from deedbook.policy.charter import Charter
+    from deedbook.workspace.declarations import Workspace
 
 _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
 _TEXTS: Final = frozenset(
@@ -308,3 +309,24 @@ def _read() -> bytes:
     from deedbook.format.canonical import MAX_BYTES
 
     return sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
+
+
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Ask a person, unless *yes* was said already; where nobody looks, it has to be said."""
+    if yes:
+        return True
+    if not watched(sys.stdin):
+        raise click.UsageError(f"{question} Nobody is here to be asked; say --yes")
+    return click.confirm(question, err=True)
+
+
+def surveyed(path: str) -> "Workspace":
+    """Read the workspace at or above *path* as far as its servers go; raises `SourceError` if it has no settings."""
+    from deedbook.format.errors import SourceError
+    from deedbook.workspace.sources import find_workspace
+    from deedbook.workspace.workspace import survey_workspace
+
+    workspace, faults = survey_workspace(find_workspace(Path(path)))
+    if workspace is None:
+        raise SourceError(*faults)
+    return workspace

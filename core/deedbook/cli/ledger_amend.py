@@ -31,11 +31,11 @@ def command(
     """Say event SEQ of SESSION (an id, or `workspace`) otherwise; the recorded line stays, and both are shown."""
     from deedbook.format.errors import recordable
     from deedbook.format.schema import Schemas, data_folder
-    from deedbook.kernel import read_workspace
     from deedbook.maintenance.amending import amend
     from deedbook.maintenance.authors import author
     from deedbook.maintenance.extending import tell_extended
     from deedbook.workspace.site import Site
+    from deedbook.workspace.workspace import read_workspace
 
     from .ledgers import ledger_named
 

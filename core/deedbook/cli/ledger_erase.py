@@ -31,11 +31,11 @@ def command(
     Backups are not reached: see to them yourself.
     """
     from deedbook.format.errors import recordable
-    from deedbook.kernel import read_workspace
     from deedbook.maintenance.authors import author
     from deedbook.maintenance.erasing import erase
     from deedbook.maintenance.extending import tell_extended
     from deedbook.workspace.site import Site
+    from deedbook.workspace.workspace import read_workspace
 
     from .ledgers import ledger_named
 

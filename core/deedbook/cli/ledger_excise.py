@@ -21,11 +21,11 @@ def command(asked: Asked, session: str, seq: int, reason: str, principal: str | 
     and all hashes stay, and the ledger says what was taken out, when and by whom.
     """
     from deedbook.format.errors import recordable
-    from deedbook.kernel import read_workspace
     from deedbook.maintenance.authors import author
     from deedbook.maintenance.excising import excise, looked_at
     from deedbook.maintenance.extending import refuse_missing, renew_pages, tell_extended
     from deedbook.workspace.site import Site
+    from deedbook.workspace.workspace import read_workspace
 
     from .ledgers import ledger_named
 

@@ -6,7 +6,7 @@ implements what it needs of `FeatureHooks`, each method marked with `featureimpl
 charter has its section; removing and covering concern every installed feature. Private until 1.0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,6 +19,16 @@ featureimpl = pluggy.HookimplMarker(PROJECT)
 
 class FeatureHooks:
     """Every method that a feature may have; each may name fewer arguments. *kernel* is a `deedbook.kernel.Kernel`."""
+
+    @featurespec
+    def client_abilities(self, client: Any) -> Iterable[Any]:
+        """Return the abilities (`AbilitySource`) of a client that ``agents:`` declares: a coding agent's own tools."""
+        raise NotImplementedError
+
+    @featurespec
+    def client_problems(self, client: Any) -> Iterable[tuple[str, str]]:
+        """Return what is wrong with what ``agents:`` says of a client: a JSON pointer into it, and a message."""
+        raise NotImplementedError
 
     @featurespec
     def before_effects(self, kernel: Any, ledger: Any, undo: ExitStack) -> Mapping[str, Callable[[Any], None]] | None:
@@ -50,6 +60,14 @@ class FeatureHooks:
 
         *workspace* was read from its files; no kernel is open. *report* takes a `DomainError` that changes nothing.
         """
+
+    @featurespec
+    def before_lock(self, workspace: Any, yes: bool) -> bool:
+        """Look at what stands outside the workspace's files before they are compiled; ``False`` stops the lock.
+
+        *yes*: ask nobody, and accept what is other than before.
+        """
+        raise NotImplementedError
 
     @featurespec
     def payload_removed(self, state: Any, name: str) -> None:

@@ -1,14 +1,13 @@
 """Doing one thing to a workspace's ledgers without opening the workspace: its own ledger, a session to be ended."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
-from deedbook.format.release import VERSION
 from deedbook.ledger.journal import Torn
-from deedbook.ledger.ledger import Ledger, WorkspaceLedger
+from deedbook.ledger.ledger import Ledger
+from deedbook.workspace.own_ledger import own_ledger
 from deedbook.workspace.site import Site
 
 from .closing import Removed, close, remove, set_torn_aside, write_head
@@ -57,18 +56,6 @@ def _tell(workspace: "Workspace", ledger: Ledger, state: str, failed: Callable[[
 
 def _unheard(_: DomainError) -> None:
     """Nobody is told."""
-
-
-@contextmanager
-def own_ledger(workspace: "Workspace") -> Iterator[WorkspaceLedger]:
-    """Open the workspace's own ledger for writing, and nothing else; raises `DeedbookError`."""
-    site = Site.of(workspace)
-    with Folder.at(workspace.state, create=True) as state:
-        own = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=site.sealer())
-        try:
-            yield own
-        finally:
-            own.close()
 
 
 def discard_session(workspace: "Workspace", identity: str) -> Removed | None:

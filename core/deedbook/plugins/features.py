@@ -100,6 +100,15 @@ class Features:
             except Exception as problem:  # noqa: BLE001 - whatever it raises, the others are told
                 notices.add(name, fault("FAILED", describe(problem)))
 
+    def each(self, moment: str, **given: Any) -> Iterator[Any]:
+        """Yield everything that the features return; raises what one of them raises."""
+        for _, ask in self._asking(moment):
+            yield from ask(**given)
+
+    def all(self, moment: str, **given: Any) -> bool:
+        """Ask the features in turn until one says no; return whether none did. Raises what one of them raises."""
+        return all(ask(**given) for _, ask in self._asking(moment))
+
     def demand(self, moment: str, **given: Any) -> None:
         """Tell every feature of a *moment*; raises what the first one that fails raises, after all were told."""
         problems: list[Exception] = []
