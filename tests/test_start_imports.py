@@ -10,7 +10,7 @@ NEVER = ("cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", 
 """Libraries: SDKs and engines that plugins use, and what only those need who wait, read YAML or type a command."""
 LATER = (
     "charter.abilities", "charter.compiler", "charter.guards", "charter.instances", "charter.narrowing",
-    "charter.skills", "format.loops", "inspect.markdown", "log.checkpoints.announcing", "log.checkpoints.coverage",
+    "charter.skills", "format.loops", "format.markdown", "log.checkpoints.announcing", "log.checkpoints.coverage",
     "log.checkpoints.followers", "log.checkpoints.keeper", "log.checkpoints.keys", "log.checkpoints.log",
     "log.checkpoints.trees", "log.checkpoints.writer", "mcp.surveys", "plugins.isolation", "plugins.routing.bm25",
     "plugins.routing.routes", "programs.exchange", "programs.scripts", "rules.expressions", "rules.rulebook",

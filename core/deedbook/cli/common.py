@@ -138,7 +138,15 @@ def as_command(offered: "OfferedCommand") -> click.Command:
 
         why = f"{offered.owners[0]} offers {offered.targets[0]} as a command, which is no click command"
         raise BindingError(fault("PLUGIN_BROKEN", why))
+    _adopt(command)
     return command
+
+
+def _adopt(command: click.Command) -> None:
+    """Let a command of a distribution, and all below it, refuse empty values as the kernel's own do."""
+    command.context_class = CommandContext
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        _adopt(each)
 
 
 def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
