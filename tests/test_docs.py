@@ -132,11 +132,14 @@ def test_decision_has_its_four_parts(page):
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-MODULES = {
-    path.stem: ".".join(("deedbook", *path.relative_to(ROOT / "core" / "deedbook").with_suffix("").parts))
-    for path in (ROOT / "core" / "deedbook").rglob("*.py")
-}
-"""Every module of the kernel by its own name; pages leave out the room."""
+ROOTS = (ROOT / "core", *sorted(ROOT.glob("plugins/*/src")))
+MODULES = [
+    ".".join(path.relative_to(root).with_suffix("").parts)
+    for root in ROOTS
+    for path in root.rglob("*.py")
+    if path.stem != "__init__"
+]
+"""Every module of the kernel and of first-party distributions; pages leave out where it lies."""
 
 
 def resolves(name):
@@ -144,7 +147,8 @@ def resolves(name):
     first, *rest = name.split(".")
     if name in CATALOGUE or (first == "deedbook" and not rest):
         return True
-    return any(_reached(start, rest) for start in (f"deedbook.{first}", MODULES.get(first, "")) if start)
+    starts = [name for name in MODULES if name.rpartition(".")[2] == first]
+    return any(_reached(start, rest) for start in (f"deedbook.{first}", *starts))
 
 
 def _reached(start, rest):
@@ -174,7 +178,7 @@ def test_dotted_names_exist(page):
     names = set(re.findall(r"`([a-z_][a-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+)`", text))
     facts = {"session.calls", "session.usage", "session.started", "context.state"}
     files = {name for name in names if name.rpartition(".")[2] in ("py", "md", "json", "yaml", "toml", "lock")}
-    calls = {"ctx.call", "deedbook.lock"}
+    calls = {"ctx.call", "deedbook.lock", "deedbook.commands"}
     missing = {name for name in names - facts - files - calls if not resolves(name)}
     assert not missing
     if page.name == "life-of-a-call.md":
