@@ -16,7 +16,8 @@ from deedbook.format import schema
 from deedbook.format.errors import BindingError
 from deedbook.policy.gates import BoundGate, merge
 from deedbook.policy.match import AbilityFacts, Match
-from deedbook.rules.rules import SETTINGS, Rules
+from deedbook.rules.rules import Rules
+from deedbook.rules.ruleset import SETTINGS
 
 BASELINE = {
     "rules": [

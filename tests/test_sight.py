@@ -2,8 +2,9 @@
 
 from cases import for_each
 
+from deedbook.policy.facts import FACTS
 from deedbook.rules.expressions import Language
-from deedbook.rules.vocabulary import FACTS, flaws
+from deedbook.rules.vocabulary import flaws
 
 ECHO = {
     "type": "object",

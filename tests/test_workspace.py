@@ -15,7 +15,7 @@ from deedbook.format.errors import SourceError
 from deedbook.format.notes import SigningKey
 from deedbook.format.schema import Schemas, data_folder, lint
 from deedbook.policy import match
-from deedbook.rules import rules
+from deedbook.rules import ruleset as rules
 from deedbook.workspace.documents import parse_yaml
 from deedbook.workspace.workspace import load_workspace
 

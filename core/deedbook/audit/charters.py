@@ -15,7 +15,7 @@ from deedbook.plugins.host import ReadingHost
 from deedbook.plugins.plugins import Catalogue, discover
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.charter import Charter
-from deedbook.rules.vocabulary import FACTS
+from deedbook.policy.facts import FACTS
 from deedbook.workspace.site import Site
 
 from .judging import Trusts, freeze_for_judging

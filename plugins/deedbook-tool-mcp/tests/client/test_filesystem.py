@@ -18,7 +18,7 @@ from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import bound_for_judging, read_workspace
 from deedbook.mcp.surveys import keep, look
-from deedbook.rules import cases
+from deedbook.charter import cases
 from deedbook.workspace.workspace import survey_workspace
 
 SERVER = Path(__file__).with_name("filesystem.py")
