@@ -13,7 +13,7 @@ from .plugins import Catalogue, load
 
 @attrs.frozen
 class Kind:
-    """A policy kind: its *name* and its class, *made*. A method that fails raises `BindingError` (``PLUGIN_BROKEN``)."""
+    """A policy kind: its *name*, its class *made*. A method that fails raises `BindingError` (``PLUGIN_BROKEN``)."""
 
     name: str
     made: type[Any]
