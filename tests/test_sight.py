@@ -3,8 +3,8 @@
 from cases import for_each
 
 from deedbook.policy.facts import FACTS
-from deedbook.rules.expressions import Language
-from deedbook.rules.vocabulary import flaws
+from deedbook_policy_standard.expressions import Language
+from deedbook_policy_standard.vocabulary import flaws
 
 ECHO = {
     "type": "object",

@@ -57,7 +57,7 @@ _LEAST_SPACE: Final = 256 * 1024 * 1024
 _EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
 _NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
 _UNINSTALL: Final = "pip uninstall it, or take it out of the workspace; nothing that uses it can start"
-_OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook[cel]'"),)
+_OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook-policy-standard[cel]'"),)
 
 
 @attrs.frozen

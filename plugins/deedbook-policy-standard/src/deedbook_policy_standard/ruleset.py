@@ -68,7 +68,9 @@ SETTINGS: Final[Object] = {
 }
 """The JSON Schema of the policy's body, draft 2020-12."""
 
-NO_ENGINE: Final = "conditions in CEL need their engine, which is not installed; run: pip install 'deedbook[cel]'"
+NO_ENGINE: Final = (
+    "conditions in CEL need their engine, which is not installed; run: pip install 'deedbook-policy-standard[cel]'"
+)
 
 _IN_MATCH: Final = re.compile("/rules/[0-9]+/match(/|$)").match
 _SHAPE: Final = foreign(SETTINGS, place="policy kind rules")
