@@ -228,7 +228,8 @@ def test_reading_command_imports_no_plugin(told: Place, command: list[str]):
     args = [told.sessions()[0] if arg == "S" else arg for arg in command]
     status, modules = _imported_by(*args, cwd=told.path)
     assert status == 0
-    assert not [name for name in modules if name.startswith("deedbook_")]
+    plugins = {name.partition(".")[0] for name in modules if name.startswith("deedbook_")}
+    assert plugins <= {"deedbook_policy_standard"}  # judging again asks Deedbook's own rules, and nobody else's
 
 
 def test_acting_command_imports_only_plugins_that_the_workspace_binds(place: Place):

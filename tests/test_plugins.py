@@ -106,7 +106,7 @@ def test_discovery_imports_nothing_even_where_an_import_would_end_the_process(tm
 
 def test_discovery_finds_what_is_installed_here() -> None:
     offer = discover().find("policy", "rules")
-    assert (offer.distribution, offer.target) == ("deedbook", "deedbook.rules.rules:Rules")
+    assert (offer.distribution, offer.target) == ("deedbook-policy-standard", "deedbook_policy_standard.rules:Rules")
     assert load(offer).__name__ == "Rules"
 
 

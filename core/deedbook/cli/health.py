@@ -25,6 +25,7 @@ from deedbook.audit.verify import verify_file
 from deedbook.charter.bindings import freeze
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
+from deedbook.charter.policies import doubtful
 from deedbook.charter.registry import absent
 from deedbook.charter.settings import Settings
 from deedbook.charter.store import Store
@@ -38,11 +39,11 @@ from deedbook.ledger.newest import newest, refuse_cut
 from deedbook.log.checkpoints.keys import LogKeys
 from deedbook.plugins.host import ReadingHost
 from deedbook.plugins.plugins import Catalogue, Offer
+from deedbook.plugins.policy_kinds import installed_kinds
 from deedbook.plugins.routing.routes import told
 from deedbook.policy.charter import Charter
 from deedbook.programs.supervisor import System
 from deedbook.programs.workers import Workers
-from deedbook.rules.rulebook import doubtful
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.lockfile import LOCK, Lock, here
 from deedbook.workspace.site import Site
@@ -56,7 +57,7 @@ _LEAST_SPACE: Final = 256 * 1024 * 1024
 _EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
 _NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
 _UNINSTALL: Final = "pip uninstall it, or take it out of the workspace; nothing that uses it can start"
-_OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook[cel]'"),)
+_OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook-policy-standard[cel]'"),)
 
 
 @attrs.frozen
@@ -153,8 +154,8 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
         yield Check("skill", "note", f"set aside: {why}", "correct it; `deedbook skills lint` names every one")
     for place, message in absent(workspace.abilities.values()):
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
-    for each in doubtful(charter.document, workspace.policies):
-        yield Check("policy", "note", f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
+    for each in doubtful(charter.document, installed_kinds(catalogue), workspace.policies):
+        yield Check("policy", "note", str(each), f"edit {each.place}")
     yield _lock(workspace, charter, catalogue)
     yield from _in_force(workspace)
     yield from _records(workspace)
