@@ -70,10 +70,9 @@ class Checker:
 
         if self._source:
             from deedbook.audit.charters import charters_of
-            from deedbook.workspace.site import Site
 
             with suppress(DeedbookError, OSError):  # then none is at hand
-                held = charters_of(Site.of(self._source), self._schemas, plugins=self._plugins)
+                held = charters_of(self._source.root, self._source.state, self._schemas, plugins=self._plugins)
                 self._charters = self._held.enter_context(held)
         return self
 
