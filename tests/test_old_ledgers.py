@@ -20,8 +20,9 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
 from deedbook.kernel import open_kernel, read_workspace
-from deedbook.maintenance.imports import imports, take_in
-from deedbook.maintenance.old_file import OldFile
+from deedbook.legacy.importer import import_ledger
+from deedbook.legacy.old_file import OldFile
+from deedbook.maintenance.imports import imports
 from deedbook.maintenance.opening import own
 from deedbook.workspace.site import Site
 
@@ -130,7 +131,7 @@ def test_whoever_is_killed_half_way_is_followed_by_the_next(place, left):
             Folder.at(source.state) as state,
             own(Site.of(source)) as ledger,
         ):
-            take_in(state, ledger, old, old.verify(), by="local", as_is=None)
+            import_ledger(state, ledger, old, old.verify(), by="local", as_is=None)
 
     died = deaths(take, again=lambda: clear(source.state, raw), left=left)
     assert died > 5

@@ -11,7 +11,6 @@ from .common import OpenGroup
 
 OWN: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "import": "Take in an old ledger, as it is.",
         "amend": "Say a recorded event otherwise, by a further one.",
         "erase": "Delete sealed values; lines and proofs stay.",
         "excise": "Take a payload out of its line: the last resort.",
