@@ -6,10 +6,10 @@ import pytest
 from parts import bound, decide, gate, policy
 
 from deedbook import Decision
-from deedbook.audit.rederive import rejudge
 from deedbook.contract import ALLOW, ask, deny
 from deedbook.kernel import bound_for_judging, read_workspace
 from deedbook.rules import cases
+from deedbook_audit.rederive import rejudge
 
 TAGS = ("destructive", "irreversible")
 

@@ -228,7 +228,22 @@ def test_reading_command_imports_no_plugin(told: Place, command: list[str]):
     args = [told.sessions()[0] if arg == "S" else arg for arg in command]
     status, modules = _imported_by(*args, cwd=told.path)
     assert status == 0
-    assert not [name for name in modules if name.startswith("deedbook_")]
+    assert {name.split(".")[0] for name in modules if name.startswith("deedbook_")} <= {"deedbook_audit"}
+
+
+def test_command_of_ours_has_standard_output_to_itself_and_one_that_is_not_marked_has_not():
+    """The marker is explicit: `data_command` marks a command of any distribution, and nothing else does."""
+    found = {name: each for name, each in find_commands().items() if {*each.owners} <= OURS}
+    assert {"verify", "ledger.checkpoint", "replay"} <= found.keys()
+    assert [name for name, each in found.items() if not is_data_command(each.load())] == []
+    assert not is_data_command(click.Command("hello"))
+
+
+def test_unknown_command_names_its_distribution(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("deedbook.cli.program.find_commands", dict)
+    ran = CliRunner().invoke(program, ["verify"], obj=Asked())
+    assert ran.exit_code == 2
+    assert "pip install deedbook-audit" in ran.output
 
 
 def test_acting_command_imports_only_plugins_that_the_workspace_binds(place: Place):

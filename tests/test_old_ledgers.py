@@ -15,7 +15,6 @@ from test_old_verification import complete
 from test_upcasting import event_000, row_1_0, run_000
 from test_verify import honest_1_0, line_1_0
 
-from deedbook.audit.verification.taken_in import changed
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
@@ -25,6 +24,7 @@ from deedbook.legacy.old_file import OldFile
 from deedbook.maintenance.imports import imports
 from deedbook.maintenance.opening import own
 from deedbook.workspace.site import Site
+from deedbook_audit.verification.taken_in import changed
 
 
 @pytest.fixture(scope="module")

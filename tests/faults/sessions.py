@@ -18,9 +18,6 @@ from unittest import mock
 
 import attrs
 
-from deedbook.audit.verification.leaves import misfits
-from deedbook.audit.verification.log import read_log
-from deedbook.audit.verify import verify_file
 from deedbook.call.identity import Identity
 from deedbook.format.errors import DeedbookError, Err
 from deedbook.format.files import Folder
@@ -31,6 +28,9 @@ from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.log.checkpoints.asked import Office
 from deedbook.log.checkpoints.service import Checkpoints
+from deedbook_audit.verification.leaves import misfits
+from deedbook_audit.verification.log import read_log
+from deedbook_audit.verify import verify_file
 from deedbook_testing.lab import Lab
 
 CALLS: Final = ("write", "fsync", "fdatasync")

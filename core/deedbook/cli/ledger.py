@@ -31,6 +31,9 @@ class _Parts(OpenGroup):
         command: click.Command = importlib.import_module(f".ledger_{cmd_name}", __package__).command
         return command
 
+    def is_offered(self, name: str) -> bool:
+        return name not in OWN
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         lines = {name: each.describe().line for name, each in self.offered().items()}
         with formatter.section("Commands"):

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 import click
 
 from deedbook.cli.common import Asked, principal_option, shown
-from deedbook.cli.output import message, say
+from deedbook.cli.output import data_command, message, say
 
 if TYPE_CHECKING:
     from deedbook.format.report import Report
 
 
+@data_command
 @click.command("import")
 @click.argument("file")
 @principal_option
