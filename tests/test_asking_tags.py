@@ -7,8 +7,9 @@ from parts import bound, decide, gate, policy
 
 from deedbook import Decision
 from deedbook.contract import ALLOW, ask, deny
-from deedbook.kernel import bound_for_judging, read_workspace
+from deedbook.kernel import bound_for_judging
 from deedbook.rules import cases
+from deedbook.workspace.workspace import read_workspace
 from deedbook_audit.rederive import rejudge
 
 TAGS = ("destructive", "irreversible")

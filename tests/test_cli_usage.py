@@ -7,12 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 from commandline import COMMAND, SECONDS, Place, environment
 
-from deedbook.cli.program import sections
+from deedbook.cli.common import Asked
+from deedbook.cli.output import is_data_command
+from deedbook.cli.program import program, sections
 from deedbook.plugins.commands import find_commands
 
+OURS = {"deedbook", "deedbook-audit"}
+"""The distributions whose commands are data commands."""
 SECTIONS = sections()
 COMMANDS = [name for listed in SECTIONS.values() for name in listed]
 EVERYTHING = [[], *([name] for name in COMMANDS), ["sessions", "close"]]

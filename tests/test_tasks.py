@@ -6,7 +6,8 @@ import pytest
 from persons import approving
 
 from deedbook import Err, Ok, allow, ask, deny
-from deedbook.approvals.answering import answer, perform_once
+from deedbook.approvals.answering import answer
+from deedbook.cli.performing import perform_once
 from deedbook.contract import Decision, Failed, Principal
 from deedbook.format.errors import ApprovalError
 from deedbook.format.reader import read

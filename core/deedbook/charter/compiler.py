@@ -126,7 +126,10 @@ class _Compiler:
         if isinstance(said, str) and any(f"{said}/".startswith(f"{each}/") for each in self.workspace.folders):
             why = f"{said!r} holds sources; name a folder of its own"
             self.linker.faults.append(fault("SOURCE_INVALID", why, place=f"{SETTINGS}: workdocs"))
-        return {"workdocs": said} if said else {}
+        if not said:
+            return {}
+        self.linker.link("feature", "workdocs", f"{SETTINGS}: workdocs")
+        return {"workdocs": said}
 
     # --- clients ---
 

@@ -28,9 +28,10 @@ def command() -> None:
 @click.pass_obj
 def listing(asked: Asked, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
-    from deedbook.kernel import bound_for_judging, read_workspace
+    from deedbook.kernel import bound_for_judging
     from deedbook.policy.fitting import covers
     from deedbook.rules.rulebook import idle, misspelt
+    from deedbook.workspace.workspace import read_workspace
 
     source = read_workspace(asked.workspace, profile)
     with bound_for_judging(source) as bindings:
@@ -88,8 +89,9 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
     A rule is covered if it decided what its policy answered in at least one case. Exit status 1 if a case fails;
     without any tests 0, and a message says that there are none.
     """
-    from deedbook.kernel import bound_for_judging, read_workspace
+    from deedbook.kernel import bound_for_judging
     from deedbook.rules import cases
+    from deedbook.workspace.workspace import read_workspace
 
     source = read_workspace(asked.workspace, profile)
     found = _cases(source, files)

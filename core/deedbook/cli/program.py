@@ -91,6 +91,10 @@ class _Commands(Suggesting):
     def is_offered(self, name: str) -> bool:
         return name not in OWN_NAMES
 
+    @property
+    def prefix(self) -> str:
+        return ""
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         listed = sections()
         width = max(len(name) for commands in listed.values() for name in commands)

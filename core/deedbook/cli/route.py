@@ -29,10 +29,10 @@ def command(asked: Asked, prompt: str, limit: int, client: str | None, profile: 
     """
     from deedbook.charter.compiler import compile_charter
     from deedbook.format.release import VERSION
-    from deedbook.kernel import read_workspace
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.routing.routes import CharterRoutes, told
     from deedbook.policy.callers import LOCAL, declared_client, exposed
+    from deedbook.workspace.workspace import read_workspace
 
     catalogue = discover()
     workspace = read_workspace(asked.workspace, profile, catalogue)
