@@ -3,8 +3,6 @@
 import pytest
 import workshop
 
-from deedbook.audit.charters import Charters
-from deedbook.audit.recheck import recheck
 from deedbook.charter.store import Store
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
@@ -13,6 +11,8 @@ from deedbook.plugins.moves import moves
 from deedbook.plugins.plugins import discover
 from deedbook.policy.charter import Charter
 from deedbook.workspace.site import Site
+from deedbook_audit.charters import Charters
+from deedbook_audit.recheck import recheck
 from deedbook_policy_standard.rules import Rules
 
 OLD, NEW = "deedbook", "deedbook-policy-standard"

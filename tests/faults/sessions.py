@@ -18,9 +18,6 @@ from unittest import mock
 
 import attrs
 
-from deedbook.audit.verification.leaves import misfits
-from deedbook.audit.verification.log import read_log
-from deedbook.audit.verify import verify_file
 from deedbook.call.identity import Identity
 from deedbook.charter.settings import Settings
 from deedbook.format.errors import DeedbookError, Err
@@ -34,6 +31,9 @@ from deedbook.log.checkpoints.asked import Office
 from deedbook.maintenance.log_presence import LogWatch
 from deedbook.plugins.features import Features
 from deedbook.plugins.plugins import discover
+from deedbook_audit.verification.leaves import misfits
+from deedbook_audit.verification.log import read_log
+from deedbook_audit.verify import verify_file
 from deedbook_testing.lab import Lab
 
 CALLS: Final = ("write", "fsync", "fdatasync")
