@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 PACKAGES = (
     "deedbook",
+    "deedbook_audit",
     "deedbook_flow_review",
     "deedbook_hook_standard",
     "deedbook_policy_standard",
