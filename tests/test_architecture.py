@@ -27,7 +27,7 @@ FLOORS = (
 FEATURES = ("legacy", "log", "inspect", "memory", "mcp", "serve")
 """What stands on the kernel, in the same order."""
 ORDER = {room: floor for floor, room in enumerate([*FLOORS, *FEATURES])}
-UPWARD = 1
+UPWARD = 0
 """How many imports still go up. The number may only fall."""
 AUDIT = ROOT / "plugins" / "deedbook-audit" / "src" / "deedbook_audit"
 """What verifies: a distribution of its own, which the kernel does without."""
