@@ -211,7 +211,7 @@ def test_files_are_written_by_the_modules_that_own_them():
     assert called("write_text") | called("write_bytes") | called("touch") <= {"cli.drafts", "cli.starter"}
     for name in ("rename", "replace", "remove", "unlink", "mkdir", "rmdir", "makedirs", "chmod", "link", "symlink"):
         # a task's folder that is empty by then; an import whose bytes get their name once they are recorded
-        also = {"rmdir": {"deedbook_serve.tasks.pages"}, "rename": {"legacy.importer"}}.get(name, set())
+        also = {"rmdir": {"deedbook_serve.tasks.pages"}, "rename": {"maintenance.imports"}}.get(name, set())
         assert called_of("os", name) <= {"format.files"} | also, name
     builtin = {
         module
