@@ -28,6 +28,7 @@ PACKAGES = (
     "deedbook_audit",
     "deedbook_flow_review",
     "deedbook_hook_standard",
+    "deedbook_legacy",
     "deedbook_policy_standard",
     "deedbook_provider_openai",
     "deedbook_provider_recorded",
