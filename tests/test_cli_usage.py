@@ -256,6 +256,8 @@ def test_command_that_needs_a_missing_distribution_names_it(
     told: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(sys, "argv", ["deedbook", "-C", str(told.path), "replay", told.sessions()[0]])
+    for name in [name for name in sys.modules if name.startswith("deedbook_audit")]:
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "deedbook_audit", None)
     assert _status(Asked()) == 1
     assert "needs deedbook-audit, which is not installed: pip install deedbook-audit" in capsys.readouterr().err
