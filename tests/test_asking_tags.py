@@ -9,7 +9,8 @@ from deedbook import Decision
 from deedbook.audit.rederive import rejudge
 from deedbook.charter import cases
 from deedbook.contract import ALLOW, ask, deny
-from deedbook.kernel import bound_for_judging, read_workspace
+from deedbook.kernel import bound_for_judging
+from deedbook.workspace.workspace import read_workspace
 
 TAGS = ("destructive", "irreversible")
 

@@ -14,9 +14,11 @@ from deedbook.charter.settings import Settings
 from deedbook.contract import Failed
 from deedbook.format.errors import Err, LedgerError, SignatureError
 from deedbook.format.files import Folder
-from deedbook.kernel import read_workspace, write
+from deedbook.kernel import write
 from deedbook.log.checkpoints.asked import Office
-from deedbook.maintenance.upkeep import close_session, own_ledger
+from deedbook.maintenance.upkeep import close_session
+from deedbook.workspace.own_ledger import own_ledger
+from deedbook.workspace.workspace import read_workspace
 
 
 def office(lab, act):
@@ -223,7 +225,8 @@ def test_session_whose_end_cannot_be_covered_has_ended_all_the_same_and_it_is_sa
     signed.key.where.unlink()
     session.end(ok=True, reason="done")
     assert signed.types(session)[-1] == "session.end"
-    (failure,) = signed._kernels[-1].checkpoints.failures
+    ((subject, failure),) = signed._kernels[-1].notices.found
+    assert subject == "checkpoints"
     assert failure.code == "CHECKPOINT_FAILED"
     assert "is not here" in failure.message
 

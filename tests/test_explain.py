@@ -144,7 +144,7 @@ def test_explain_of_an_event_that_is_no_call_says_so(only_read: Place) -> None:
 
 
 def explained(lab: Any, ability: str, args: Any, **facts: Any) -> Explanation:
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     raw = admit(args)
     when = Circumstances("2026-01-02T03:04:05.006Z", "s", {"session.calls": {}, **facts})

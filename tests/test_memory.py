@@ -11,7 +11,8 @@ from persons import approving
 from remembering import ABILITIES, ALLOW, bound, code, declared, fine, folded, kept, propose, remembering, told, why
 
 from deedbook import Ok, allow, transform
-from deedbook.approvals.answering import answer, perform_once
+from deedbook.approvals.answering import answer
+from deedbook.cli.performing import perform_once
 
 
 def of(lab, event_type):

@@ -9,9 +9,10 @@ from persons import approving
 from remembering import ALLOW, declared, fine, propose, remembering
 from test_task_lives import SCHEMAS, changed
 
-from deedbook.approvals.answering import answer, perform_once
+from deedbook.approvals.answering import answer
 from deedbook.audit.recollections import recollections
 from deedbook.audit.verify import verify_file
+from deedbook.cli.performing import perform_once
 from deedbook.format.events import split_line
 
 

@@ -19,11 +19,12 @@ from deedbook.audit.verification.taken_in import changed
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
-from deedbook.kernel import open_kernel, read_workspace
+from deedbook.kernel import open_kernel
 from deedbook.maintenance.imports import imports, take_in
 from deedbook.maintenance.old_file import OldFile
 from deedbook.maintenance.opening import own
 from deedbook.workspace.site import Site
+from deedbook.workspace.workspace import read_workspace
 
 
 @pytest.fixture(scope="module")

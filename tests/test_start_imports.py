@@ -10,12 +10,13 @@ NEVER = ("cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", 
 """Libraries: SDKs and engines that plugins use, and what only those need who wait, read YAML or type a command."""
 LATER = (
     "charter.abilities", "charter.compiler", "charter.guards", "charter.instances", "charter.narrowing",
-    "charter.skills", "format.loops", "inspect.markdown", "log.checkpoints.announcing", "log.checkpoints.coverage",
+    "charter.skills", "format.loops", "format.markdown", "log.checkpoints.announcing", "log.checkpoints.coverage",
     "log.checkpoints.followers", "log.checkpoints.keeper", "log.checkpoints.keys", "log.checkpoints.log",
-    "log.checkpoints.trees", "log.checkpoints.writer", "mcp.surveys", "plugins.isolation", "programs.exchange",
-    "programs.scripts", "routing.bm25", "routing.routes", "serve.agents", "serve.bridging.desk", "serve.tools",
-    "serve.workdocs", "workspace.activation", "workspace.declarations", "workspace.edits", "workspace.listings",
-    "workspace.migrations", "workspace.personas", "workspace.servers", "workspace.trees", "workspace.workspace",
+    "log.checkpoints.trees", "log.checkpoints.writer", "mcp.surveys", "plugins.isolation", "plugins.routing.bm25",
+    "plugins.routing.routes", "programs.exchange", "programs.scripts", "serve.agents", "serve.bridging.desk",
+    "serve.tools", "serve.workdocs", "workspace.activation", "workspace.declarations", "workspace.edits",
+    "workspace.listings", "workspace.migrations", "workspace.personas", "workspace.servers", "workspace.trees",
+    "workspace.workspace",
 )  # fmt: skip
 """Rooms of the kernel: they read and compile a workspace, or serve hooks elsewhere, conditions and event loops."""
 

@@ -6,8 +6,9 @@ import pytest
 from persons import approving
 
 from deedbook import Err, Ok, allow, ask, deny
-from deedbook.approvals.answering import answer, perform_once
+from deedbook.approvals.answering import answer
 from deedbook.audit.rederive import rejudge
+from deedbook.cli.performing import perform_once
 from deedbook.contract import Decision, Failed, Principal
 from deedbook.format.errors import ApprovalError
 from deedbook.format.reader import read

@@ -12,7 +12,7 @@ from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import FORMAT, Charter
 from deedbook.policy.match import DYNAMIC, Match
-from deedbook.routing import guides
+from deedbook.workspace import guides
 from deedbook.workspace.declarations import ClientSource, Profile, ServerSource, Workspace
 from deedbook.workspace.site import SETTINGS
 
@@ -127,7 +127,10 @@ class _Compiler:
         if isinstance(said, str) and any(f"{said}/".startswith(f"{each}/") for each in self.workspace.folders):
             why = f"{said!r} holds sources; name a folder of its own"
             self.linker.faults.append(fault("SOURCE_INVALID", why, place=f"{SETTINGS}: workdocs"))
-        return {"workdocs": said} if said else {}
+        if not said:
+            return {}
+        self.linker.link("feature", "workdocs", f"{SETTINGS}: workdocs")
+        return {"workdocs": said}
 
     # --- clients ---
 

@@ -242,8 +242,8 @@ def _further(ending: Ending) -> list[str]:
 def _say_where(kernel: Kernel, session: Session) -> None:
     message(f"session {session.id}")
     message(f"ledger  {shown(_ledger(kernel, session))}")
-    for error in kernel.checkpoints.failures:
-        message(f"checkpoint: {error} [{error.code}]")
+    for subject, error in kernel.notices.found:
+        message(f"{subject}: {error} [{error.code}]")
 
 
 def _summary(kernel: Kernel, session: Session, ending: Ending, denials: Denials) -> dict[str, Any]:

@@ -13,13 +13,14 @@ import click
 from click.core import ParameterSource
 
 from . import completing
-from .output import message, owned
+from .output import message, owned, watched
 
 if TYPE_CHECKING:
     from deedbook.charter.changes import Difference
     from deedbook.charter.locks import Opened
     from deedbook.plugins.commands import OfferedCommand
     from deedbook.policy.charter import Charter
+    from deedbook.workspace.declarations import Workspace
 
 _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
 _TEXTS: Final = frozenset(
@@ -137,7 +138,15 @@ def as_command(offered: "OfferedCommand") -> click.Command:
 
         why = f"{offered.owners[0]} offers {offered.targets[0]} as a command, which is no click command"
         raise BindingError(fault("PLUGIN_BROKEN", why))
+    _adopt(command)
     return command
+
+
+def _adopt(command: click.Command) -> None:
+    """Let a command of a distribution, and all below it, refuse empty values as the kernel's own do."""
+    command.context_class = CommandContext
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        _adopt(each)
 
 
 def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -308,3 +317,24 @@ def _read() -> bytes:
     from deedbook.format.canonical import MAX_BYTES
 
     return sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
+
+
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Ask a person, unless *yes* was said already; where nobody looks, it has to be said."""
+    if yes:
+        return True
+    if not watched(sys.stdin):
+        raise click.UsageError(f"{question} Nobody is here to be asked; say --yes")
+    return click.confirm(question, err=True)
+
+
+def surveyed(path: str) -> "Workspace":
+    """Read the workspace at or above *path* as far as its servers go; raises `SourceError` if it has no settings."""
+    from deedbook.format.errors import SourceError
+    from deedbook.workspace.sources import find_workspace
+    from deedbook.workspace.workspace import survey_workspace
+
+    workspace, faults = survey_workspace(find_workspace(Path(path)))
+    if workspace is None:
+        raise SourceError(*faults)
+    return workspace

@@ -21,7 +21,7 @@ def completer(names: Names) -> Completer:
     """Return what completes a word from the *names* of a workspace."""
 
     def complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:
-        from deedbook.kernel import read_workspace
+        from deedbook.workspace.workspace import read_workspace
 
         place = ctx.find_root().params.get("workspace") or "."
         try:

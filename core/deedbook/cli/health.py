@@ -40,10 +40,10 @@ from deedbook.log.checkpoints.keys import LogKeys
 from deedbook.plugins.host import ReadingHost
 from deedbook.plugins.plugins import Catalogue, Offer
 from deedbook.plugins.policy_kinds import installed_kinds
+from deedbook.plugins.routing.routes import told
 from deedbook.policy.charter import Charter
 from deedbook.programs.supervisor import System
 from deedbook.programs.workers import Workers
-from deedbook.routing.routes import told
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.lockfile import LOCK, Lock, here
 from deedbook.workspace.site import Site
@@ -181,8 +181,16 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
     try:
         with Folder.at(workspace.root) as root:
             workers = Workers()  # which starts nothing before it is asked to
-            host = ReadingHost(root, site.file_roots, site.hidden, site.secret_values(), None, workers, site.secrets)
-            host.routes = partial(told, charter.document, {})
+            host = ReadingHost(
+                root,
+                site.file_roots,
+                site.hidden,
+                site.secret_values(),
+                None,
+                workers,
+                site.secrets,
+                partial(told, charter.document, {}),
+            )
             freeze(charter, catalogue, host, Schemas.load(data_folder("schemas")))
     except DeedbookError as problem:
         yield from (Check("binding", "fault", str(each), _remedy(each)) for each in problem.errors)

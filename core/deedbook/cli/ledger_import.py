@@ -25,12 +25,12 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
     """
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.files import Folder
-    from deedbook.kernel import read_workspace
     from deedbook.maintenance.authors import author
     from deedbook.maintenance.imports import imports, settle, take_in
     from deedbook.maintenance.old_file import OldFile
     from deedbook.maintenance.opening import own
     from deedbook.workspace.site import Site
+    from deedbook.workspace.workspace import read_workspace
 
     source, place = read_workspace(asked.workspace), Path(file)
     by = author(source, principal)

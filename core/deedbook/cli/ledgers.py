@@ -12,10 +12,10 @@ from deedbook.format.schema import suggest
 from deedbook.format.upcasting.naming import parted
 from deedbook.format.upcasting.recognition import form_of, not_a_ledger, require_form
 from deedbook.format.upcasting.table import UPCASTERS
-from deedbook.kernel import read_workspace
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.site import STATE, state_at, told_state
 from deedbook.workspace.sources import SYSTEM, find_workspace
+from deedbook.workspace.workspace import read_workspace
 
 FILE = ".events.jsonl"
 WORKSPACE = "workspace"

@@ -29,10 +29,10 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
     from deedbook.format.files import Folder
     from deedbook.format.release import VERSION
     from deedbook.format.terminal import plain
-    from deedbook.kernel import read_workspace
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.policy.fitting import unasked, unguarded
+    from deedbook.workspace.workspace import read_workspace
 
     if not no_servers and not _look(asked.workspace, yes=yes):
         message("nothing was pinned")
@@ -65,10 +65,15 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
 
 def _look(workspace: str, *, yes: bool) -> bool:
     """Look at what the MCP servers offer; say whether what is other than before is wanted."""
-    from deedbook.mcp.commands.servers import review, surveyed
+    from deedbook.plugins.features import Features
+    from deedbook.plugins.plugins import discover
+
+    from .common import surveyed
 
     found = surveyed(workspace)
-    return review(found, found.servers.values(), yes=yes) if found.servers else True
+    if not found.servers:
+        return True
+    return Features(discover(), ["servers"]).all("before_lock", workspace=found, yes=yes)
 
 
 def _tell(opened: "Opened", free: list[str], silent: list[str], *, first: bool) -> None:

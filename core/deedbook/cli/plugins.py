@@ -66,7 +66,7 @@ def _said(row: dict[str, Any]) -> str:
 def _used(workspace: str) -> dict[tuple[str, str], list[str]]:
     """Return what the workspace names, each with who names it; nothing where there is no workspace to be read."""
     from deedbook.format.errors import DeedbookError
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     try:
         source = read_workspace(workspace)

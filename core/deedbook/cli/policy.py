@@ -29,10 +29,11 @@ def command() -> None:
 def listing(asked: Asked, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
     from deedbook.charter.policies import notes
-    from deedbook.kernel import bound_for_judging, read_workspace
+    from deedbook.kernel import bound_for_judging
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.policy.fitting import covers
+    from deedbook.workspace.workspace import read_workspace
 
     source, catalogue = read_workspace(asked.workspace, profile), discover()
     with bound_for_judging(source, catalogue) as bindings:
@@ -91,9 +92,10 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
     without any tests 0, and a message says that there are none.
     """
     from deedbook.charter import cases
-    from deedbook.kernel import bound_for_judging, read_workspace
+    from deedbook.kernel import bound_for_judging
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
+    from deedbook.workspace.workspace import read_workspace
 
     source, catalogue = read_workspace(asked.workspace, profile), discover()
     found = _cases(source, files)

@@ -116,9 +116,9 @@ def close(asked: Asked, session: str) -> int:
     A session that never began is removed; what its first write left is kept. What follows the end of one that has
     ended is set aside. A session that was taken in stays as it is.
     """
-    from deedbook.kernel import read_workspace
     from deedbook.maintenance.closing import told
     from deedbook.maintenance.upkeep import close_session, discard_session, mend_session
+    from deedbook.workspace.workspace import read_workspace
 
     from .ledgers import session_here
 

@@ -99,7 +99,7 @@ class Ledgers:
         return self._source().state
 
     def _source(self) -> "Workspace":
-        from deedbook.kernel import read_workspace
+        from deedbook.workspace.workspace import read_workspace
 
         return read_workspace(self.workspace)
 

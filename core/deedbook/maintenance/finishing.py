@@ -20,7 +20,7 @@ from deedbook.format.sealed import digests_in
 from deedbook.ledger.chain import place_of
 from deedbook.ledger.journal import acquire, is_replaced
 from deedbook.ledger.ledger import LOCK_SECONDS, TURN_SECONDS
-from deedbook.memory.store import NAME as STORE
+from deedbook.plugins.features import Features
 
 FOLDER: Final = "unfinished"
 """Where a state folder has a file for each ledger in which something is being erased or taken out."""
@@ -73,9 +73,8 @@ def finish(state: Folder, name: str) -> Done:
         raise LedgerError(fault("SESSION_NOT_FOUND", f"there is no ledger {name!r}")) from None
     with folder, _held(folder, TURN_SECONDS if name == "workspace" else LOCK_SECONDS) as fd:
         done = _finished(folder, fd)
-    if done.excised and name == "workspace":
-        with suppress(FileNotFoundError):  # a cache of the ledger, which knows what was taken out of it
-            state.remove(STORE)
+    if done.excised:
+        Features.installed().demand("payload_removed", state=state, name=name)
     return done
 
 

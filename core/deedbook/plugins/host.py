@@ -53,11 +53,11 @@ class WorkspaceHost:
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
     read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
     Without *workers* it runs no programs: the charter is still being compiled. *variables* names the environment
-    variable of each secret. *asked* are the secrets that somebody wanted. *routes* tells where prompts may lead
-    (`routes.told`); whoever has a charter says so before plugins are bound.
+    variable of each secret. *asked* are the secrets that somebody wanted. *routes* returns what
+    `routing.routes.told` returns, where there is a charter.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a workspace has, mostly given by name
         self,
         folder: Folder,
         roots: Sequence[str],
@@ -66,6 +66,7 @@ class WorkspaceHost:
         schemas: Schemas | None = None,
         workers: Workers | None = None,
         variables: Mapping[str, str] | None = None,
+        routes: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self._folder = folder
         self._roots = tuple(_normal(root) for root in roots)
@@ -77,7 +78,7 @@ class WorkspaceHost:
         self._variables = variables or {}
         self._sharing = Lock()
         self._shared: dict[str, Any] = {}
-        self.routes: Callable[[], Mapping[str, Any]] | None = None
+        self._routes = routes
         self._sealer = Sealer(secrets={name: value for name, value in secrets.items() if value})
 
     @property
@@ -159,15 +160,15 @@ class WorkspaceHost:
 
     def catalogue(self) -> Routes:
         """Return where prompts may lead, worked out for whoever asks."""
-        from deedbook.routing.routes import CharterRoutes  # noqa: PLC0415 - few sessions have a hook that ranks
+        from deedbook.plugins.routing.routes import CharterRoutes  # noqa: PLC0415 - few sessions have a hook that ranks
 
         return CharterRoutes(self.told())
 
     def told(self) -> Mapping[str, Any]:
         """Return, as JSON, what the catalogue is made of; raises `Failed`."""
-        if self.routes is None:
+        if self._routes is None:
             raise Failed("BINDING_INVALID", "there is no catalogue where the charter is not made yet; ask in a hook")
-        return self.routes()
+        return self._routes()
 
     def run(
         self,

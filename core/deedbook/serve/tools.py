@@ -5,13 +5,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook.contract import Object
+from deedbook.policy.bound import EXTERNAL
 from deedbook.policy.gates import ASK_BY_DEFAULT
 from deedbook.policy.match import EFFECTS
 from deedbook.workspace.declarations import AbilitySource, ClientSource, RoutingHints
 
 from .agents import MCP, OTHER, Known, known, takes
 
-HANDLER: Final = {"tool": "elsewhere"}
 _NAMED: Final[Object] = {"tool": {"type": "string"}, "input": {"type": "object"}}
 _SHARED: Final[Mapping[str, Object]] = MappingProxyType(
     {
@@ -83,7 +83,7 @@ def _ability(client: ClientSource, tool: str, table: Mapping[str, Any]) -> Abili
         place=client.place,
         origin=client.origin,
         summary=said.get("summary", table["summary"]),
-        handler=HANDLER,
+        handler={"tool": EXTERNAL},
         effects=said.get("effects", table["effects"]),
         tags=frozenset((*table.get("tags", ()), *said.get("tags", ()))),
         hooks={moment: tuple(names) for moment, names in said.get("hooks", {}).items()},

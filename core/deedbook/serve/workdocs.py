@@ -16,9 +16,9 @@ from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import SESSION_ID
 from deedbook.format.files import Folder
 from deedbook.format.folds import SnapshotFold
+from deedbook.format.markdown import block, escaped, front, quoted, row
 from deedbook.format.reader import read
 from deedbook.format.story import show, summary
-from deedbook.inspect.markdown import block, escaped, front, quoted, row
 
 TASK: Final = "task.md"
 CONTEXT: Final = "context.md"

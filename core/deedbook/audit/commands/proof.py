@@ -73,7 +73,7 @@ def _trust(asked: Asked, log_keys: Sequence[str], witness_keys: Sequence[str]) -
 def _section(workspace: str) -> "Mapping[str, Any]":
     """Return what the workspace here says of its log; nothing where there is none, or none that can be read."""
     from deedbook.format.errors import DeedbookError
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     try:
         return read_workspace(workspace).checkpoints

@@ -23,8 +23,8 @@ def command(asked: Asked) -> int:
     """Show the processes that began sessions here, the runs of each, their sessions, and how each process ended."""
     from deedbook.format.files import Folder
     from deedbook.format.reader import sessions
-    from deedbook.kernel import read_workspace
     from deedbook.ledger.processes import Processes, survey
+    from deedbook.workspace.workspace import read_workspace
 
     state, found, listed = read_workspace(asked.workspace).state, Processes(), {}
     if state.is_dir():

@@ -69,7 +69,7 @@ def command(
 def _places(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
     """Return the ledgers to be read, each once; of all sessions those that began."""
     from deedbook.cli.ledgers import ledger_of, session_file, session_ids
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     if everything == bool(sessions):
         raise click.UsageError("name the sessions, or say --all")
@@ -82,7 +82,7 @@ def _places(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> l
 
 def _other(system: str, profile: str | None) -> "Workspace":
     """Read the other workspace, which is not looked for above *system*: nobody means another one by it."""
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     place = Path(system)
     root = place.resolve().parent if place.name == ".system" else place
@@ -98,7 +98,7 @@ def _announce(workspace: str, charter: "Charter") -> None:
     from deedbook.charter.store import Store
     from deedbook.format.errors import BindingError, DeedbookError
     from deedbook.format.files import Folder
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     with suppress(DeedbookError, OSError), Folder.at(read_workspace(workspace).state) as state:
         store = Store(state)

@@ -23,9 +23,9 @@ def command(asked: Asked, out: str | None, *, lost: bool) -> int:
     """
     from deedbook.charter.settings import Settings
     from deedbook.format.files import Folder
-    from deedbook.kernel import read_workspace
     from deedbook.log.checkpoints.asked import Office
-    from deedbook.maintenance.upkeep import own_ledger
+    from deedbook.workspace.own_ledger import own_ledger
+    from deedbook.workspace.workspace import read_workspace
 
     refuse_place(out)
     workspace = read_workspace(asked.workspace)

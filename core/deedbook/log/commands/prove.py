@@ -28,7 +28,7 @@ def command(asked: Asked, session: str | None, event: int | None, consistency: t
     from deedbook.audit import proving
     from deedbook.cli.ledgers import WORKSPACE, session_here
     from deedbook.format.files import Folder
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     if bool(session) == bool(consistency) or (consistency and event is not None):
         raise click.UsageError("name a SESSION, with --event SEQ or without, or else --consistency OLD NEW")

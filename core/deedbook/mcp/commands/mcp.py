@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from deedbook.cli.common import Asked, OpenGroup, json_option
+from deedbook.cli.common import Asked, OpenGroup, confirmed, json_option, surveyed
 from deedbook.cli.output import as_json, message, say, table
 
-from .servers import agreed, confirmed, review, shown, surveyed, tell, warn_left_out
+from .servers import agreed, review, shown, tell, warn_left_out
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import ServerSource, Workspace

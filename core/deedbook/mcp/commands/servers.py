@@ -1,30 +1,15 @@
 """What ``deedbook mcp`` and ``deedbook lock`` do with MCP servers: show what would be started, ask, look, compare."""
 
 import shlex
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from deedbook.cli.output import message, say, watched
+from deedbook.cli.common import confirmed
+from deedbook.cli.output import message, say
 
 if TYPE_CHECKING:
     from deedbook.mcp.surveys import News
     from deedbook.workspace.declarations import ServerSource, Workspace
-
-
-def surveyed(path: str) -> "Workspace":
-    """Read the workspace at or above *path* as far as its servers go; raises `SourceError` if it has no settings."""
-    from deedbook.format.errors import SourceError
-    from deedbook.workspace.sources import find_workspace
-    from deedbook.workspace.workspace import survey_workspace
-
-    workspace, faults = survey_workspace(find_workspace(Path(path)))
-    if workspace is None:
-        raise SourceError(*faults)
-    return workspace
 
 
 def review(workspace: "Workspace", servers: "Iterable[ServerSource]", *, yes: bool) -> bool:
@@ -69,15 +54,6 @@ def agreed(server: "ServerSource", *, yes: bool) -> bool:
     for name, value in {**server.env, **server.headers}.items():
         say(f"  {plain(name)} = {plain(value) if isinstance(value, str) else 'the secret ' + plain(value['secret'])}")
     return confirmed("Reach it?" if server.url else "Start it?", yes=yes)
-
-
-def confirmed(question: str, *, yes: bool) -> bool:
-    """Ask a person, unless *yes* was said already; where nobody looks, it has to be said."""
-    if yes:
-        return True
-    if not watched(sys.stdin):
-        raise click.UsageError(f"{question} Nobody is here to be asked; say --yes")
-    return click.confirm(question, err=True)
 
 
 def tell(server: str, news: "Iterable[News]") -> None:

@@ -227,7 +227,7 @@ def imported(asked: Asked, file: str) -> int:
     """Take over a memory_store.json of an older form into the zone legacy; its bytes are kept as they are."""
     from pathlib import Path
 
-    from deedbook.maintenance.upkeep import own_ledger
+    from deedbook.workspace.own_ledger import own_ledger
 
     workspace = _workspace(asked)
     raw = Path(file).read_bytes()
@@ -245,8 +245,8 @@ def imported(asked: Asked, file: str) -> int:
 
 
 def _take_over(workspace: "Workspace", book: Any, raw: bytes, *, moved: bool = False) -> dict[str, Any]:
-    from deedbook.maintenance.upkeep import own_ledger
     from deedbook.memory.legacy import take_over
+    from deedbook.workspace.own_ledger import own_ledger
 
     with own_ledger(workspace) as own:
         return take_over(own, book, raw, _whose(workspace, None), moved=moved)._asdict()
@@ -316,7 +316,7 @@ def _given(text: str) -> Any:
 
 
 def _workspace(asked: Asked) -> "Workspace":
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     return read_workspace(asked.workspace)
 

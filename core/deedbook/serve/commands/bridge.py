@@ -92,9 +92,9 @@ def command() -> None:
 @click.pass_obj
 def install(asked: Asked, agent: str, settings: str | None, *, project: bool, yes: bool, remove: bool) -> int:
     """Put the hooks of AGENT, a name under agents:, into its settings; shows the change first and asks."""
-    from deedbook.kernel import read_workspace
     from deedbook.serve.bridging.installations import text_of
     from deedbook.serve.bridging.settings import difference, installed, is_bare, removed
+    from deedbook.workspace.workspace import read_workspace
 
     if project and settings:
         raise click.UsageError("--project and --settings name two files; say one of them")
@@ -133,8 +133,8 @@ def install(asked: Asked, agent: str, settings: str | None, *, project: bool, ye
 @click.pass_obj
 def status(asked: Asked) -> int:
     """Say of each coding agent where its hooks stand, whether it trusts them, and when one called last."""
-    from deedbook.kernel import read_workspace
     from deedbook.serve.bridging.history import last_calls
+    from deedbook.workspace.workspace import read_workspace
 
     workspace = read_workspace(asked.workspace)
     answers, calls = _answers(workspace.state), last_calls(workspace.state)
@@ -176,9 +176,9 @@ def test(asked: Asked, agent: str, tool: str | None, text: str) -> int:
     from os import environ, urandom
 
     from deedbook.cli.common import read_arguments
-    from deedbook.kernel import read_workspace
     from deedbook.serve.bridging.history import TEST
     from deedbook.serve.bridging.installations import place
+    from deedbook.workspace.workspace import read_workspace
 
     given = read_arguments(text, "--input")
     workspace = read_workspace(asked.workspace)

@@ -56,8 +56,8 @@ def command(
 
 
 def _status(asked: Asked) -> int:
-    from deedbook.kernel import read_workspace
     from deedbook.serve.client import Runtime
+    from deedbook.workspace.workspace import read_workspace
 
     place = read_workspace(asked.workspace).state
     with Runtime(place) as runtime:

@@ -269,8 +269,8 @@ def _book(asked: Asked) -> Any:
     """Open the tasks of the workspace; nothing where nothing was ever recorded."""
     from contextlib import nullcontext
 
-    from deedbook.kernel import read_workspace
     from deedbook.serve.tasks.book import Book
+    from deedbook.workspace.workspace import read_workspace
 
     try:
         return Book.of(read_workspace(asked.workspace).state)

@@ -23,8 +23,8 @@ def command(asked: Asked, session: str | None) -> int:
     from deedbook.cli.ledgers import session_id
     from deedbook.format.files import Folder
     from deedbook.format.reader import sessions
-    from deedbook.kernel import read_workspace
     from deedbook.serve.workdocs import write
+    from deedbook.workspace.workspace import read_workspace
 
     source = read_workspace(asked.workspace)
     if session is not None:

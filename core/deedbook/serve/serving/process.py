@@ -56,7 +56,7 @@ def serve(
     limits = limits or Limits()
     _raise_files()
     with tenure(kernel.state, {"pid": os.getpid(), "since": timestamp(clock())}):
-        kernel.checkpoints.failed = lambda error: ready(f"checkpoint: {error} [{error.code}]")
+        kernel.notices.listen(lambda subject, error: ready(f"{subject}: {error} [{error.code}]"))
         for line in kernel.recover().lines():
             ready(line)
         desk, agents = Desk(kernel, grace=limits.grace), Agents(kernel)

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from deedbook.contract import Event, Object
 from deedbook.format.files import Folder
+from deedbook.format.markdown import block, escaped, front, row
 from deedbook.format.story import show
-from deedbook.inspect.markdown import block, escaped, front, row
 
 from .book import Book, Kept, State
 

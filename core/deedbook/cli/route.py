@@ -1,19 +1,17 @@
-"""Rank abilities and documents for a prompt, with reasons."""
+"""``deedbook route``: rank abilities and documents for a prompt, with reasons."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from deedbook.cli.common import Asked, json_option, profile_option
-from deedbook.cli.completing import clients
-from deedbook.cli.output import as_json, say, table
+from .common import Asked, json_option, profile_option
+from .completing import clients
+from .output import as_json, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from deedbook.contract import Ranked
-
-SECTION: Final = "Workspace"
 
 
 @click.command("route")
@@ -31,10 +29,10 @@ def command(asked: Asked, prompt: str, limit: int, client: str | None, profile: 
     """
     from deedbook.charter.compiler import compile_charter
     from deedbook.format.release import VERSION
-    from deedbook.kernel import read_workspace
     from deedbook.plugins.plugins import discover
+    from deedbook.plugins.routing.routes import CharterRoutes, told
     from deedbook.policy.callers import LOCAL, declared_client, exposed
-    from deedbook.routing.routes import CharterRoutes, told
+    from deedbook.workspace.workspace import read_workspace
 
     catalogue = discover()
     workspace = read_workspace(asked.workspace, profile, catalogue)

@@ -12,9 +12,9 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Principal, Ranked, Route
-from deedbook.policy.routing import Fit, fit, plain, stands
 
 from .bm25 import UNIT, Index, words
+from .fit import Fit, fit, plain, stands
 
 MOST: Final = 32_768
 """How many characters of a prompt are looked at."""
