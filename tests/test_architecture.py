@@ -32,7 +32,8 @@ UPWARD = 6
 PURE = (
     "plugins.routing.bm25", "charter.changes", "policy.commands", "charter.grants", "charter.wanted",
     "policy.conditions",
-    "format.detectors", "format.effort", "policy.fitting", "format.folds", "policy.judge", "format.lint",
+    "format.detectors", "format.effort", "policy.facts", "policy.fitting",
+    "policy.forms", "format.folds", "policy.judge", "format.lint",
     "policy.match",
     "inspect.observing.accounts", "inspect.observing.exposition", "inspect.observing.figures",
     "inspect.observing.histograms", "format.layers", "inspect.observing.makers", "inspect.observing.prices",
