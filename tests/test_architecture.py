@@ -24,11 +24,13 @@ FLOORS = (
     "maintenance", "kernel", "cli",
 )  # fmt: skip
 """The rooms of the kernel, from the ground up. A room imports only from rooms before it."""
-FEATURES = ("audit", "log", "inspect", "memory", "mcp", "serve")
+FEATURES = ("legacy", "log", "inspect", "memory", "mcp", "serve")
 """What stands on the kernel, in the same order."""
 ORDER = {room: floor for floor, room in enumerate([*FLOORS, *FEATURES])}
-UPWARD = 6
+UPWARD = 1
 """How many imports still go up. The number may only fall."""
+AUDIT = ROOT / "plugins" / "deedbook-audit" / "src" / "deedbook_audit"
+"""What verifies: a distribution of its own, which the kernel does without."""
 PURE = (
     "plugins.routing.bm25", "charter.changes", "policy.commands", "charter.grants", "charter.wanted",
     "policy.conditions",
@@ -94,14 +96,22 @@ KERNEL = {
 PACKAGES = {path.parent for path in CORE.glob("*/**/__init__.py")}
 
 
+def package_in_project(path):
+    """Return the dotted name of the package that a file of a distribution in `plugins/` lies in."""
+    return ".".join(path.relative_to(ROOT).parts[3:-1])
+
+
+def kernel_modules(names):
+    """Return the kernel's modules among imported *names*."""
+    inside = [name.removeprefix("deedbook.") for name in names if name.startswith("deedbook.")]
+    return {each for name in inside for each in (name, name.rpartition(".")[0]) if each in KERNEL}
+
+
 @cache
 def kernel_imports(module):
     """Return the kernel's modules that a module of the kernel imports."""
     path = KERNEL[module]
-    names = [
-        name.removeprefix("deedbook.") for name in imported(path, package_of(path)) if name.startswith("deedbook.")
-    ]
-    return {each for name in names for each in (name, name.rpartition(".")[0]) if each in KERNEL}
+    return kernel_modules(imported(path, package_of(path)))
 
 
 def room(module):
@@ -152,8 +162,29 @@ def test_modules_of_a_room_form_no_circle():
         TopologicalSorter({module: names & inside.keys() for module, names in inside.items()}).prepare()
 
 
-def test_verify_shares_nothing_with_the_writer_but_the_format():
-    assert not {module for module in everything_below("audit.verify") if room(module) in ("ledger", "call")}
+def test_audit_stands_without_what_it_verifies():
+    """Who verifies runs nothing that wrote or acted. Only `commands`, the command `verify`, knows workspaces."""
+    own = [path for path in AUDIT.rglob("*.py") if "commands" not in path.relative_to(AUDIT).parts]
+    names = set().union(*(imported(path, package_in_project(path)) for path in own))
+    assert "deedbook_audit.verify.verify_file" in names
+    assert not {name for name in names if name.startswith("deedbook_audit.commands")}
+    direct = kernel_modules(names)
+    below = direct | set().union(*map(everything_below, direct))
+    assert {room(name) for name in below} == {"contract", "format", "plugins", "policy", "charter"}
+    assert {name for name in below if room(name) == "charter"} == {
+        "charter.cachekeys", "charter.judging", "charter.linker", "charter.store",
+    }  # fmt: skip
+
+
+def test_kernel_imports_no_other_distribution():
+    """Features that still lie in the kernel's distribution may use those that lie in their own."""
+    wrong = {
+        f"{module} -> {name}"
+        for module, path in KERNEL.items()
+        for name in imported(path, package_of(path))
+        if name.startswith("deedbook_") and room(module) not in FEATURES
+    }
+    assert not wrong
 
 
 def test_witness_stands_without_the_kernel():
@@ -191,7 +222,7 @@ def test_projects_import_only_what_they_declare():
     wrong = []
     for project in [ROOT, *sorted(ROOT.glob("plugins/*"))]:
         source = CORE if project == ROOT else project / "src"
-        own = {path.name for path in source.glob("*")} if project != ROOT else {"deedbook"}
+        own = {path.name for path in source.glob("*")} if project != ROOT else {"deedbook", AUDIT.name}
         known = sys.stdlib_module_names | declared(project) | own
         for path in sorted(source.rglob("*.py")):
             package = ".".join([*([] if project != ROOT else ["deedbook"]), *path.parent.relative_to(source).parts])
@@ -209,18 +240,18 @@ the one match grammar, with the facts and tags that policies look at."""
 
 
 def test_plugins_import_only_the_public_contract():
-    """The test kit opens workspaces; that is what it is for. A feature may use the public names of another one."""
+    """The test kit opens workspaces; that is what it is for. Features stand on the kernel's rooms."""
     import deedbook
 
     public = {f"deedbook.{name}" for name in deedbook.__all__}
     wrong = []
     for path in sorted(ROOT.glob("plugins/*/src/**/*.py")):
-        package = ".".join(path.relative_to(ROOT).parts[3:-1])
+        package = package_in_project(path)
         used = {name for name in imported(path, package) if name.split(".")[0] == "deedbook"}
         rooms = [f"deedbook.{name}" for name in ROOMS_OF_FEATURES.get(path.relative_to(ROOT).parts[1], ())]
         allowed = ("deedbook.contract", "deedbook.inspect.reading", *rooms)
         private = {name for name in used - public if not name.startswith(allowed)}
-        wrong += [f"{named(path)} imports {name}" for name in sorted(private) if KIT not in path.parents]
+        wrong += [f"{named(path)} imports {name}" for name in sorted(private) if not {KIT, AUDIT} & {*path.parents}]
     assert not wrong
 
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager, redirect_stdout
 import pytest
 from test_checkpoints import ask, count, own, rotate
 
-from deedbook.audit import submission
 from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.notes import Note, VerifierKey
 from deedbook.format.proofs import Checkpoint
@@ -17,6 +16,7 @@ from deedbook.log.witnessing.inbox import Inbox
 from deedbook.log.witnessing.listener import Listener
 from deedbook.log.witnessing.store import Store
 from deedbook.log.witnessing.witness import Witness
+from deedbook_audit import submission
 
 
 @contextmanager
@@ -201,10 +201,10 @@ def test_key_of_a_witness_that_is_none_refuses_the_workspace(lab, key):
 
 
 def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_path, monkeypatch):
-    from deedbook.audit import proving
-    from deedbook.audit.commands.proof import check_proof
     from deedbook.cli.common import Asked
     from deedbook.format.files import Folder
+    from deedbook_audit import proving
+    from deedbook_audit.commands.proof import check_proof
 
     with watching(seen.inbox):
         ask(seen)

@@ -10,12 +10,12 @@ from commandline import until
 from persons import approving
 
 from deedbook.approvals.answering import answer
-from deedbook.audit.rederive import rejudge
 from deedbook.contract import Decision, allow, deny, transform
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
 from deedbook.serve.serving.bridge import Bridge
 from deedbook.serve.serving.streams import Stream
+from deedbook_audit.rederive import rejudge
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import sys
 import logs
 import pytest
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.verify import verify_file
 
 # A process that lives on irreversible calls, each in a session of two, and says which were acknowledged.
 VICTIM = """

@@ -247,8 +247,8 @@ def test_charter_in_force_that_no_event_names_is_a_fault(place):
     (charters / forged.digest).mkdir()
     (charters / forged.digest / "charter.json").write_bytes(forged.raw)
     current.write_text(json.dumps({"charter": forged.digest}))
-    found = charter(place)
-    assert found["level"] == "fault"
+    (found,) = faults(place)
+    assert found["name"] == "charter"
     assert f"a ledger.charter that names {forged.digest}, found none" in found["found"]
 
 

@@ -7,12 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 from commandline import COMMAND, SECONDS, Place, environment
 
-from deedbook.cli.program import sections
+from deedbook.cli.common import Asked
+from deedbook.cli.output import is_data_command
+from deedbook.cli.program import program, sections
 from deedbook.plugins.commands import find_commands
 
+OURS = {"deedbook", "deedbook-audit"}
+"""The distributions whose commands are data commands."""
 SECTIONS = sections()
 COMMANDS = [name for listed in SECTIONS.values() for name in listed]
 EVERYTHING = [[], *([name] for name in COMMANDS), ["sessions", "close"]]
@@ -229,7 +235,23 @@ def test_reading_command_imports_no_plugin(told: Place, command: list[str]):
     status, modules = _imported_by(*args, cwd=told.path)
     assert status == 0
     plugins = {name.partition(".")[0] for name in modules if name.startswith("deedbook_")}
-    assert plugins <= {"deedbook_policy_standard"}  # judging again asks Deedbook's own rules, and nobody else's
+    # judging again asks Deedbook's own rules, and nobody else's
+    assert plugins <= {"deedbook_audit", "deedbook_policy_standard"}
+
+
+def test_command_of_ours_has_standard_output_to_itself_and_one_that_is_not_marked_has_not():
+    """The marker is explicit: `data_command` marks a command of any distribution, and nothing else does."""
+    found = {name: each for name, each in find_commands().items() if {*each.owners} <= OURS}
+    assert {"verify", "ledger.checkpoint", "replay"} <= found.keys()
+    assert [name for name, each in found.items() if not is_data_command(each.load())] == []
+    assert not is_data_command(click.Command("hello"))
+
+
+def test_unknown_command_names_its_distribution(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("deedbook.cli.program.find_commands", dict)
+    ran = CliRunner().invoke(program, ["verify"], obj=Asked())
+    assert ran.exit_code == 2
+    assert "pip install deedbook-audit" in ran.output
 
 
 def test_acting_command_imports_only_plugins_that_the_workspace_binds(place: Place):

@@ -11,7 +11,6 @@ from cases import for_each
 from commandline import SCHEMAS, Place, starter
 from dying import deaths
 
-from deedbook.audit.verify import verify_file
 from deedbook.contract import Event
 from deedbook.format.amendments import AmendmentsFold, Unfit, patched
 from deedbook.format.files import Folder
@@ -24,6 +23,7 @@ from deedbook.maintenance.finishing import promised
 from deedbook.maintenance.opening import opened
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
+from deedbook_audit.verify import verify_file
 
 SECRET = "the code is 4711-0815"
 ARGS = json.dumps({"text": SECRET})

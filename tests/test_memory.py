@@ -348,7 +348,7 @@ def test_what_is_sealed_in_the_ledger_is_sealed_in_the_store_and_gone_once_erase
 
 
 def test_explain_and_what_if_know_memory(lab):
-    from deedbook.audit.rederive import rejudge
+    from deedbook_audit.rederive import rejudge
 
     remembering(lab)
     with lab.session() as session:

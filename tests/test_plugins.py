@@ -330,7 +330,7 @@ def test_loading_refuses_a_plugin_that_changes_how_the_kernel_hashes(
 ) -> None:
     for name in ("_sha256", "_dumps"):
         monkeypatch.setattr(canonical, name, getattr(canonical, name))
-    with refused(r"replaced deedbook\.canonical\.\w+ while it was loaded"):
+    with refused(r"replaced deedbook\.format\.canonical\.\w+ while it was loaded"):
         loading(f"import hashlib\nfrom deedbook.format import canonical\ncanonical.{patch}\n{TOOL}")
 
 

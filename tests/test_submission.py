@@ -15,7 +15,6 @@ import rfc9162
 from cases import for_each
 from otherlog import OtherLog
 
-from deedbook.audit.submission import Ahead, Http, Party, Shared
 from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import WitnessError
 from deedbook.format.notes import VerifierKey
@@ -24,6 +23,7 @@ from deedbook.log.witnessing.inbox import Inbox
 from deedbook.log.witnessing.listener import Listener
 from deedbook.log.witnessing.store import Store
 from deedbook.log.witnessing.witness import Witness
+from deedbook_audit.submission import Ahead, Http, Party, Shared
 
 LOG = OtherLog()
 FORK = OtherLog(fork="!")

@@ -7,7 +7,6 @@ from persons import approving
 
 from deedbook import Err, Ok, allow, ask, deny
 from deedbook.approvals.answering import answer
-from deedbook.audit.rederive import rejudge
 from deedbook.cli.performing import perform_once
 from deedbook.contract import Decision, Failed, Principal
 from deedbook.format.errors import ApprovalError
@@ -15,6 +14,7 @@ from deedbook.format.reader import read
 from deedbook.serve.tasks import pages
 from deedbook.serve.tasks.book import Book
 from deedbook.serve.tasks.runner import Tasks
+from deedbook_audit.rederive import rejudge
 
 ADA = Principal("ada", "test")
 

@@ -9,9 +9,9 @@ import pytest
 from commandline import Place
 
 from deedbook import Decision
-from deedbook.audit.charters import NO_CHARTER
-from deedbook.audit.recheck import recheck
 from deedbook.format.report import Decisions
+from deedbook_audit.charters import NO_CHARTER
+from deedbook_audit.recheck import recheck
 
 RULES = [{"match": {"args": {"/n": 2}}, "then": "deny", "reason": "two"}]
 

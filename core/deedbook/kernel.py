@@ -19,6 +19,7 @@ from .call.parking import Parking
 from .call.session import Session
 from .charter.bindings import freeze
 from .charter.cachekeys import CacheKey, cache_key
+from .charter.judging import bind_for_judging
 from .charter.locks import Opened, enforce, kept_charter, open_charter
 from .charter.settings import Settings
 from .charter.store import Start, Store
@@ -352,7 +353,6 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
 
     Raises `DeedbookError` with everything that is wrong.
     """
-    from .audit.judging import freeze_for_judging
     from .charter.compiler import compile_charter
 
     found, site = catalogue or discover(), Site.of(workspace)
@@ -361,7 +361,7 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
         host = ReadingHost(
             root, workspace.file_roots, site.hidden, site.secret_values(), routes=partial(_routes, charter)
         )
-        yield freeze_for_judging(charter, found, host, Schemas.load(data_folder("schemas")), root=workspace.root)
+        yield bind_for_judging(charter, found, host, Schemas.load(data_folder("schemas")), root=workspace.root)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from . import completing
-from .output import message, owned, watched
+from .output import data_command, is_data_command, message, owned, watched
 
 if TYPE_CHECKING:
     from deedbook.charter.changes import Difference
@@ -54,7 +54,7 @@ class FilePath(click.Path):
 
 
 class CommandContext(click.Context):
-    """Runs a command: none of its values may be empty but texts, and standard output is the command's alone."""
+    """Runs a command: none of its values may be empty but texts, and a data command has standard output to itself."""
 
     def invoke(self, callback: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Run *callback*; raises `click.BadParameter` for an empty value."""
@@ -63,8 +63,7 @@ class CommandContext(click.Context):
             return super().invoke(callback, *args, **kwargs)
         for param in self.command.params:
             self._refuse_empty(param)
-        own = getattr(callback, "__module__", "").startswith("deedbook.")
-        with owned() if own else nullcontext():
+        with owned() if is_data_command(self.command) else nullcontext():
             return super().invoke(callback, *args, **kwargs)
 
     def _refuse_empty(self, param: click.Parameter) -> None:
@@ -87,13 +86,32 @@ class Suggesting(click.Group):
         """Find the command; raises `click.UsageError`."""
         known = self.list_commands(ctx)
         if args and args[0] not in known:
-            from deedbook.format.schema import suggest
-
-            raise click.UsageError(f"there is no command {args[0]!r}{suggest(args[0], known)}", ctx)
+            raise click.UsageError(self.explain_missing(args[0], known), ctx)
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
             command.context_class = CommandContext
+            if is_data_command(self) and not self.is_offered(args[0]):
+                data_command(command)
         return name, command, rest
+
+    def is_offered(self, name: str) -> bool:
+        """Say whether another distribution offers the subcommand *name*."""
+        return False
+
+    def explain_missing(self, name: str, known: list[str]) -> str:
+        """Return what to do about a command that is not there: install its distribution, or correct the name."""
+        from deedbook.format.schema import suggest
+        from deedbook.plugins.plugins import known_owners
+
+        owner = known_owners("command").get(f"{self.prefix}{name}")
+        if owner:
+            return f"the command {name!r} is in {owner}, which is not installed: pip install {owner}"
+        return f"there is no command {name!r}{suggest(name, known)}"
+
+    @property
+    def prefix(self) -> str:
+        """What the names of entry points begin with that are subcommands of this group."""
+        return f"{self.name}."
 
 
 class OpenGroup(Suggesting):
@@ -115,6 +133,10 @@ class OpenGroup(Suggesting):
         offered = self.offered().get(cmd_name)
         return as_command(offered) if offered else None
 
+    def is_offered(self, name: str) -> bool:
+        """Say whether another distribution offers the subcommand *name*."""
+        return name not in self.commands
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line of help for each subcommand."""
         own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
@@ -126,7 +148,7 @@ class OpenGroup(Suggesting):
         """Return the subcommands that distributions offer, by name."""
         from deedbook.plugins.commands import find_commands
 
-        prefix = f"{self.name}."
+        prefix = self.prefix
         return {name.removeprefix(prefix): each for name, each in find_commands().items() if name.startswith(prefix)}
 
 

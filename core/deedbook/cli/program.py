@@ -20,7 +20,7 @@ from deedbook.plugins.commands import find_commands
 
 from .common import Asked, Suggesting, as_command
 from .completing import VARIABLE
-from .output import as_json, complain, message, worded
+from .output import as_json, complain, data_command, message, worded
 from .process import flush, hold_streams, leave, take_signals
 
 TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
@@ -88,6 +88,13 @@ class _Commands(Suggesting):
         offered = find_commands().get(cmd_name)
         return as_command(offered) if offered and "." not in cmd_name else None
 
+    def is_offered(self, name: str) -> bool:
+        return name not in OWN_NAMES
+
+    @property
+    def prefix(self) -> str:
+        return ""
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         listed = sections()
         width = max(len(name) for commands in listed.values() for name in commands)
@@ -96,6 +103,7 @@ class _Commands(Suggesting):
                 formatter.write_dl([(name.ljust(width), line) for name, line in commands.items()])
 
 
+@data_command
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-C", "--workspace", default=".", metavar="DIR", help="Look for the workspace here and above.")
 @click.version_option(package_name="deedbook", message="%(prog)s %(version)s")

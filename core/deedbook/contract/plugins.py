@@ -420,13 +420,6 @@ class PolicyChecks(Protocol):
         """
 
 
-class Unanswered(Exception):  # noqa: N818 - it says what a gate is
-    """A gate has no answer that counts; the message is the reason to record, in whole.
-
-    The kernel raises it where it asks a gate: a plugin raises what it likes, which counts as a denial.
-    """
-
-
 @attrs.frozen
 class Skill:
     """Operational knowledge in Markdown. *allowed* has the names in its ``allowed-tools``; *source* is its file."""

@@ -34,6 +34,11 @@ def path_fault(path: str) -> str | None:
     return "is the kernel's own name for a file being written; choose another" if DRAFT in parts else None
 
 
+def is_state(place: Path) -> bool:
+    """Say whether *place* is a state folder: it holds sessions, or a workspace ledger, and is no ledger's own."""
+    return any((place / name).is_dir() for name in ("sessions", "workspace")) and not (place / LEDGER_FILE).exists()
+
+
 def user_folder(environment: Mapping[str, str]) -> Path:
     """Return Deedbook's folder of the user with this *environment*: below ``XDG_CONFIG_HOME``, or ``~/.config``."""
     base = environment.get("XDG_CONFIG_HOME", "")

@@ -137,10 +137,15 @@ class Catalogue:
         )
 
 
+def known_owners(kind: str) -> dict[str, str]:
+    """Return which distribution offers what of a *kind*, by name, whether it is installed or not."""
+    known = canonical.decode((data_folder("known") / "plugins.json").read_bytes())
+    return {name.removeprefix(f"{kind}/"): owner for name, owner in known.items() if name.startswith(f"{kind}/")}
+
+
 def _advice(kind: str, name: str) -> str:
     """Return what to do about a plugin that is not installed, with its distribution if that is known."""
-    known = canonical.decode((data_folder("known") / "plugins.json").read_bytes())
-    if owner := known.get(f"{kind}/{name}"):
+    if owner := known_owners(kind).get(name):
         return f"It is in {owner}: pip install {owner}"
     return "Correct the name, or pip install its plugin."
 

@@ -13,7 +13,7 @@ import attrs
 
 from deedbook.contract import ALLOW, Call, Decision
 from deedbook.contract.lifecycle import TEXTS
-from deedbook.contract.plugins import Unanswered
+from deedbook.contract.unanswered import Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, describe, recordable
 

@@ -17,20 +17,21 @@ from deedbook.cli.common import (
     profile_option,
     read_json,
 )
-from deedbook.cli.output import DENIED, as_json, say
+from deedbook.cli.output import DENIED, as_json, data_command, say
 
 if TYPE_CHECKING:
-    from deedbook.audit.recorded import Recorded
     from deedbook.inspect.rejudging.explanation import Explanation, Notes, Step
     from deedbook.policy.bindings import Bindings
     from deedbook.policy.bound import Caller
     from deedbook.workspace.declarations import Workspace
+    from deedbook_audit.recorded import Recorded
 
 SECTION: Final = "Workspace"
 
 UNDETERMINED = 1
 
 
+@data_command
 @click.command("explain")
 @click.argument("what", metavar="ABILITY|SESSION", shell_complete=completing.abilities)
 @click.argument("words", nargs=-1, metavar="[SEQ|SPAN | KEY=VALUE...]")
@@ -102,12 +103,12 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
     """Explain a call that nobody has made."""
     import time
 
-    from deedbook.audit.rederive import Asking
     from deedbook.format.canonical import admit, decode, without_big_integers
     from deedbook.format.errors import DeedbookError, IntakeError
     from deedbook.format.events import timestamp
     from deedbook.inspect.rejudging.explanation import explain
     from deedbook.policy.judge import Circumstances
+    from deedbook_audit.rederive import Asking
 
     args, bound = wish.args, bindings.abilities.get(ability)
     try:
@@ -210,12 +211,12 @@ def _status(found: "Explanation") -> int:
 
 
 def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
-    from deedbook.audit.calls import read_calls
-    from deedbook.audit.rederive import Asking, Rejudge, recorded_answer
     from deedbook.cli.ledgers import session_file
     from deedbook.format.files import Folder
     from deedbook.inspect.rejudging.explanation import explain
     from deedbook.policy.judge import Circumstances
+    from deedbook_audit.calls import read_calls
+    from deedbook_audit.rederive import Asking, Rejudge, recorded_answer
 
     place = session_file(asked.workspace, session)
     with Folder.at(place.parent) as folder, folder.open(place.name) as file:

@@ -8,13 +8,14 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import Asked
-from deedbook.cli.output import write
+from deedbook.cli.output import data_command, write
 
 SECTION: Final = "Record"
 
 FORMS = ("seed-002", "cloudevents")
 
 
+@data_command
 @click.command("export")
 @click.argument("session", shell_complete=completing.sessions)
 @click.option("--as", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True, help="The form to write.")

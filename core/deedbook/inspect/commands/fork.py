@@ -6,6 +6,7 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import Asked, json_option, principal_option, profile_option, wait_option
+from deedbook.cli.output import data_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,7 @@ SECTION: Final = "Do"
 ENDED = "FORK_ENDED"
 
 
+@data_command
 @click.command("fork")
 @click.argument("session", shell_complete=completing.sessions)
 @click.option("--at", type=click.IntRange(0), required=True, metavar="SEQ", help="The last event of the past.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli.common import Asked, json_option
-from deedbook.cli.output import as_json, say
+from deedbook.cli.output import as_json, data_command, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SECTION: Final = "Record"
 
 
+@data_command
 @click.command("processes")
 @json_option
 @click.pass_obj

@@ -8,7 +8,7 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import Asked, json_option, shown, span_option
-from deedbook.cli.output import as_json, message, say
+from deedbook.cli.output import as_json, data_command, message, say
 from deedbook.inspect.reading import UNSOUND
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ MOST_BYTES = 256 * 1024 * 1024
 """A larger ledger is not verified on the way."""
 
 
+@data_command
 @click.command("replay")
 @click.argument("session", shell_complete=completing.sessions)
 @click.option("--html", is_flag=True, help="Print one self-contained page instead, or write it to --out.")
@@ -63,24 +64,20 @@ def command(asked: Asked, session: str, html: bool, out: str | None, span: str |
 
 def _checked(asked: Asked, place: Path) -> "Checked":
     """Return what verification says of the ledger at *place*."""
-    from deedbook.audit.commands.checking import check
-    from deedbook.audit.commands.chosen import one
-    from deedbook.audit.commands.vouching import Believed, vouch
-    from deedbook.audit.verification.verdict import conclude
     from deedbook.format.report import UNHASHED, UNWITNESSED
     from deedbook.format.upcasting.naming import parted
     from deedbook.inspect.replaying.page import Checked
+    from deedbook_audit.commands.naming import one, own_keys
+    from deedbook_audit.whole import verify
 
     file, _ = parted(place)
     if file.stat().st_size > MOST_BYTES:
         return Checked(None, "not verified: the ledger is large; `deedbook verify` checks it")
-    chosen = one(asked.workspace, str(file))
-    reports = check(chosen, plugins=False, jobs=1)
-    vouched = vouch(chosen, reports, Believed())
-    verdict = conclude(reports, vouched.contradictions, vouched.covered, chosen.unchecked)
-    lines = [line for report in reports for line in list(report.lines())[:-1] if line not in (UNWITNESSED, UNHASHED)]
+    found = verify(one(asked.workspace, str(file)), own_keys=own_keys, named=shown)
+    verdict = found.verdict
+    lines = [line for each in found.reports for line in list(each.lines())[:-1] if line not in (UNWITNESSED, UNHASHED)]
     sound = None if verdict.kind == "unhashed" else verdict.sound
-    return Checked(sound, verdict.said, (*vouched.notes, *lines), verdict.kind == "checkpointed")
+    return Checked(sound, verdict.said, (*found.trust.notes, *lines), verdict.kind == "checkpointed")
 
 
 def _page(place: Path, checked: "Checked", out: str | None) -> None:

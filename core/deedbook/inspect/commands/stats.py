@@ -9,7 +9,7 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import Asked, json_option, shown
-from deedbook.cli.output import as_json, complain, say, table
+from deedbook.cli.output import as_json, complain, data_command, say, table
 from deedbook.inspect.reading import UNSOUND, Found, Ledgers, unread
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _LISTS: Final = (
 )
 
 
+@data_command
 @click.command("stats")
 @click.argument("sessions", nargs=-1, metavar="[SESSION…|all]", shell_complete=completing.sessions)
 @click.option("--since", metavar="TIME", help="Count from then on: a time, or how long ago, such as 24h or 7d.")

@@ -7,11 +7,12 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import Asked, json_option, span_option
-from deedbook.cli.output import as_json, say
+from deedbook.cli.output import as_json, data_command, say
 
 SECTION: Final = "Record"
 
 
+@data_command
 @click.command("tree")
 @click.argument("session", required=False, shell_complete=completing.sessions)
 @click.option("--trace", metavar="ID", help="The session with this trace id (32 hex digits), instead of SESSION.")

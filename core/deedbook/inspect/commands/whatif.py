@@ -9,7 +9,7 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import Asked, announce, json_option, profile_option
-from deedbook.cli.output import as_json, message, say
+from deedbook.cli.output import as_json, data_command, message, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ CHANGED = 1
 _SHOWN = 12
 
 
+@data_command
 @click.command("whatif")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=completing.sessions)
 @click.option("--system", "system", metavar="DIR", required=True, help="The workspace whose charter is tried.")
@@ -47,9 +48,9 @@ def command(
 
     Nothing is called, and nothing is written. The exit status is 1 if a decision changed.
     """
-    from deedbook.audit.rederive import rejudge
     from deedbook.inspect.rejudging.whatif import WhatIf
     from deedbook.kernel import bound_for_judging
+    from deedbook_audit.rederive import rejudge
 
     places = _places(asked.workspace, sessions, everything=everything)
     found = WhatIf(limit)

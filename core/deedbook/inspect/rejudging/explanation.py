@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from deedbook.audit.rederive import Answer, Asking, Settled, settle, unknown
 from deedbook.charter.policies import Note
 from deedbook.contract import Call, Decision, Object
 from deedbook.format import canonical
@@ -20,6 +19,7 @@ from deedbook.policy.forms import lists_rules
 from deedbook.policy.gates import APPROVAL_GATE, ASKING, Asked, BoundGate, rule_of, speaker
 from deedbook.policy.judge import Verdict, make_call
 from deedbook.policy.match import DEFAULT_KINDS, AbilityFacts, Match
+from deedbook_audit.rederive import Answer, Asking, Settled, settle, unknown
 
 Places: TypeAlias = Callable[[str, str, str], str]
 """From a section of the workspace (``abilities``), an id and a JSON pointer to ``file:line``; empty if nobody knows."""

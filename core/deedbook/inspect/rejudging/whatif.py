@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from deedbook.audit.rederive import Rejudged
 from deedbook.policy.gates import RANK, by
 from deedbook.policy.match import EFFECTS
+from deedbook_audit.rederive import Rejudged
 
 Way: TypeAlias = Literal["looser", "tighter", "changed"]
 

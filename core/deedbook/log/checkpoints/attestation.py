@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, Final, Protocol
 
-from deedbook.audit.submission import Ahead, Party, Shared
 from deedbook.format.canonical import decode, encode
 from deedbook.format.errors import LedgerError, WitnessError, fault
 from deedbook.format.events import Entry, label, split_line
@@ -18,6 +17,7 @@ from deedbook.format.proofs import Checkpoint, Tree, leaf_hash
 from deedbook.format.witness_requests import DONE
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.ledger.newest import keep, newest
+from deedbook_audit.submission import Ahead, Party, Shared
 
 WITNESSED: Final = "ledger.witnessed"
 

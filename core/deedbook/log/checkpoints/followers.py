@@ -18,7 +18,7 @@ def followers(settings: Settings, state: Folder, ledger: WorkspaceLedger) -> tup
     """Return who is to be told, for a process that writes the workspace's *ledger* in *state*."""
     if not settings.witnesses:
         return ()
-    from deedbook.audit.submission import Party  # noqa: PLC0415 - few workspaces name a witness
+    from deedbook_audit.submission import Party  # noqa: PLC0415 - few workspaces name a witness
 
     from .attestation import Attestation, Leaves  # noqa: PLC0415
 

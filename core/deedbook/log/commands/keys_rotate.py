@@ -6,11 +6,12 @@ import click
 
 from deedbook.cli.common import Asked, json_option, shown
 from deedbook.cli.keys import out_option, refuse_place, tell
-from deedbook.cli.output import complain, message, worded
+from deedbook.cli.output import complain, data_command, message, worded
 
 UNSOUND = 4
 
 
+@data_command
 @click.command("rotate")
 @click.option("--lost", is_flag=True, help="The key that is in force is gone: let the new one come without its word.")
 @out_option

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deedbook.cli.common import Asked, json_option
-from deedbook.cli.output import as_json, complain, message, say, worded
+from deedbook.cli.output import as_json, complain, data_command, message, say, worded
 
 if TYPE_CHECKING:
     from deedbook.format.errors import DomainError
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 UNSOUND = 4
 
 
+@data_command
 @click.command("checkpoint")
 @json_option
 @click.pass_obj

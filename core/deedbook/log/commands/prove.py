@@ -6,11 +6,12 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import Asked, json_option
-from deedbook.cli.output import as_json
+from deedbook.cli.output import as_json, data_command
 
 SECTION: Final = "Proof"
 
 
+@data_command
 @click.command("prove")
 @click.argument("session", required=False, shell_complete=completing.sessions)
 @click.option("--event", type=click.IntRange(0), metavar="SEQ", help="Prove this event, whose line is in the proof.")
@@ -25,10 +26,10 @@ def command(asked: Asked, session: str | None, event: int | None, consistency: t
 
     `workspace` is the workspace's own ledger. `deedbook verify --proof FILE` checks it, on any machine.
     """
-    from deedbook.audit import proving
     from deedbook.cli.ledgers import WORKSPACE, session_here
     from deedbook.format.files import Folder
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_audit import proving
 
     if bool(session) == bool(consistency) or (consistency and event is not None):
         raise click.UsageError("name a SESSION, with --event SEQ or without, or else --consistency OLD NEW")

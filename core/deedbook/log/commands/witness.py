@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli.common import Asked, Suggesting, json_option, shown
-from deedbook.cli.output import as_json, message, say
+from deedbook.cli.output import as_json, data_command, message, say
 
 SECTION: Final = "Proof"
 
@@ -26,6 +26,7 @@ store_option = click.option(
 )  # fmt: skip
 
 
+@data_command
 @click.group("witness", cls=Suggesting)
 def command() -> None:
     """Be a witness for logs: remember how far each was, and cosign only what goes on from there. Needs no workspace."""

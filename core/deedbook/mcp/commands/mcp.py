@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli.common import Asked, OpenGroup, confirmed, json_option, surveyed
-from deedbook.cli.output import as_json, message, say, table
+from deedbook.cli.output import as_json, data_command, message, say, table
 
 from .servers import agreed, review, shown, tell, warn_left_out
 
@@ -20,6 +20,7 @@ _YAML_SECTION: Final = "servers"
 yes_option = click.option("--yes", is_flag=True, help="Ask nothing: what is shown is accepted.")
 
 
+@data_command
 @click.group("mcp", cls=OpenGroup)
 def command() -> None:
     """Speak the Model Context Protocol: with servers, and as one."""

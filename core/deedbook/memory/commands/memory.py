@@ -16,7 +16,7 @@ from deedbook.cli.common import (
     read_json,
     wait_option,
 )
-from deedbook.cli.output import as_json, message, say, spelled, table
+from deedbook.cli.output import as_json, data_command, message, say, spelled, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +42,7 @@ expected_option = click.option(
 )
 
 
+@data_command
 @click.group("memory", cls=Suggesting)
 def command() -> None:
     """Show what is remembered and why; propose, retract, rebuild, import."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli.common import Asked, Suggesting, json_option, shown
-from deedbook.cli.output import as_json, message, say, watched
+from deedbook.cli.output import as_json, data_command, message, say, watched
 from deedbook.format.terminal import plain
 
 from .hookfiles import agents_of, check, chosen, declared, files, setting, told, write
@@ -74,6 +74,7 @@ def _state(workspace: str) -> str:
         return ""
 
 
+@data_command
 @click.group("bridge", cls=_Bridge)
 def command() -> None:
     """Let coding agents' hooks ask here; see docs/bridge.md.

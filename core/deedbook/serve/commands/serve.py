@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from deedbook.cli.common import Asked, announce, json_option, profile_option, shown
-from deedbook.cli.output import as_json, message, say
+from deedbook.cli.output import as_json, data_command, message, say
 from deedbook.cli.process import Deadline
 
 SECTION: Final = "Serve"
@@ -14,6 +14,7 @@ LAST: Final = 60.0
 """Seconds, beyond what runs may take, in which the process has to end when it is told to."""
 
 
+@data_command
 @click.command("serve")
 @profile_option
 @click.option("--status", is_flag=True, help="Ask the process that serves this workspace how it is, and serve nothing.")

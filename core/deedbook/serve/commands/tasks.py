@@ -18,7 +18,7 @@ from deedbook.cli.common import (
     read_arguments,
     wait_option,
 )
-from deedbook.cli.output import answer, as_json, message, say, table
+from deedbook.cli.output import answer, as_json, data_command, message, say, table
 
 if TYPE_CHECKING:
     from deedbook.call.session import Session
@@ -44,6 +44,7 @@ task_argument = click.argument("task", shell_complete=_complete_tasks)
 note_option = click.option("--note", default="", metavar="TEXT", help="Say how you know; it is recorded.")
 
 
+@data_command
 @click.group("tasks", cls=Suggesting, invoke_without_command=True)
 @json_option
 @click.pass_context

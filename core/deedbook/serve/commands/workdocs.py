@@ -6,11 +6,12 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import Asked, json_option, shown
-from deedbook.cli.output import as_json, say
+from deedbook.cli.output import as_json, data_command, say
 
 SECTION: Final = "Record"
 
 
+@data_command
 @click.command("workdocs")
 @click.argument("session", required=False, shell_complete=completing.sessions)
 @json_option

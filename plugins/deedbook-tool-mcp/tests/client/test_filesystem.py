@@ -12,7 +12,6 @@ import pytest
 from deedbook import Decision
 from deedbook.approvals.answering import answer
 from deedbook.approvals.keys import KeyRing
-from deedbook.audit.rederive import rejudge
 from deedbook.charter import cases
 from deedbook.cli.performing import perform_once
 from deedbook.format.errors import Err, Ok
@@ -21,6 +20,7 @@ from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import bound_for_judging
 from deedbook.mcp.surveys import keep, look
 from deedbook.workspace.workspace import read_workspace, survey_workspace
+from deedbook_audit.rederive import rejudge
 
 SERVER = Path(__file__).with_name("filesystem.py")
 SCHEMAS = Schemas.load(data_folder("schemas"))

@@ -7,7 +7,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
-from deedbook.audit.verification.older import verify_older
 from deedbook.format.errors import FileRefused, LedgerError, fault
 from deedbook.format.events import FORMAT, MAX_PAYLOAD
 from deedbook.format.files import Folder
@@ -15,6 +14,7 @@ from deedbook.format.lines import Lines
 from deedbook.format.reader import Listed, old_sessions
 from deedbook.format.report import Report
 from deedbook.format.upcasting.recognition import require_form
+from deedbook_audit.verification.older import verify_older
 
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """The largest file that is taken in."""

@@ -10,13 +10,13 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
-from deedbook.audit.consents import ANSWERS, Approvers, Consents
-from deedbook.audit.lives import ABOUT as TASKS
-from deedbook.audit.lives import Lives
-from deedbook.audit.memories import ABOUT as REMEMBERED
-from deedbook.audit.memories import Memories
 from deedbook.format import events
 from deedbook.format.report import Findings
+from deedbook_audit.consents import ANSWERS, Approvers, Consents
+from deedbook_audit.lives import ABOUT as TASKS
+from deedbook_audit.lives import Lives
+from deedbook_audit.memories import ABOUT as REMEMBERED
+from deedbook_audit.memories import Memories
 
 from .audit import ABOUT as AUDITED
 from .audit import Audit

@@ -1,17 +1,18 @@
-"""``deedbook ledger import``: an old ledger, taken in as it is."""
+"""Take in an old ledger, as it is."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .common import Asked, principal_option, shown
-from .output import message, say
+from deedbook.cli.common import Asked, principal_option, shown
+from deedbook.cli.output import data_command, message, say
 
 if TYPE_CHECKING:
     from deedbook.format.report import Report
 
 
+@data_command
 @click.command("import")
 @click.argument("file")
 @principal_option
@@ -25,9 +26,10 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
     """
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.files import Folder
+    from deedbook.legacy.importer import import_ledger
+    from deedbook.legacy.old_file import OldFile
     from deedbook.maintenance.authors import author
-    from deedbook.maintenance.imports import imports, settle, take_in
-    from deedbook.maintenance.old_file import OldFile
+    from deedbook.maintenance.imports import imports, settle
     from deedbook.maintenance.opening import own
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
@@ -50,7 +52,7 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
                 why = f"its own rules find it unsound ({_first(report)}); to take it in nevertheless, say why: --as-is"
                 raise LedgerError(fault("IMPORT_REFUSED", why, place=shown(place)))
             with Folder.at(source.state, create=True) as state, own(Site.of(source)) as ledger:
-                found = take_in(state, ledger, old, report, by=by, as_is=as_is)
+                found = import_ledger(state, ledger, old, report, by=by, as_is=as_is)
             message(f"taken in: {shown(found.place(source.state))}")
     if found.verdict == "unhashed":
         message("its form has no hashes: what it said before it was taken in cannot be verified")

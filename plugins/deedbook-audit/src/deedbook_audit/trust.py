@@ -1,32 +1,38 @@
-"""Who vouches for what was verified: the workspace's log, checkpoints that others hold, witnesses, believed keys."""
+"""Who vouches for what was verified: the workspace's log, checkpoints that others hold, witnesses, trusted keys."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import click
 
-from .proof import read_key
+from deedbook.format.cosignatures import WitnessKey
+from deedbook.format.errors import DeedbookError, FileRefused
+from deedbook.format.events import SESSION_ID, timestamp
+from deedbook.format.files import Folder
+from deedbook.format.heads import Gap
+from deedbook.format.notes import MAX_TEXT, VerifierKey
+from deedbook.format.report import Report, failures_as_json
 
-if TYPE_CHECKING:
-    from deedbook.audit.verification.held import Held, Trust
-    from deedbook.audit.verification.log import Log, Seen
-    from deedbook.audit.verification.verdict import Contradiction, Covered
-    from deedbook.format.heads import Gap
-    from deedbook.format.notes import VerifierKey
-    from deedbook.format.report import Report
-    from deedbook.workspace.declarations import Workspace
+from .selection import Audited, Selection, session_ledger
+from .submission import Http, Shared
+from .verification.forks import forks
+from .verification.held import Held, Trust, contradiction, distrusted, misnamed, read_held, unlogged, unsigned
+from .verification.leaves import misfits
+from .verification.log import Log, Seen, named, read_log
+from .verification.verdict import Contradiction, Covered
 
-    from .chosen import Chosen
+OwnKeys: TypeAlias = Callable[[Log], Iterable[VerifierKey]]
+"""Returns the public keys of a log whose private halves the reader has."""
 
 STATE_FILE: Final = "checkpoint"
 ORIGIN: Final = "deedbook/"
 
 
 @attrs.frozen
-class Believed:
+class TrustInputs:
     """What a reader brings along: public *keys* of the log and *witnesses*, *checkpoints* in files, *places* to ask."""
 
     keys: Sequence[str] = ()
@@ -36,69 +42,68 @@ class Believed:
 
 
 @attrs.frozen
-class Vouched:
+class TrustReport:
     """What the log, and whoever holds checkpoints of it, say of the ledgers; *part* is of the log itself, as JSON."""
 
-    contradictions: "Sequence[Contradiction]" = ()
-    covered: "Covered | None" = None
+    contradictions: Sequence[Contradiction] = ()
+    covered: Covered | None = None
     notes: Sequence[str] = ()
-    part: "dict[str, Any] | None" = None
+    part: dict[str, Any] | None = None
 
 
-def vouch(chosen: "Chosen", reports: "Sequence[Report]", believed: Believed) -> Vouched:
-    """Hold what was chosen, and found, against the log of its workspace, and that against whoever knows more."""
-    from deedbook.audit.verification.held import contradiction, distrusted, misnamed, unlogged, unsigned
-    from deedbook.audit.verification.leaves import misfits
-    from deedbook.audit.verification.log import named, read_log
+def no_keys(_: Log) -> Iterable[VerifierKey]:
+    """Return no key: the reader has no key ring, or none that counts."""
+    return ()
 
-    source = chosen.source if chosen.inside else None
-    missing = [*map(_missing, (*chosen.lost, *_strayed(chosen)))]
-    found = list(_swapped(chosen, reports))
+
+def check_trust(
+    selection: Selection, reports: Sequence[Report], inputs: TrustInputs, own_keys: OwnKeys = no_keys
+) -> TrustReport:
+    """Check what was selected, and its *reports*, against the log of its workspace, and that against *inputs*.
+
+    Where neither *inputs* nor the settings name a key, *own_keys* does.
+    """
+    source = selection.source if selection.inside else None
+    missing = [*map(_missing, (*selection.lost, *_strayed(selection)))]
+    found = list(_swapped(selection, reports))
     if source is None:
-        _refuse_unheld(believed)
-        return Vouched([*found, *missing], notes=chosen.notes)
-    identity, notes = named(source.state), list(chosen.notes)
-    trust = _trust(source, believed, identity)
-    held = list(_held(source, identity, trust, believed, found, notes))  # before the log, which is written first
+        _refuse_unheld(inputs)
+        return TrustReport([*found, *missing], notes=selection.notes)
+    identity, notes = named(source.state), list(selection.notes)
+    trust = _trust(source, inputs, identity)
+    held = list(_held(source, identity, trust, inputs, found, notes))  # before the log, which is written first
     log = read_log(source.state)
     found += misnamed(log.identity if log else None, trust)
     if log is not None and log.newest is None and (none := unsigned(log.identity, trust)):
         found.append(none)
     if log is None or not (log.keys or log.size):
         identity = log.identity if log else "the workspace ledger"
-        return Vouched([*found, *missing, *(unlogged(each, identity) for each in held)], notes=notes)
-    trust = trust if trust.keys else attrs.evolve(trust, keys=[*_own_keys(log)])
+        return TrustReport([*found, *missing, *(unlogged(each, identity) for each in held)], notes=notes)
+    trust = trust if trust.keys else attrs.evolve(trust, keys=[*own_keys(log)])
     found += [each for each in (contradiction(log, one, trust) for one in held) if each]
     found += [contradicting for contradicting in [log.newest and distrusted(log, log.newest, trust)] if contradicting]
     found += _rules(log)
-    found += misfits(log, source.state, [chosen.session] if chosen.session else None)
+    found += misfits(log, source.state, [selection.session] if selection.session else None)
     covered = None if found else _covered(log, trust, held, reports)
-    return Vouched([*found, *missing], covered, notes, _part(log))
+    return TrustReport([*found, *missing], covered, notes, _part(log))
 
 
-def _strayed(chosen: "Chosen") -> "Iterator[Gap]":
-    """Yield where a fork among what was chosen is not what its parent in the workspace has."""
-    from deedbook.audit.verification.forks import forks
-    from deedbook.cli.ledgers import ledger_of
-    from deedbook.format.errors import DeedbookError
-    from deedbook.format.events import SESSION_ID
-
-    source = chosen.source
+def _strayed(selection: Selection) -> Iterator[Gap]:
+    """Yield where a fork among what was selected is not what its parent in the workspace has."""
+    source = selection.source
     if source is None:
         return
 
     def find(name: str) -> Path | None:
-        return ledger_of(source, name) if SESSION_ID.fullmatch(name) else None
+        return session_ledger(source.state, name) if SESSION_ID.fullmatch(name) else None
 
-    for file in chosen.files:
+    for file in selection.files:
         with suppress(DeedbookError, OSError):  # the file's own verification says what is wrong with it
             yield from forks(file, find)
 
 
-def _missing(gap: "Gap") -> "Contradiction":
+def _missing(gap: Gap) -> Contradiction:
     """Say what a session's file lacks as a contradiction: it is shorter than it was, or another one."""
-    from deedbook.audit.verification.verdict import Contradiction
-
     why = f"session {gap.session}: {gap.check}: expected {gap.expected}, found {gap.found}"
     if gap.check in ("events", "file"):
         return Contradiction("rolled_back", f"session {gap.session}", None, why)
@@ -107,11 +112,9 @@ def _missing(gap: "Gap") -> "Contradiction":
     return Contradiction("broken", f"session {gap.session}", seq, why)
 
 
-def _swapped(chosen: "Chosen", reports: "Sequence[Report]") -> "Iterator[Contradiction]":
+def _swapped(selection: Selection, reports: Sequence[Report]) -> Iterator[Contradiction]:
     """Yield every session in whose place lies the ledger of another."""
-    from deedbook.audit.verification.verdict import Contradiction
-
-    if chosen.source is None or not chosen.inside:
+    if selection.source is None or not selection.inside:
         return
     for report in reports:
         name = Path(report.file).absolute().parent.name
@@ -120,9 +123,9 @@ def _swapped(chosen: "Chosen", reports: "Sequence[Report]") -> "Iterator[Contrad
             yield Contradiction("broken", f"session {name}", 0, why)
 
 
-def _refuse_unheld(believed: Believed) -> None:
+def _refuse_unheld(inputs: TrustInputs) -> None:
     """Raise `click.UsageError` for what was to be held against a ledger that belongs to no log that is known here."""
-    if given := [*believed.checkpoints, *believed.places]:
+    if given := [*inputs.checkpoints, *inputs.places]:
         why = "the ledger belongs to no log that is known here, so nothing can be held against it"
         raise click.UsageError(f"{given[0]} would not be looked at: {why}; name its state folder, or leave it out")
 
@@ -130,55 +133,46 @@ def _refuse_unheld(believed: Believed) -> None:
 # --- whom to believe --------------------------------------------------------------------------------------------------
 
 
-def _trust(source: "Workspace", believed: Believed, identity: str | None) -> "Trust":
+def _trust(source: Audited, inputs: TrustInputs, identity: str | None) -> Trust:
     """Return whom to believe: what the reader named, and of the settings' keys those of this log, if any is.
 
     Settings may be shared by several state folders, each with a log of its own; what a reader names is meant.
     """
-    from deedbook.audit.verification.held import Trust
-    from deedbook.format.cosignatures import WitnessKey
-    from deedbook.format.notes import VerifierKey
-
     said = source.checkpoints
     told = [VerifierKey.parse(key) for key in said.get("keys", ())]
     ours = [key for key in told if key.name == f"{ORIGIN}{identity}"]
-    keys = [*(ours or told), *(VerifierKey.parse(read_key(key)) for key in believed.keys)]
-    named = (*(each["key"] for each in said.get("witnesses", ())), *map(read_key, believed.witnesses))
+    keys = [*(ours or told), *(VerifierKey.parse(read_key(key)) for key in inputs.keys)]
+    named = (*(each["key"] for each in said.get("witnesses", ())), *map(read_key, inputs.witnesses))
     return Trust(keys, [WitnessKey.parse(key) for key in named])
 
 
-def _own_keys(log: "Log") -> "Iterator[VerifierKey]":
-    """Yield the public halves of the log's keys that whoever asks has in their own key ring."""
-    import os
-
-    from deedbook.approvals.keys import KeyRing
-    from deedbook.format.errors import DeedbookError
-
-    ring = KeyRing.of(os.environ)
-    for name in ring.names():
-        if name.startswith(f"{log.identity}."):
-            with suppress(DeedbookError):  # one that is not kept safely is nobody's
-                yield ring.load(name, log.origin).public
+def read_key(given: str) -> str:
+    """Return a public key as it was *given*, or the one in the file of that name."""
+    place = Path(given)
+    if "+" in given and not place.exists():
+        return given
+    try:
+        with Folder.at(place.parent) as folder:
+            return folder.read(place.name, limit=MAX_TEXT).decode(errors="replace").strip()
+    except FileNotFoundError:
+        raise click.BadParameter(f"{given!r} is no key, and no file that holds one") from None
 
 
 # --- what others hold -------------------------------------------------------------------------------------------------
 
 
 def _held(
-    source: "Workspace",
+    source: Audited,
     identity: str | None,
-    trust: "Trust",
-    believed: Believed,
-    found: "list[Contradiction]",
+    trust: Trust,
+    inputs: TrustInputs,
+    found: list[Contradiction],
     notes: list[str],
-) -> "Iterator[Held]":
+) -> Iterator[Held]:
     """Yield every checkpoint that is held elsewhere.
 
     *found* is told of what was asked for and could not be seen, *notes* of what nobody asked for by name.
     """
-    from deedbook.audit.verification.held import read_held
-    from deedbook.audit.verification.verdict import Contradiction
-
     for place, text in _kept(source, found):
         held = read_held(place, text)
         if isinstance(held, str):
@@ -186,13 +180,13 @@ def _held(
             found.append(Contradiction("broken", STATE_FILE, None, why))
         else:
             yield held
-    for place in believed.checkpoints:
+    for place in inputs.checkpoints:
         held = read_held(place, _file(place))
         if isinstance(held, str):
             raise click.BadParameter(f"this is no checkpoint: {held}", param_hint="--checkpoint")
         yield held
     origins = dict.fromkeys((*([f"{ORIGIN}{identity}"] if identity else []), *(key.name for key in trust.keys)))
-    for place, wanted in _places(source, believed).items():
+    for place, wanted in _places(source, inputs).items():
         for held in _asked(place, origins):
             if not isinstance(held, str):
                 yield held
@@ -202,13 +196,8 @@ def _held(
                 notes.append(f"the witness at {place} {held}")
 
 
-def _kept(source: "Workspace", found: "list[Contradiction]") -> Iterator[tuple[str, str]]:
+def _kept(source: Audited, found: list[Contradiction]) -> Iterator[tuple[str, str]]:
     """Yield the newest checkpoint of the state folder, if there is one; *found* is told of one that cannot be read."""
-    from deedbook.audit.verification.verdict import Contradiction
-    from deedbook.format.errors import FileRefused
-    from deedbook.format.files import Folder
-    from deedbook.format.notes import MAX_TEXT
-
     try:
         with Folder.at(source.state) as folder:
             text = folder.read(STATE_FILE, limit=MAX_TEXT).decode(errors="replace")
@@ -221,8 +210,6 @@ def _kept(source: "Workspace", found: "list[Contradiction]") -> Iterator[tuple[s
 
 
 def _file(place: str) -> str:
-    from deedbook.format.files import Folder
-    from deedbook.format.notes import MAX_TEXT
 
     try:
         with Folder.at(Path(place).parent) as folder:
@@ -231,27 +218,23 @@ def _file(place: str) -> str:
         raise click.BadParameter(f"there is no file {place!r}", param_hint="--checkpoint") from None
 
 
-def _places(source: "Workspace", believed: Believed) -> dict[str, bool]:
+def _places(source: Audited, inputs: TrustInputs) -> dict[str, bool]:
     """Return the witnesses to ask, and whether the reader named them, which those at an address have to be.
 
     Raises `click.BadParameter` for what can be no witness.
     """
     said = source.checkpoints.get("witnesses", ())
     folders = [str(source.root / Path(each["folder"]).expanduser()) for each in said if each.get("folder")]
-    for place in believed.places:
+    for place in inputs.places:
         if "://" in place and not place.startswith(("http://", "https://")):
             raise click.BadParameter(f"{place!r} is neither a folder nor http:// or https://", param_hint="--witness")
         if "://" not in place and not Path(place).is_dir():
             raise click.BadParameter(f"there is no folder {place!r}", param_hint="--witness")
-    return dict.fromkeys(folders, False) | dict.fromkeys(believed.places, True)
+    return dict.fromkeys(folders, False) | dict.fromkeys(inputs.places, True)
 
 
-def _asked(place: str, origins: "Iterable[str]") -> "Iterator[Held | str]":
+def _asked(place: str, origins: Iterable[str]) -> Iterator[Held | str]:
     """Ask the witness at *place* for its newest checkpoints of logs; a text says why there is none."""
-    from deedbook.audit.submission import Http, Shared
-    from deedbook.audit.verification.held import read_held
-    from deedbook.format.errors import DeedbookError
-
     channel = Http(place) if "://" in place else Shared(Path(place))
     if "://" not in place and not Path(place).is_dir():
         yield "could not be asked: there is no such folder"
@@ -275,8 +258,7 @@ def _asked(place: str, origins: "Iterable[str]") -> "Iterator[Held | str]":
 # --- what it comes to -------------------------------------------------------------------------------------------------
 
 
-def _rules(log: "Log") -> "list[Contradiction]":
-    from deedbook.audit.verification.verdict import Contradiction
+def _rules(log: Log) -> list[Contradiction]:
 
     return [
         Contradiction(
@@ -289,8 +271,7 @@ def _rules(log: "Log") -> "list[Contradiction]":
     ]
 
 
-def _covered(log: "Log", trust: "Trust", held: "Sequence[Held]", reports: "Sequence[Report]") -> "Covered | None":
-    from deedbook.audit.verification.verdict import Covered
+def _covered(log: Log, trust: Trust, held: Sequence[Held], reports: Sequence[Report]) -> Covered | None:
 
     newest = log.newest
     if newest is None or newest.key is None:
@@ -307,10 +288,8 @@ def _covered(log: "Log", trust: "Trust", held: "Sequence[Held]", reports: "Seque
     return Covered(newest.size, newest.ts, key, _seen(newest.size, seen, trust), after)
 
 
-def _seen(size: int, seen: "Sequence[Seen]", trust: "Trust") -> str:
-    """Say which believed witness saw most of the log, and when."""
-    from deedbook.format.events import timestamp
-
+def _seen(size: int, seen: Sequence[Seen], trust: Trust) -> str:
+    """Say which trusted witness saw most of the log, and when."""
     most = max(
         (each for each in seen if each.witness in trust.witnesses and each.size <= size),
         key=lambda each: (each.size, -each.time),
@@ -322,8 +301,7 @@ def _seen(size: int, seen: "Sequence[Seen]", trust: "Trust") -> str:
     return f"{upto}by {most.witness.name} at {timestamp(most.time)}"
 
 
-def _part(log: "Log") -> dict[str, Any]:
-    from deedbook.format.report import failures_as_json
+def _part(log: Log) -> dict[str, Any]:
 
     part = log.findings.part()
     told = {"origin": log.origin, "leaves": log.size, "checkpoints": log.signed}

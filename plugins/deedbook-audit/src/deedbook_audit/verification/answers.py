@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.audit.consents import ANSWERS
 from deedbook.format.canonical import decode
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import Line, split_line
@@ -18,6 +17,7 @@ from deedbook.format.files import Folder
 from deedbook.format.heads import MAX_LINE, Gap
 from deedbook.format.lines import Lines
 from deedbook.format.paths import LEDGER_FILE
+from deedbook_audit.consents import ANSWERS
 
 _OURS: Final = b',"event_type":"approval.'
 _FAR: Final = 400

@@ -12,9 +12,9 @@ from deedbook.cli.common import Asked
 from deedbook.cli.output import as_json, complain, say
 
 if TYPE_CHECKING:
-    from deedbook.audit.verification.evidence import Trust
     from deedbook.format.lines import Lines
     from deedbook.format.notes import VerifierKey
+    from deedbook_audit.verification.evidence import Trust
 
 UNSOUND = 4
 
@@ -26,8 +26,8 @@ def check_proof(
 
     A *ledger* is held against it, too.
     """
-    from deedbook.audit.verification.evidence import check, held_against
     from deedbook.format.terminal import plain
+    from deedbook_audit.verification.evidence import check, held_against
 
     verdict = check(_proof(place), _trust(asked, log_keys, witness_keys))
     if ledger:
@@ -57,9 +57,10 @@ def _opened(workspace: str, ledger: str) -> "Iterator[Lines]":
 
 def _trust(asked: Asked, log_keys: Sequence[str], witness_keys: Sequence[str]) -> "Trust":
     """Return what the reader believes: what was given; else what the workspace here names, and the own key ring has."""
-    from deedbook.audit.verification.evidence import Trust
     from deedbook.format.cosignatures import WitnessKey
     from deedbook.format.notes import VerifierKey
+    from deedbook_audit.trust import read_key
+    from deedbook_audit.verification.evidence import Trust
 
     said = _section(asked.workspace)
     keys = {VerifierKey.parse(read_key(key)): "--log-key" for key in log_keys}
@@ -91,21 +92,6 @@ def _own_keys() -> "Iterator[VerifierKey]":
         if name.startswith("ws-"):
             with suppress(DeedbookError):  # one that is not kept safely vouches for nothing
                 yield ring.load(name).public
-
-
-def read_key(given: str) -> str:
-    """Return a public key as it was *given*, or the one in the file of that name."""
-    from deedbook.format.files import Folder
-    from deedbook.format.notes import MAX_TEXT
-
-    place = Path(given)
-    if "+" in given and not place.exists():
-        return given
-    try:
-        with Folder.at(place.parent) as folder:
-            return folder.read(place.name, limit=MAX_TEXT).decode(errors="replace").strip()
-    except FileNotFoundError:
-        raise click.BadParameter(f"{given!r} is no key, and no file that holds one") from None
 
 
 def _proof(place: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 import attrs
 
-from deedbook.audit.verification.headers import MAX_LINE
 from deedbook.contract import Call, Decision
 from deedbook.format.canonical import decode
 from deedbook.format.errors import DeedbookError, LedgerError
@@ -23,6 +22,7 @@ from deedbook.format.terminal import excerpt
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.gates import BoundGate, rule_of
 from deedbook.policy.requests import call_digest
+from deedbook_audit.verification.headers import MAX_LINE
 
 from .calls import read_calls
 from .charters import Invalid, judge_fault

@@ -5,8 +5,8 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option
-from deedbook.cli.output import as_json
+from deedbook.cli.common import Asked, json_option, shown
+from deedbook.cli.output import as_json, complain, data_command, paint, say
 
 from .proof import check_proof
 
@@ -15,6 +15,7 @@ SECTION: Final = "Proof"
 UNSOUND = 4
 
 
+@data_command
 @click.command("verify")
 @click.argument("ledger", required=False, shell_complete=completing.sessions)
 @click.option(
@@ -53,20 +54,20 @@ def command(
         if given["held"] or given["witness"]:
             raise click.UsageError("--checkpoint and --witness do not go with --proof, which stands by itself")
         return check_proof(asked, proof, given["log_key"], given["witness_key"], ledger)
-    from deedbook.audit.verification.verdict import conclude
+    from deedbook.cli.progress import Reading
+    from deedbook_audit.trust import TrustInputs
+    from deedbook_audit.verdicts import Output, as_document, tell
+    from deedbook_audit.whole import verify
 
-    from .checking import check
-    from .chosen import every, folder, one
-    from .verdicts import as_told, tell
-    from .vouching import Believed, vouch
+    from .naming import every, folder, one, own_keys
 
     whole = folder(ledger) if ledger else every(asked.workspace)
-    chosen = whole or one(asked.workspace, ledger or "")
-    reports = check(chosen, plugins=plugins, jobs=jobs)
-    vouched = vouch(chosen, reports, Believed(given["log_key"], given["witness_key"], given["held"], given["witness"]))
-    verdict = conclude(reports, vouched.contradictions, vouched.covered, chosen.unchecked)
+    selection = whole or one(asked.workspace, ledger or "")
+    inputs = TrustInputs(given["log_key"], given["witness_key"], given["held"], given["witness"])
+    with Reading(selection.size) as reading:
+        found = verify(selection, inputs, own_keys=own_keys, plugins=plugins, jobs=jobs, watch=reading, named=shown)
     if asked.json:
-        as_json(as_told(reports, chosen, vouched, verdict))
+        as_json(as_document(found))
     else:
-        tell(reports, chosen, vouched, verdict, alone=whole is None)
-    return 0 if verdict.sound else UNSOUND
+        tell(found, Output(say, complain, paint), alone=whole is None)
+    return 0 if found.verdict.sound else UNSOUND

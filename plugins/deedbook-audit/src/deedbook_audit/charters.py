@@ -2,24 +2,24 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import importlib_metadata
 
+from deedbook.charter.judging import Trusts, bind_for_judging
 from deedbook.charter.store import Store
 from deedbook.format.errors import BindingError, DeedbookError, describe, fault
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas
-from deedbook.plugins.host import ReadingHost
+from deedbook.plugins.host import ReadingHost, hidden_folders
 from deedbook.plugins.moves import Moves, moves
 from deedbook.plugins.plugins import Catalogue, discover
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.charter import Charter
-from deedbook.policy.facts import FACTS
-from deedbook.workspace.site import Site
 
-from .judging import Trusts, freeze_for_judging
+from .facts import FoldedFacts
 
 KERNEL: Final = "deedbook"
 NO_CHARTER: Final = "the charter that the session names is not at hand"
@@ -43,13 +43,15 @@ def judge_fault(problem: Exception) -> Invalid | str:
 
 
 class Charters:
-    """The charters of one workspace, each bound once, when it is first asked for.
+    """The charters that a *state* folder keeps, each bound once, when it is first asked for.
 
-    With *plugins* gates of other plugins are asked, too, where what is installed has the digest that the charter has.
+    *root* is the workspace. With *plugins* gates of other plugins are asked, too, where what is installed has the
+    digest that the charter has of it.
     """
 
-    def __init__(self, site: Site, root: Folder, state: Folder, schemas: Schemas, *, plugins: bool) -> None:
-        self._site, self._root, self._store, self._schemas = site, root, Store(state), schemas
+    def __init__(self, root: Folder, state: Folder, schemas: Schemas, *, plugins: bool) -> None:
+        self._root, self._store, self._schemas = root, Store(state), schemas
+        self._hidden = hidden_folders(Path(root.path), Path(state.path))
         self._plugins, self._moves = plugins, moves()
         self._catalogue: Catalogue = discover(None if plugins else _own(self._moves))
         self._bound: dict[str, Bindings | Invalid | str] = {}
@@ -71,10 +73,9 @@ class Charters:
             return judge_fault(problem)
 
     def _frozen(self, charter: Charter) -> Bindings:
-        site = Site.under(charter.document, self._site.root, self._site.state)
-        host = ReadingHost(self._root, site.file_roots, site.hidden, {})
-        bindings = freeze_for_judging(charter, self._catalogue, host, self._schemas, self._trusts(charter))
-        for name in sorted(bindings.reads - FACTS.keys()):
+        host = ReadingHost(self._root, charter.document["file_roots"], self._hidden, {})
+        bindings = bind_for_judging(charter, self._catalogue, host, self._schemas, self._trusts(charter))
+        for name in sorted(bindings.reads - FoldedFacts().now().keys()):
             raise BindingError(fault("BINDING_INVALID", f"a gate reads {name!r}, which is no fact"))
         return bindings
 
@@ -108,7 +109,10 @@ def _own(moved: Moves) -> Iterator[importlib_metadata.Distribution]:
 
 
 @contextmanager
-def charters_of(site: Site, schemas: Schemas, *, plugins: bool) -> Iterator[Charters]:
-    """Hold the charters that a workspace has kept; raises `OSError`, `DeedbookError` where a folder is not there."""
-    with Folder.at(site.root) as root, Folder.at(site.state) as state:
-        yield Charters(site, root, state, schemas, plugins=plugins)
+def charters_of(root: Path, state: Path, schemas: Schemas, *, plugins: bool) -> Iterator[Charters]:
+    """Hold the charters that the workspace at *root* has kept in its *state* folder; raises `OSError`, `DeedbookError`.
+
+    Without a workspace *root* is the folder that holds the state folder.
+    """
+    with Folder.at(root) as workspace, Folder.at(state) as folder:
+        yield Charters(workspace, folder, schemas, plugins=plugins)

@@ -11,13 +11,6 @@ from typing import BinaryIO, Literal, TypeAlias
 
 import attrs
 
-from deedbook.audit.verification import ranges
-from deedbook.audit.verification.excisions import EXCISED
-from deedbook.audit.verification.hashes import Chain
-from deedbook.audit.verification.headers import MAX_LINE, Headers
-from deedbook.audit.verification.older import verify_older
-from deedbook.audit.verification.payloads import UNDECLARED, Payloads, SealedFiles
-from deedbook.audit.verification.structure import Structure
 from deedbook.format import events
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines, Watch
@@ -25,6 +18,13 @@ from deedbook.format.report import UNWITNESSED, Findings, Part, Report, Torn
 from deedbook.format.schema import Schemas, Validator
 from deedbook.format.upcasting.naming import parted
 from deedbook.format.upcasting.recognition import recognise
+from deedbook_audit.verification import ranges
+from deedbook_audit.verification.excisions import EXCISED
+from deedbook_audit.verification.hashes import Chain
+from deedbook_audit.verification.headers import MAX_LINE, Headers
+from deedbook_audit.verification.older import verify_older
+from deedbook_audit.verification.payloads import UNDECLARED, Payloads, SealedFiles
+from deedbook_audit.verification.structure import Structure
 
 from .consents import Approvers
 
