@@ -1,6 +1,5 @@
 """The third part of verify: facts, rules and decisions made again; what only a plugin could say is counted."""
 
-import ast
 import json
 import subprocess
 import sys
@@ -102,11 +101,10 @@ def test_verify_judges_again_and_imports_no_plugin_unless_asked(tmp_path):
         "import sys; from deedbook.cli import program as cli\n"
         "sys.argv = ['deedbook', 'verify', '--json']\n"
         "status = cli._status(cli.Asked())\n"
-        "print({name.partition('.')[0] for name in sys.modules if name.startswith('deedbook_')}, file=sys.stderr)"
+        "print(sorted({name.split('.')[0] for name in sys.modules if name.startswith('deedbook_')}), file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    imported = set(ast.literal_eval(ran.stderr))
-    assert imported == {"deedbook_audit", "deedbook_policy_standard"}  # the verifier, and Deedbook's own rules
+    assert ran.stderr.strip() == "['deedbook_audit', 'deedbook_policy_standard']"
     session = next(report for report in json.loads(ran.stdout)["reports"] if "decisions" in report)
     told = session["decisions"]
     assert (told["calls"], told["same"], told["failed"]) == (1, 1, 0)
