@@ -102,6 +102,15 @@ def test_method_that_fails_refuses_the_workspace(shop, methods):
     assert message.startswith(f"policy kind 'own': {name} ")
 
 
+def test_method_that_takes_other_arguments_or_an_object_makes_no_kind(shop):
+    use(shop, check=lambda body: [])
+    ((code, _, message),) = shop.faults(shop.compile)
+    assert (code, "`check(body)` should take (body, abilities)" in message) == ("PLUGIN_BROKEN", True)
+    shop.offer("policy", "own", type("Kind", (kind(),), {"lint": lambda self, body, abilities: []}))
+    ((code, _, message),) = shop.faults(shop.compile)
+    assert (code, "`lint` must be a static or a class method" in message) == ("PLUGIN_BROKEN", True)
+
+
 # --- lint and reachable -----------------------------------------------------------------------------------------------
 
 
