@@ -35,8 +35,8 @@ from contextlib import closing
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from benchmarks.million import entry
-from deedbook.files import Folder
-from deedbook.ledger import Ledger
+from deedbook.format.files import Folder
+from deedbook.ledger.ledger import Ledger
 with closing(Ledger.reopen(Folder.at({folder!r}), durability="os")) as ledger:
     for _ in range({count}):
         ledger.append([entry(ledger)])

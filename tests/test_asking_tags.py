@@ -6,9 +6,9 @@ import pytest
 from parts import bound, decide, gate, policy
 
 from deedbook import Decision
+from deedbook.charter import cases
 from deedbook.contract import ALLOW, ask, deny
 from deedbook.kernel import bound_for_judging
-from deedbook.rules import cases
 from deedbook.workspace.workspace import read_workspace
 from deedbook_audit.rederive import rejudge
 

@@ -289,7 +289,7 @@ REFUSED = {
     ),
     "a rule that nothing can meet": (
         a_policy("rules:\n  - {match: {}, then: ask}\n  - {match: {paths: [/etc/*]}, then: deny}\n"),
-        "BINDING_INVALID", f"{P}:6", "$.rules[1].match.paths",
+        "BINDING_INVALID", f"{P}:6:6", "$.rules[1].match.paths",
     ),
     "a policy's settings that its kind refuses": (
         lambda shop: (shop.offer("policy", "quota", workshop.judge(settings={"required": ["limit"]})),

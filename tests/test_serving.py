@@ -558,7 +558,7 @@ def open_to_all(place):
 
 STATUS = """
 import os, sys
-from deedbook import cli
+from deedbook.cli import program as cli
 
 def status():
     sys.argv = ["deedbook", "serve", "--status"]

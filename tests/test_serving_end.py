@@ -20,7 +20,7 @@ from deedbook.serve.bridging.tickets import Tickets
 ELSEWHERE = """
 import signal, sys, threading, time
 from deedbook.kernel import open_kernel
-from deedbook.serving.process import serve
+from deedbook.serve.serving.process import serve
 
 def ready(line):
     if line.startswith("serving "):

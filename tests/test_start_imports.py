@@ -13,10 +13,10 @@ LATER = (
     "charter.skills", "format.loops", "format.markdown", "log.checkpoints.announcing", "log.checkpoints.coverage",
     "log.checkpoints.followers", "log.checkpoints.keeper", "log.checkpoints.keys", "log.checkpoints.log",
     "log.checkpoints.trees", "log.checkpoints.writer", "mcp.surveys", "plugins.isolation", "plugins.routing.bm25",
-    "plugins.routing.routes", "programs.exchange", "programs.scripts", "rules.expressions", "rules.rulebook",
-    "rules.rules", "rules.syntax", "rules.vocabulary", "serve.agents", "serve.bridging.desk", "serve.tools",
-    "serve.workdocs", "workspace.activation", "workspace.declarations", "workspace.edits", "workspace.listings",
-    "workspace.migrations", "workspace.personas", "workspace.servers", "workspace.trees", "workspace.workspace",
+    "plugins.routing.routes", "programs.exchange", "programs.scripts", "serve.agents", "serve.bridging.desk",
+    "serve.tools", "serve.workdocs", "workspace.activation", "workspace.declarations", "workspace.edits",
+    "workspace.listings", "workspace.migrations", "workspace.personas", "workspace.servers", "workspace.trees",
+    "workspace.workspace",
 )  # fmt: skip
 """Rooms of the kernel: they read and compile a workspace, or serve hooks elsewhere, conditions and event loops."""
 

@@ -185,8 +185,8 @@ def test_disk_that_does_not_take_it_lets_nothing_be_signed(store, witness, monke
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from deedbook.witnessing.store import Store
-from deedbook.witnessing.witness import Witness
+from deedbook.log.witnessing.store import Store
+from deedbook.log.witnessing.witness import Witness
 
 keep = Store.keep
 def killed(self, note):
@@ -215,8 +215,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from otherlog import OtherLog
-from deedbook.witnessing.store import Store
-from deedbook.witnessing.witness import Witness
+from deedbook.log.witnessing.store import Store
+from deedbook.log.witnessing.witness import Witness
 
 log, witness = OtherLog(fork=sys.argv[3]), Witness(Store(Path(sys.argv[1])))
 print("ready", flush=True)

@@ -22,25 +22,22 @@ import attrs
 from deedbook.charter.bindings import freeze
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
+from deedbook.charter.policies import doubtful
 from deedbook.charter.registry import absent
-from deedbook.charter.settings import Settings
 from deedbook.charter.store import Store
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
 from deedbook.format.heads import Head, gaps, recorded
-from deedbook.format.leaves import origin_of
 from deedbook.format.report import MOST_OF_A_KIND
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.ledger.newest import newest, refuse_cut
-from deedbook.log.checkpoints.keys import LogKeys
-from deedbook.plugins.commands import entry_points
+from deedbook.plugins.features import Features
 from deedbook.plugins.host import ReadingHost
-from deedbook.plugins.plugins import Catalogue, Offer, known_owners
+from deedbook.plugins.plugins import FEATURE, Catalogue, Offer, known_owners
+from deedbook.plugins.policy_kinds import installed_kinds
 from deedbook.plugins.routing.routes import told
 from deedbook.policy.charter import Charter
 from deedbook.programs.supervisor import System
 from deedbook.programs.workers import Workers
-from deedbook.rules.rulebook import doubtful
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.lockfile import LOCK, Lock, here
 from deedbook.workspace.site import Site
@@ -49,15 +46,13 @@ from .trial import fatal
 
 Level = Literal["ok", "note", "fault"]
 
-DOCTOR: Final = "deedbook.doctor"
-"""Provisional: an entry point of this group is called with the workspace and yields checks."""
-DOCTOR_KIND: Final = "doctor"
+
 _PYTHON: Final = ((3, 11), (3, 15))
 _LEAST_SPACE: Final = 256 * 1024 * 1024
 _EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
 _NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
 _UNINSTALL: Final = "pip uninstall it, or take it out of the workspace; nothing that uses it can start"
-_OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook[cel]'"),)
+_OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook-policy-standard[cel]'"),)
 
 
 @attrs.frozen
@@ -154,13 +149,12 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
         yield Check("skill", "note", f"set aside: {why}", "correct it; `deedbook skills lint` names every one")
     for place, message in absent(workspace.abilities.values()):
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
-    for each in doubtful(charter.document, workspace.policies):
-        yield Check("policy", "note", f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
+    for each in doubtful(charter.document, installed_kinds(catalogue), workspace.policies):
+        yield Check("policy", "note", str(each), f"edit {each.place}")
     yield _lock(workspace, charter, catalogue)
     yield from _in_force(workspace)
     yield from first_faults(list(_lost(workspace.state)))
-    yield from _contributed(workspace)
-    yield from _log(workspace)
+    yield from _contributed(workspace, catalogue)
     yield from _disk(workspace.state)
 
 
@@ -265,15 +259,14 @@ def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[Do
             yield refused
 
 
-def _contributed(workspace: Workspace) -> Iterator[Check]:
-    """Yield the checks that other distributions contribute, and note those that are not installed."""
-    points = dict(sorted((point.name, point) for _, point in entry_points(DOCTOR)))
-    for name, owner in known_owners(DOCTOR_KIND).items():
-        if name not in points:
+def _contributed(workspace: Workspace, catalogue: Catalogue) -> Iterator[Check]:
+    """Yield the checks of installed features, and note first-party features that are not installed."""
+    for name, owner in known_owners(FEATURE).items():
+        if catalogue.offered(FEATURE, name) is None:
             yield Check(name, "note", "not checked", f"pip install {owner}")
-    for name, point in points.items():
+    for name in catalogue.names(FEATURE):
         try:
-            yield from point.load()(workspace)
+            yield from Features(catalogue, [name]).each("examine", workspace=workspace)
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, and the others are asked, too
@@ -301,30 +294,6 @@ def _lost(state: Path) -> Iterator[Check]:
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
-
-
-def _log(workspace: Workspace) -> Iterator[Check]:
-    """Look at the newest checkpoint, and whether this user has the key that signs the next."""
-    try:
-        with Folder.at(workspace.state) as state:
-            known = newest(state)
-            refuse_cut(state)
-    except FileNotFoundError:
-        known = None
-    except DeedbookError as problem:
-        yield Check("log", "fault", describe(problem), "deedbook verify")
-        return
-    if known is None:
-        yield Check("log", "ok", "no checkpoints, since the log has no key (deedbook keys rotate)")
-        return
-    settings = Settings.read(workspace.checkpoints, workspace.root)
-    ledger = known.checkpoint.origin.removeprefix(origin_of(""))
-    lacks = LogKeys.of(ledger, settings.key).lacks(known.note.signatures[0].id)
-    if lacks and settings.before:
-        denied = f"calls that are {' or '.join(sorted(settings.before))} are denied"
-        yield Check("log", "note", f"{lacks.error.message}; {denied}", "deedbook keys rotate --lost, or another user")
-    else:
-        yield Check("log", "ok", f"{known.checkpoint.size} leaves, and the key that signs the next checkpoint is here")
 
 
 def _disk(state: Path) -> Iterator[Check]:

@@ -43,6 +43,8 @@ def command(asked: Asked, kind: str | None) -> int:
 
 
 def _rows(catalogue: "Catalogue", used: dict[tuple[str, str], list[str]]) -> list[dict[str, Any]]:
+    from deedbook.plugins.plugins import FEATURE
+
     return [
         {
             "kind": offer.kind,
@@ -53,6 +55,7 @@ def _rows(catalogue: "Catalogue", used: dict[tuple[str, str], list[str]]) -> lis
             "used": used.get((offer.kind, offer.name), []),
         }
         for _, offer in sorted(catalogue.offers.items())
+        if offer.kind != FEATURE
     ]
 
 

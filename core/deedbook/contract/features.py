@@ -62,6 +62,11 @@ class FeatureHooks:
         """
 
     @featurespec
+    def examine(self, workspace: Any) -> Iterable[Any]:
+        """Return checks (`deedbook.cli.health.Check`) for ``deedbook doctor``."""
+        raise NotImplementedError
+
+    @featurespec
     def before_lock(self, workspace: Any, yes: bool) -> bool:
         """Look at what stands outside the workspace's files before they are compiled; ``False`` stops the lock.
 

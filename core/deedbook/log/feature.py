@@ -1,6 +1,6 @@
 """The feature `checkpoints`: keeps the log of a workspace up to date while its ledgers are written."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from threading import Lock
@@ -19,6 +19,7 @@ from .checkpoints.keeper import Keeper
 if TYPE_CHECKING:
     from deedbook.call.handlers import Ticket
     from deedbook.call.session import Session
+    from deedbook.cli.health import Check
     from deedbook.kernel import Kernel
     from deedbook.ledger.ledger import Ledger
     from deedbook.workspace.declarations import Workspace
@@ -72,6 +73,13 @@ class Checkpoints:
                 keeper = Keeper(state, ledger, settings, report)
                 keeper.cover_others([name])
                 keeper.close()
+
+    @featureimpl
+    def examine(self, workspace: "Workspace") -> "Iterator[Check]":
+        """Say whether there is a log, and whether this user can sign its next checkpoint."""
+        from .doctor import check_log
+
+        return check_log(workspace)
 
     def _of(self, kernel: "Kernel") -> "Keeper":
         with self._making:

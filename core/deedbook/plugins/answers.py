@@ -5,7 +5,7 @@ from typing import Any
 
 from deedbook.contract import ALLOW, Decision
 from deedbook.contract.lifecycle import EVENTS
-from deedbook.contract.plugins import Unanswered
+from deedbook.contract.unanswered import Unanswered
 
 
 def asked(event: str, method: Callable[..., Any]) -> Callable[..., Any]:

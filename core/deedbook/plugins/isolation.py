@@ -15,7 +15,7 @@ import attrs
 import orjson
 
 from deedbook.contract import Decision, Failed, Host
-from deedbook.contract.plugins import Unanswered
+from deedbook.contract.unanswered import Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, IntakeError, fault, recordable
 from deedbook.format.terminal import plain, short

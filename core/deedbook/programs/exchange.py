@@ -12,7 +12,7 @@ import orjson
 
 from deedbook.contract import Call, Decision, Principal
 from deedbook.contract.lifecycle import EVENTS, Lifecycle
-from deedbook.contract.plugins import Unanswered
+from deedbook.contract.unanswered import Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError
 

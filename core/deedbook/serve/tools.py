@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from deedbook.contract import Object
 from deedbook.policy.bound import EXTERNAL
+from deedbook.policy.gates import ASK_BY_DEFAULT
 from deedbook.policy.match import EFFECTS
-from deedbook.rules.rules import ASK_BY_DEFAULT
 from deedbook.workspace.declarations import AbilitySource, ClientSource, RoutingHints
 
 from .agents import MCP, OTHER, Known, known, takes

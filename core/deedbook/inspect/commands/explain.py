@@ -20,7 +20,7 @@ from deedbook.cli.common import (
 from deedbook.cli.output import DENIED, as_json, data_command, say
 
 if TYPE_CHECKING:
-    from deedbook.inspect.rejudging.explanation import Explanation, Step
+    from deedbook.inspect.rejudging.explanation import Explanation, Notes, Step
     from deedbook.policy.bindings import Bindings
     from deedbook.policy.bound import Caller
     from deedbook.workspace.declarations import Workspace
@@ -118,9 +118,17 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
         raise DeedbookError(problem.error) from None
     now = timestamp(time.time())
     when = Circumstances(now, "explained", {**_facts(now), **wish.facts})
-    return explain(
-        Asking(bindings, caller, ability, decode(raw), raw, when), lambda _gate, _call: None, _places(source)
-    )
+    asking = Asking(bindings, caller, ability, decode(raw), raw, when)
+    return explain(asking, lambda _gate, _call: None, _places(source), _notes(bindings))
+
+
+def _notes(bindings: "Bindings") -> "Notes":
+    """Return how to learn what is doubtful about a policy."""
+    from deedbook.charter.policies import notes
+    from deedbook.plugins.plugins import discover
+    from deedbook.plugins.policy_kinds import installed_kinds
+
+    return lambda policy: notes(bindings.charter.document, installed_kinds(discover()), policy=policy)
 
 
 def _facts(now: str) -> dict[str, Any]:
@@ -133,7 +141,7 @@ def _facts(now: str) -> dict[str, Any]:
 def _fact(given: str) -> tuple[str, Any]:
     """Return a fact, from ``NAME=JSON``; raises `click.BadParameter`."""
     from deedbook.format.schema import suggest
-    from deedbook.rules.vocabulary import FACTS
+    from deedbook.policy.facts import FACTS
 
     name, equals, value = given.partition("=")
     if not equals or name not in FACTS:
@@ -218,7 +226,9 @@ def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: 
         if caller is not None:
             when = Circumstances(call.ts, call.told.id, call.facts)
             asking = Asking(bindings, caller, call.ability, call.args, call.raw, when)
-            found = explain(asking, lambda gate, seen: recorded_answer(call, gate, seen), _places(source))
+            found = explain(
+                asking, lambda gate, seen: recorded_answer(call, gate, seen), _places(source), _notes(bindings)
+            )
         told = _as_recorded(call, again(call).change)
     if asked.json:
         today = found.as_json() if found else _nothing(call)

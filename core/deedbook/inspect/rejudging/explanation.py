@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from deedbook.charter.policies import Note
 from deedbook.contract import Call, Decision, Object
 from deedbook.format import canonical
 from deedbook.format.schema import Violation, foreign
@@ -17,11 +18,12 @@ from deedbook.policy.fitting import facts_of
 from deedbook.policy.gates import APPROVAL_GATE, ASKING, Asked, BoundGate, rule_of, speaker
 from deedbook.policy.judge import Verdict, make_call
 from deedbook.policy.match import DEFAULT_KINDS, AbilityFacts, Match
-from deedbook.rules.rulebook import dead_rules
 from deedbook_audit.rederive import Answer, Asking, Settled, settle, unknown
 
 Places: TypeAlias = Callable[[str, str, str], str]
 """From a section of the workspace (``abilities``), an id and a JSON pointer to ``file:line``; empty if nobody knows."""
+Notes: TypeAlias = Callable[[str], Sequence[Note]]
+"""From a policy to what its kind finds doubtful about it."""
 
 UNASKED: Final = "unasked"
 PASSED: Final = "passed over"
@@ -72,15 +74,22 @@ class Explanation:
         }
 
 
-def explain(asking: Asking, answer: Answer, places: Places) -> Explanation:
-    """Judge a call and say how; *answer* knows what gates that are not pure answered, *places* where things stand."""
+def _no_notes(_policy: str) -> Sequence[Note]:
+    return ()
+
+
+def explain(asking: Asking, answer: Answer, places: Places, notes: Notes = _no_notes) -> Explanation:
+    """Judge a call and say how; *answer* knows what gates that are not pure answered, *places* where things stand.
+
+    *notes* are looked at where the default of a policy denies: a rule that never decides was probably meant to.
+    """
     settled = settle(asking, answer)
     steps = list(_Steps(asking, settled, places).steps())
     verdict, open_ = settled.verdict, settled.undetermined
     if open_ is not None:
         why = unknown(open_)
         return Explanation(steps, "undetermined", "", why, {open_.kind: open_.id}, "", verdict.args)
-    remedy = _remedy(asking, verdict, places) if verdict.code else ""
+    remedy = _remedy(asking, verdict, places, notes) if verdict.code else ""
     return Explanation(steps, verdict.outcome, verdict.code, verdict.reason, verdict.by, remedy, verdict.args)
 
 
@@ -236,7 +245,7 @@ def _not_holding(rule: Object, call: Call, facts: AbilityFacts) -> Iterator[str]
 # --- what would change it ---------------------------------------------------------------------------------------------
 
 
-def _remedy(asking: Asking, verdict: Verdict, places: Places) -> str:
+def _remedy(asking: Asking, verdict: Verdict, places: Places, notes: Notes) -> str:
     """Say in one line what to edit for the call to be allowed, and where."""
     bound = verdict.bound
     if bound is None:
@@ -257,8 +266,8 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places) -> str:
         return f"to allow it without a person, add a rule that names the tag, such as {rule}, or edit {tags}"
     where: str = by["rule"] if isinstance(by.get("rule"), str) else ""
     if not where and "policy" in by:
-        if never := dead_rules(asking.bindings.charter.document, by["policy"]):
-            return "; ".join(f"{each.place}: rule {each.index + 1} {each.why}" for each in never)
+        if never := [each for each in notes(by["policy"]) if each.about]:
+            return "; ".join(f"{each.place}: {each.about} {each.why}" for each in never)
         where = places("policies", by["policy"], "/default")
     where = where or by.get("place", "") or _first_place(verdict.rewrites, verdict.hooks, verdict.policies)
     return _edit(where)

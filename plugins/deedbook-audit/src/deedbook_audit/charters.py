@@ -1,7 +1,7 @@
 """Charters that a state folder keeps, bound to judge recorded calls again; no plugin is imported unasked."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from deedbook.format.errors import BindingError, DeedbookError, describe, fault
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas
 from deedbook.plugins.host import ReadingHost, hidden_folders
+from deedbook.plugins.moves import Moves, moves
 from deedbook.plugins.plugins import Catalogue, discover
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.charter import Charter
@@ -44,15 +45,15 @@ def judge_fault(problem: Exception) -> Invalid | str:
 class Charters:
     """The charters that a *state* folder keeps, each bound once, when it is first asked for.
 
-    *root* is the workspace. With *plugins* gates of plugins are asked, too, where what is installed has the digest that
-    the charter has of it.
+    *root* is the workspace. With *plugins* gates of other plugins are asked, too, where what is installed has the
+    digest that the charter has of it.
     """
 
     def __init__(self, root: Folder, state: Folder, schemas: Schemas, *, plugins: bool) -> None:
         self._root, self._store, self._schemas = root, Store(state), schemas
         self._hidden = hidden_folders(Path(root.path), Path(state.path))
-        kernel = None if plugins else [importlib_metadata.Distribution.from_name(KERNEL)]
-        self._catalogue: Catalogue = discover(kernel)
+        self._plugins, self._moves = plugins, moves()
+        self._catalogue: Catalogue = discover(None if plugins else _own(self._moves))
         self._bound: dict[str, Bindings | Invalid | str] = {}
 
     def __call__(self, digest: str) -> Bindings | Invalid | str:
@@ -79,16 +80,32 @@ class Charters:
         return bindings
 
     def _trusts(self, charter: Charter) -> Trusts:
-        """Return who of the charter's plugins is installed just as it was; the kernel's own code always speaks."""
+        """Return which of the charter's plugins may be asked: Deedbook's own always, others if they are unchanged.
+
+        Deedbook's own are those of the kernel, and those that moved out of it: a charter may name either home.
+        """
         names = {id(entry): name for name, entry in charter.document["plugins"].items()}
 
         def trusts(plugin: Mapping[str, Any]) -> bool:
-            offer = self._catalogue.offered(*names[id(plugin)].split("/", 1))
-            if offer is None or (offer.distribution, offer.version) != (plugin["distribution"], plugin["version"]):
+            key = names[id(plugin)]
+            offer, move = self._catalogue.offered(*key.split("/", 1)), self._moves.get(key)
+            if offer is None or offer.version != plugin["version"]:
                 return False
-            return offer.distribution == KERNEL or (offer.digest is not None and offer.digest == plugin["digest"])
+            if move and offer.distribution == move.new:
+                return plugin["distribution"] in (move.old, move.new)
+            if offer.distribution != plugin["distribution"]:
+                return False
+            unchanged = offer.digest is not None and offer.digest == plugin["digest"]
+            return offer.distribution == KERNEL or (self._plugins and unchanged)
 
         return trusts
+
+
+def _own(moved: Moves) -> Iterator[importlib_metadata.Distribution]:
+    """Yield the kernel's distribution, and those that some of its plugins moved to, where they are installed."""
+    for name in sorted({KERNEL, *(move.new for move in moved.values())}):
+        with suppress(importlib_metadata.PackageNotFoundError):
+            yield importlib_metadata.Distribution.from_name(name)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Conditions in CEL (github.com/google/cel-spec): compiled when bound, asked about calls.
 
-The engine is the package ``cel-expr-python``, which comes with the extra ``deedbook[cel]`` and is imported only where
+The engine is the package ``cel-expr-python``, of the extra ``deedbook-policy-standard[cel]``. It is imported only where
 an expression is written. A condition holds if its value is exactly ``true``, and does not if it is exactly ``false``;
 all else, an error above all, raises `Unclear`, and whoever asks has to refuse.
 """

@@ -2,8 +2,9 @@
 
 from cases import for_each
 
-from deedbook.rules.expressions import Language
-from deedbook.rules.vocabulary import FACTS, flaws
+from deedbook.policy.facts import FACTS
+from deedbook_policy_standard.expressions import Language
+from deedbook_policy_standard.vocabulary import flaws
 
 ECHO = {
     "type": "object",

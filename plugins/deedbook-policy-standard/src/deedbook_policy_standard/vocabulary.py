@@ -12,6 +12,7 @@ import jsonschema_rs
 
 from deedbook.contract import Object
 from deedbook.format.lint import pattern_options, suggest
+from deedbook.policy.facts import FACTS
 from deedbook.policy.match import EFFECTS, KINDS
 
 from .expressions import Expression, Flaw, nested
@@ -24,19 +25,6 @@ _TEXT: Final = {"type": "string"}
 _TEXTS: Final = {"type": "array", "items": _TEXT}
 _TEXT_OR_NULL: Final = {"type": ["string", "null"]}
 _MOMENT: Final = {"type": "string"}
-_COUNTS: Final = {"type": "object", "additionalProperties": {"type": "integer"}}
-_SPENT: Final = {
-    "type": "object",
-    "properties": {"input_tokens": {"type": "number"}, "output_tokens": {"type": "number"},
-                   "cost_usd": {"type": "number"}},
-}  # fmt: skip
-FACTS: Final[Mapping[str, Object]] = {
-    "session.calls": _COUNTS,
-    "session.usage": _SPENT,
-    "session.started": _MOMENT,
-    "context.state": _TEXT_OR_NULL,
-}
-"""The facts beyond a call that gates may read, and the JSON Schema of each."""
 
 _CALL: Final = {
     "type": "object",

@@ -16,7 +16,8 @@ from deedbook.format import schema
 from deedbook.format.errors import BindingError
 from deedbook.policy.gates import BoundGate, merge
 from deedbook.policy.match import AbilityFacts, Match
-from deedbook.rules.rules import SETTINGS, Rules
+from deedbook_policy_standard.rules import Rules
+from deedbook_policy_standard.ruleset import SETTINGS
 
 BASELINE = {
     "rules": [
@@ -261,12 +262,12 @@ def test_without_the_engine_only_rules_with_conditions_are_refused(monkeypatch):
     assert rules({"match": {}, "then": "allow"})(call()).outcome == "allow"
     [error] = refused({"rules": [when("args.n > 1", "allow")]})
     assert error.code == "NOT_AVAILABLE"
-    assert "pip install 'deedbook[cel]'" in error.message
+    assert "pip install 'deedbook-policy-standard[cel]'" in error.message
 
 
 def test_the_engine_is_imported_where_a_condition_is_written():
     code = (
-        "import sys; from deedbook.rules.rules import Rules;"
+        "import sys; from deedbook_policy_standard.rules import Rules;"
         "Rules({'rules': [{'match': {}, 'then': 'allow'}]}, None);"
         "print('cel_expr_python' in sys.modules);"
         "Rules({'rules': [{'match': {}, 'when': 'true', 'then': 'allow'}]}, None);"

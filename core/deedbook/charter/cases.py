@@ -13,6 +13,7 @@ from deedbook.contract import Decision, Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
 from deedbook.format.schema import Schemas, suggest
+from deedbook.plugins.policy_kinds import Kinds
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import EVERYTHING, Bound, Caller
 from deedbook.policy.gates import BoundGate, by, merge
@@ -20,7 +21,7 @@ from deedbook.policy.judge import Circumstances, Verdict, judge
 from deedbook.workspace.documents import Document, pointer
 from deedbook.workspace.trees import Tree
 
-from .rulebook import reached
+from .policies import reachable
 
 FOLDER: Final = "policies"
 """Where cases stand, in ``.system`` and in a pack."""
@@ -28,7 +29,6 @@ NOW: Final = "2026-01-01T00:00:00.000Z"
 """The time of a call that says none."""
 SESSION: Final = "policy-test"
 
-_RULES: Final = ["policy", "rules"]
 _BEFORE: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED", "SCHEMA_VIOLATION"})
 
 
@@ -228,14 +228,17 @@ def _named(gate: BoundGate, decision: Decision) -> str:
 # --- coverage ---------------------------------------------------------------------------------------------------------
 
 
-def coverage(bindings: Bindings, findings: Iterable[Finding]) -> list[Part]:
-    """Return every rule of the policies of the kind ``rules``, and every default that can decide, covered or not."""
+def coverage(bindings: Bindings, findings: Iterable[Finding], kinds: Kinds) -> list[Part]:
+    """Return every rule of a policy, and every default that can decide, covered or not.
+
+    Policies are left out whose kind does not tell which rules can decide.
+    """
     document = bindings.charter.document
     seen = {pair for finding in findings for pair in finding.decided}
     parts = []
     for name, entry in sorted(document["policies"].items()):
-        if entry["plugin"] == _RULES:
-            _, default = reached(document, name)
+        found = reachable(document, kinds, name)
+        if found is not None:
             parts += [Part(name, index, place, (name, index) in seen) for index, place in enumerate(entry["rules"])]
-            parts += [Part(name, None, entry["place"], (name, None) in seen)] if default else []
+            parts += [Part(name, None, entry["place"], (name, None) in seen)] if None in found else []
     return parts

@@ -1,4 +1,4 @@
-"""The policy kind ``rules``: an ordered list of matches, each with what then; the first that holds decides.
+"""The rules of a policy, compiled: an ordered list of matches, each with what then; the first that holds decides.
 
 ``{rules: [{match, when, then: allow | ask | deny, reason}], default: allow | ask | deny, reads: [facts]}``. Without
 ``default`` a call that no rule is about is denied. Where the default is ``deny`` and the ability has the tag
@@ -8,24 +8,23 @@ match holds; one that is neither true nor false denies, whatever its rule says t
 
 import re
 from collections.abc import Iterator
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from deedbook.contract import Call, Decision, Effects, GateSpec, Host, Object, Outcome
+from deedbook.contract import Call, Decision, Effects, Object, Outcome, PolicyProblem
 from deedbook.format import canonical
-from deedbook.format.errors import BindingError, DomainError, fault, raise_all
+from deedbook.format.errors import BindingError, fault, raise_all
 from deedbook.format.lint import violation
 from deedbook.format.schema import foreign
 from deedbook.policy import match
+from deedbook.policy.gates import ASK_BY_DEFAULT
 from deedbook.policy.match import AbilityFacts, Match, Steps, Test
 
 from .expressions import LONGEST, Expression, Flaw, Invalid, Language, NoEngine, Unclear
 
 _OUTCOMES: Final = ["allow", "ask", "deny"]
 _REMEMBERED: Final = 4096
-ASK_BY_DEFAULT: Final = "ask-by-default"
-"""The tag of abilities about which a person is asked where no rule says anything and the default is to deny."""
 
 SETTINGS: Final[Object] = {
     "description": "Rules in order; the first whose match holds decides, else the default",
@@ -69,7 +68,9 @@ SETTINGS: Final[Object] = {
 }
 """The JSON Schema of the policy's body, draft 2020-12."""
 
-NO_ENGINE: Final = "conditions in CEL need their engine, which is not installed; run: pip install 'deedbook[cel]'"
+NO_ENGINE: Final = (
+    "conditions in CEL need their engine, which is not installed; run: pip install 'deedbook-policy-standard[cel]'"
+)
 
 _IN_MATCH: Final = re.compile("/rules/[0-9]+/match(/|$)").match
 _SHAPE: Final = foreign(SETTINGS, place="policy kind rules")
@@ -112,16 +113,15 @@ class Plan:
         yield self.otherwise
 
 
-class Rules:
-    """A policy of the kind ``rules``. A decision names the index of its rule in ``signals["rule"]``; the default none.
+class RuleSet:
+    """The rules of one policy. A decision names the index of its rule in ``signals["rule"]``; the default none.
 
-    Each rule has one `Decision` object for all calls, so that whoever records decisions may remember them by identity.
+    Each rule has one `Decision` object for all calls, so that a recorder of decisions may remember them by identity.
+    Raises `BindingError` for a body with `problems`.
     """
 
-    spec: ClassVar[GateSpec] = GateSpec(settings=SETTINGS, pure=True)
-
-    def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the shape of every plugin
-        raise_all(BindingError, (problem.as_fault() for problem in problems(settings)))
+    def __init__(self, settings: Object) -> None:
+        raise_all(BindingError, (fault(each.code, each.message) for each in problems(settings)))
         self._language = _language(settings)
         self.rules = tuple(_compiled(index, rule, self._language) for index, rule in enumerate(settings["rules"]))
         self._default = _default(settings.get("default", "deny"))
@@ -204,26 +204,12 @@ def _language(settings: Object) -> Language | None:
 # --- what is wrong with a policy --------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class Problem:
-    """One thing that is wrong with a policy's body: where by JSON *pointer*, *at* an offset into a condition's text."""
-
-    code: str
-    message: str
-    pointer: str
-    at: int | None = None
-
-    def as_fault(self, place: str | None = None) -> DomainError:
-        """Return it as an error."""
-        return fault(self.code, self.message, place=place)
-
-
-def problems(settings: Any) -> Iterator[Problem]:
+def problems(settings: Any) -> Iterator[PolicyProblem]:
     """Yield all that is wrong with a policy's body; about its matches, `Match.compile` says more than the schema."""
     shape = _SHAPE.violations(settings)
     for each in shape:
         if not _IN_MATCH(each.pointer):
-            yield Problem("BINDING_INVALID", str(each), each.pointer)
+            yield PolicyProblem(message=str(each), pointer=each.pointer)
     listed = settings.get("rules") if isinstance(settings, dict) else None
     rules = [pair for pair in enumerate(listed if isinstance(listed, list) else ()) if isinstance(pair[1], dict)]
     for index, rule in rules:
@@ -234,15 +220,15 @@ def problems(settings: Any) -> Iterator[Problem]:
         yield from _doubles(rules)
 
 
-def _match_problems(body: Any, at: Steps) -> Iterator[Problem]:
+def _match_problems(body: Any, at: Steps) -> Iterator[PolicyProblem]:
     try:
         Match.compile(body, at=at)
     except BindingError as refused:
         pointer = violation(at, "").pointer
-        yield from (Problem(each.code, each.message, pointer) for each in refused.errors)
+        yield from (PolicyProblem(code=each.code, message=each.message, pointer=pointer) for each in refused.errors)
 
 
-def _when_problems(rules: list[tuple[int, Object]]) -> Iterator[Problem]:
+def _when_problems(rules: list[tuple[int, Object]]) -> Iterator[PolicyProblem]:
     conditions = [(index, rule["when"]) for index, rule in rules if _is_condition(rule.get("when"))]
     try:
         language = Language() if conditions else None
@@ -261,12 +247,12 @@ def _is_condition(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= LONGEST
 
 
-def _when_problem(index: int, flaw: Flaw, code: str = "BINDING_INVALID") -> Problem:
+def _when_problem(index: int, flaw: Flaw, code: str = "BINDING_INVALID") -> PolicyProblem:
     found = violation(("rules", index, "when"), flaw.message)
-    return Problem(code, str(found), found.pointer, flaw.at)
+    return PolicyProblem(code=code, message=str(found), pointer=found.pointer, at=flaw.at)
 
 
-def _doubles(rules: list[tuple[int, Object]]) -> Iterator[Problem]:
+def _doubles(rules: list[tuple[int, Object]]) -> Iterator[PolicyProblem]:
     """Yield the rules that are about nothing but what one before them decides.
 
     A match that allows holds for less than the same match that guards, so that a guard may follow it.
@@ -278,5 +264,5 @@ def _doubles(rules: list[tuple[int, Object]]) -> Iterator[Problem]:
         first = seen.get(about + b"guards", seen.get(about + b"allows") if allows else None)
         if first is not None:
             found = violation(("rules", index), f"is about the same calls as rule {first + 1}; leave one of them out")
-            yield Problem("BINDING_INVALID", str(found), found.pointer)
+            yield PolicyProblem(message=str(found), pointer=found.pointer)
         seen.setdefault(about + (b"allows" if allows else b"guards"), index)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.contract import Call, Principal
-from deedbook.rules.expressions import LONGEST, Invalid, Language, NoEngine, Unclear, nested
-from deedbook.rules.syntax import place_of_member, tree
+from deedbook_policy_standard.expressions import LONGEST, Invalid, Language, NoEngine, Unclear, nested
+from deedbook_policy_standard.syntax import place_of_member, tree
 
 NOW = "2026-01-01T00:00:10.000Z"
 WHO = Principal("ada", "cli", frozenset({"b", "a"}), "bob")
