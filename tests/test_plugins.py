@@ -450,7 +450,7 @@ def test_first_party_plugin_that_is_missing_is_named_with_its_distribution():
 
 
 def test_every_first_party_plugin_is_known_with_its_distribution():
-    groups = {**GROUPS, "command": "deedbook.commands", "doctor": "deedbook.doctor"}
+    groups = {**GROUPS, "command": "deedbook.commands", "feature": "deedbook.features"}
     offered = {}
     for path in sorted(ROOT.glob("plugins/*/pyproject.toml")):
         project = tomllib.loads(path.read_text())["project"]

@@ -116,10 +116,10 @@ def bare() -> dict[str, str]:
 
 
 def installed(folder: Path) -> Path:
-    """Install wheels of the kernel and of the audit in an empty environment; return the program."""
+    """Install wheels of the kernel, the audit and its policy kinds in an empty environment; return the program."""
     wheels = folder / "wheels"
     pip = [sys.executable, "-m", "pip", "-q"]
-    projects = [ROOT, ROOT / "plugins" / "deedbook-audit"]
+    projects = [ROOT, *(ROOT / "plugins" / name for name in ("deedbook-audit", "deedbook-policy-standard"))]
     subprocess.run([*pip, "wheel", "--no-deps", "-w", wheels, *projects], timeout=SECONDS, check=True)
     venv.create(folder / "empty", with_pip=True)
     python = folder / "empty" / "bin" / "python"
