@@ -31,6 +31,7 @@ PACKAGES = (
     "deedbook_inspect",
     "deedbook_log",
     "deedbook_memory",
+    "deedbook_legacy",
     "deedbook_policy_standard",
     "deedbook_provider_openai",
     "deedbook_provider_recorded",

@@ -2,11 +2,15 @@
 
 import json
 import os
+from importlib.metadata import EntryPoint
 
 import pytest
 from commandline import Place, starter
 
+from deedbook.cli.health import examine
+from deedbook.plugins.plugins import discover
 from deedbook.policy.charter import Charter
+from deedbook.workspace.workspace import read_workspace
 
 GUARD = """
     from deedbook import GateSpec, allow, hookimpl
@@ -230,6 +234,25 @@ def test_variable_of_a_secret_that_is_not_set_is_named(place):
     (found,) = faults(place)
     assert "DOCTOR_TOKEN" in found["found"]
     assert "set the environment variable" in found["fix"]
+
+
+def test_records_are_not_checked_without_the_audit(place, monkeypatch):
+    """Doctor names the distribution; the checks of the kernel itself are made all the same."""
+    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    monkeypatch.setattr("deedbook.cli.health.entry_points", lambda _: iter(()))
+    found = list(examine(place.path, discover(), lambda: read_workspace(place.path)))
+    (check,) = [each for each in found if each.name == "audit"]
+    assert (check.level, check.found, check.fix) == ("note", "not checked", "pip install deedbook-audit")
+    assert {each.name: each.level for each in found}["charter"] == "ok"
+
+
+def test_check_of_a_distribution_that_fails_is_a_fault_among_the_others(place, monkeypatch):
+    broken = EntryPoint("mine", "deedbook_testing:absent", "deedbook.doctor")
+    monkeypatch.setattr("deedbook.cli.health.entry_points", lambda _: iter([("mine", broken)]))
+    found = list(examine(place.path, discover(), lambda: read_workspace(place.path)))
+    (check,) = [each for each in found if each.name == "mine"]
+    assert check.level == "fault"
+    assert {each.name for each in found} >= {"disk", "clock"}
 
 
 def charter(place, status=1):

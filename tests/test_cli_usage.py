@@ -14,10 +14,10 @@ from commandline import COMMAND, SECONDS, Place, environment
 
 from deedbook.cli.common import Asked
 from deedbook.cli.output import is_data_command
-from deedbook.cli.program import program, sections
+from deedbook.cli.program import _status, program, sections
 from deedbook.plugins.commands import find_commands
 
-OURS = {"deedbook", "deedbook-audit"}
+OURS = {"deedbook", "deedbook-audit", "deedbook-legacy"}
 """The distributions whose commands are data commands."""
 SECTIONS = sections()
 COMMANDS = [name for listed in SECTIONS.values() for name in listed]
@@ -252,6 +252,17 @@ def test_unknown_command_names_its_distribution(monkeypatch: pytest.MonkeyPatch)
     ran = CliRunner().invoke(program, ["verify"], obj=Asked())
     assert ran.exit_code == 2
     assert "pip install deedbook-audit" in ran.output
+
+
+def test_command_that_needs_a_missing_distribution_names_it(
+    told: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "argv", ["deedbook", "-C", str(told.path), "replay", told.sessions()[0]])
+    for name in [name for name in sys.modules if name.startswith("deedbook_audit")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "deedbook_audit", None)
+    assert _status(Asked()) == 1
+    assert "needs deedbook-audit, which is not installed: pip install deedbook-audit" in capsys.readouterr().err
 
 
 def test_acting_command_imports_only_plugins_that_the_workspace_binds(place: Place):

@@ -19,13 +19,13 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
 from deedbook.kernel import open_kernel
-from deedbook.legacy.importer import import_ledger
-from deedbook.legacy.old_file import OldFile
 from deedbook.maintenance.imports import imports
 from deedbook.maintenance.opening import own
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
 from deedbook_audit.verification.taken_in import changed
+from deedbook_legacy.importer import import_ledger
+from deedbook_legacy.old_file import OldFile
 
 
 @pytest.fixture(scope="module")

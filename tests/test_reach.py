@@ -11,7 +11,7 @@ import deedbook
 CORE = Path(deedbook.__file__).parent
 FEATURES = [
     Path(__file__).parents[1] / "plugins" / f"deedbook-{name}" / "src"
-    for name in ("audit", "inspect", "log", "memory", "serve")
+    for name in ("audit", "inspect", "legacy", "log", "memory", "serve")
 ]
 """The features that read and write ledgers, or open sockets, beside the kernel."""
 
@@ -240,7 +240,7 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         "call.hearing",
         "call.hooks",
         "call.identity",
-        "legacy.importer",
+        "deedbook_legacy.importer",
         "maintenance.opening",
         "kernel",
         "ledger.recovery",

@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from deedbook.format.errors import CODES, DeedbookError, DomainError, fault
+from deedbook.format.errors import CODES, BindingError, DeedbookError, DomainError, fault
 from deedbook.plugins.commands import find_commands
 
 from .common import Asked, Suggesting, as_command
@@ -137,14 +137,24 @@ def _status(asked: Asked) -> int:
         complain(why)
         _as_json(asked, [fault("FAILED", why)])
         return 1
-    except Exception as problem:
-        if os.environ.get(TRACEBACK):
-            raise
-        why = f"internal error: {type(problem).__name__}: {problem}; {TRACEBACK}=1 shows where, please report it"
-        complain(why)
-        _as_json(asked, [fault("FAILED", why)])
-        return 1
+    except Exception as problem:  # noqa: BLE001 - whatever happens, one line says it
+        return _broken(problem, asked)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _broken(problem: Exception, asked: Asked) -> int:
+    """Say which distribution is missing, or that the program itself is at fault; raises *problem* on request."""
+    missing = (problem.name or "").partition(".")[0] if isinstance(problem, ModuleNotFoundError) else ""
+    if missing.startswith("deedbook_"):
+        owner = missing.replace("_", "-")
+        why = f"this needs {owner}, which is not installed: pip install {owner}"
+        return _failed(BindingError(fault("PLUGIN_MISSING", why)), asked)
+    if os.environ.get(TRACEBACK):
+        raise problem
+    why = f"internal error: {type(problem).__name__}: {problem}; {TRACEBACK}=1 shows where, please report it"
+    complain(why)
+    _as_json(asked, [fault("FAILED", why)])
+    return 1
 
 
 def _misused(problem: click.ClickException, asked: Asked) -> int:

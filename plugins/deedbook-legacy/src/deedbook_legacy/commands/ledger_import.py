@@ -26,13 +26,13 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
     """
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.files import Folder
-    from deedbook.legacy.importer import import_ledger
-    from deedbook.legacy.old_file import OldFile
     from deedbook.maintenance.authors import author
     from deedbook.maintenance.imports import imports, settle
     from deedbook.maintenance.opening import own
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_legacy.importer import import_ledger
+    from deedbook_legacy.old_file import OldFile
 
     source, place = read_workspace(asked.workspace), Path(file)
     by = author(source, principal)
