@@ -40,7 +40,7 @@ def begin(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -> tuple[
     request = waiting.request(pending)
     if kernel.bindings.charter.document["abilities"].get(request["name"], {}).get("plugin") == _EXTERNAL:
         why = f"the effect of {request['name']} is the agent's own, and nothing was used up; {AGAIN}"
-        raise ApprovalError(fault("EFFECT_EXTERNAL", why))
+        raise ApprovalError(fault("EFFECT_ELSEWHERE", why))
     raw = canonical.encode(request["args"])
     if call_digest(request["name"], raw, request["principal"]["id"]) != request["call"]:
         why = f"the arguments of request {pending.id} held a secret, which no record keeps; let it be asked for again"
