@@ -2,6 +2,8 @@
 
 import json
 import os
+from pathlib import Path
+from shutil import copytree, rmtree
 
 import pytest
 from commandline import Place, starter
@@ -105,6 +107,49 @@ def test_tampered_ledger_and_lost_session_are_faults(place):
     assert {check["name"] for check in found} == {"ledger"}
     assert any(one in check["found"] for check in found)
     assert any(two in check["found"] for check in found)
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory):
+    """Give a workspace in which something was called."""
+    place = starter(tmp_path_factory.mktemp("used") / "workspace")
+    place.here("call", "echo", "text=hi", status=0)
+    return place
+
+
+def cut(ledger):
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:2]))
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, cut])
+def test_workspace_ledger_that_was_taken_away_or_cut_is_a_fault_as_verify_says(used, tmp_path, harm):
+    place = Place(Path(copytree(used.path, tmp_path / "workspace")))
+    harm(place.path / ".deedbook/workspace/.events.jsonl")
+    assert place.here("verify").status == 4
+    found = json.loads(place.here("doctor", "--json", status=1).out)["checks"]
+    (fault,) = [check for check in found if check["level"] == "fault"]
+    assert fault["name"] == "ledger"
+    assert "head: expected a record of the session in the workspace ledger" in fault["found"]
+
+
+def test_charters_that_are_gone_are_a_fault_and_verify_says_first_that_decisions_were_not_checked(used, tmp_path):
+    place = Place(Path(copytree(used.path, tmp_path / "workspace")))
+    rmtree(place.path / ".deedbook/charters")
+    (fault,) = faults(place)
+    assert fault["name"] == "charter"
+    assert "is named, and is not kept here" in fault["found"]
+    said = place.here("verify", status=0).out
+    assert "decisions not checked: charter " in said.splitlines()[0]
+
+
+@pytest.mark.parametrize("text", ["{\n", '{"charter": "none"}'])
+def test_unreadable_record_of_the_charter_in_force_is_a_note_since_a_start_makes_it_anew(used, tmp_path, text):
+    place = Place(Path(copytree(used.path, tmp_path / "workspace")))
+    (place.path / ".deedbook/charters/current.json").write_text(text)
+    found = charter(place, 0)
+    assert (found["level"], "the next start makes it anew" in found["found"]) == ("note", True)
+    place.here("call", "echo", "text=hi", status=0)
+    assert charter(place, 0)["level"] == "ok"
 
 
 def test_required_lock_without_pins_is_a_fault(place):

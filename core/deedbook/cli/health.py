@@ -9,21 +9,20 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Final, Literal
 
 import attrs
 
-from deedbook.audit.verification.charters import check_charters
-from deedbook.audit.verification.crashes import remedy
-from deedbook.audit.verify import verify_file
+from deedbook.audit.commands.soundness import examine_ledgers
 from deedbook.charter.bindings import freeze
-from deedbook.charter.cachekeys import cache_key
+from deedbook.charter.cachekeys import CacheKey, cache_key
 from deedbook.charter.charter import Charter
 from deedbook.charter.compiler import compile_charter
 from deedbook.charter.registry import absent
@@ -31,7 +30,6 @@ from deedbook.charter.settings import Settings
 from deedbook.charter.store import Store
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
-from deedbook.format.heads import Head, gaps, recorded
 from deedbook.format.leaves import origin_of
 from deedbook.format.report import MOST_OF_A_KIND
 from deedbook.format.schema import Schemas, data_folder
@@ -156,8 +154,7 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     for each in doubtful(charter.document, workspace.policies):
         yield Check("policy", "note", f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
     yield _lock(workspace, charter, catalogue)
-    yield from _in_force(workspace)
-    yield from _records(workspace)
+    yield from _evidence(workspace)
     yield from _log(workspace)
     yield from _disk(workspace.state)
 
@@ -220,16 +217,16 @@ def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check
     return Check("lock", "fault" if wanted else "note", said, "look at what changed, then run: deedbook lock")
 
 
-def _in_force(workspace: Workspace) -> Iterator[Check]:
-    """Look at the charter that the state folder says is in force: its bytes, who vouches for it, and its record."""
-    key = cache_key(workspace.root, workspace.state)
-    if key.secret is None and not key.absent:
-        yield Check("start", "note", f"every start compiles the charter again: {key.why}", "see docs/workspace.md")
+def _in_force(workspace: Workspace, key: CacheKey) -> Iterator[Check]:
+    """Look at the charter that the state folder says is in force: its bytes, and whether *key* authenticates it."""
     try:
         with Folder.at(workspace.state) as state:
             store = Store(state, key)
             digest = store.current()
             if digest is None:
+                if state.kinds("charters"):
+                    why = "charters/current.json does not say which charter is in force; the next start makes it anew"
+                    yield Check("charter", "note", why)
                 return
             store.load(digest)
             authentic = key.secret is None or store.authenticates(digest)
@@ -237,10 +234,6 @@ def _in_force(workspace: Workspace) -> Iterator[Check]:
         return
     except (DeedbookError, OSError) as problem:
         yield Check("charter", "fault", describe(problem), "deedbook verify")
-        return
-    contradictions = check_charters(workspace.state, (), every=True).gaps
-    yield from (Check("charter", "fault", str(gap), "deedbook verify") for gap in contradictions)
-    if contradictions:
         return
     if not authentic:
         why = "your key does not authenticate charters/current.json; the next start compiles the sources again"
@@ -259,47 +252,33 @@ def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[Do
             yield refused
 
 
-def _records(workspace: Workspace) -> Iterator[Check]:
-    places = sorted(workspace.state.glob("*/**/.events.jsonl"))
-    unsound = list(_unsound(places))
-    yield from _first(unsound)
-    yield from _first(list(_lost(workspace.state)))
-    yield Check("ledger", "ok", f"{len(places) - len(unsound)} of {len(places)} ledgers are sound (unwitnessed)")
-
-
-def _unsound(places: Iterable[Path]) -> Iterator[Check]:
-    """Say which ledgers cannot be read, or are not sound."""
-    schemas = Schemas.load(data_folder("schemas"))
-    for place in places:
-        try:
-            report = verify_file(place, schemas=schemas)
-        except (DeedbookError, OSError) as problem:
-            yield Check("ledger", "fault", describe(problem), f"look at {place}; a ledger is a regular file")
-        else:
-            if mend := remedy(report):
-                yield Check("ledger", "note", f"{report.file} was cut short by a crash", mend)
-            elif not report.sound:
-                yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
-
-
-def _first(faults: Sequence[Check]) -> Iterator[Check]:
-    """Yield the first of many faults, and how many more there are."""
-    yield from faults[:MOST_OF_A_KIND]
-    if (more := len(faults) - MOST_OF_A_KIND) > 0:
-        yield Check("ledger", "fault", f"{more} more faults of this kind", "deedbook verify")
-
-
-def _lost(state: Path) -> Iterator[Check]:
-    """Say which sessions lack what the workspace ledger recorded of them."""
-    heads: dict[str, list[Head]] = {}
+def _evidence(workspace: Workspace) -> Iterator[Check]:
+    """Look at ledgers and charters as `deedbook verify` does, and at what the next start relies on."""
     try:
-        for head in recorded(state):
-            heads.setdefault(head.session, []).append(head)
-        found = [gap for known in heads.values() for gap in gaps(state, known)]
+        known = examine_ledgers(workspace.root)
     except (DeedbookError, OSError) as problem:
         yield Check("ledger", "fault", describe(problem), "deedbook verify")
-    else:
-        yield from (Check("ledger", "fault", str(gap), f"deedbook verify {gap.session}") for gap in found)
+        return
+    found = [Check(each.subject, each.level, each.found, each.fix) for each in known.findings]
+    kinds = groupby(sorted(found, key=_kind), _kind)
+    yield from (check for _, alike in kinds for check in _first(list(alike)))
+    key = cache_key(workspace.root, workspace.state)
+    if key.secret is None and not key.absent:
+        yield Check("start", "note", f"every start compiles the charter again: {key.why}", "see docs/workspace.md")
+    if all(check.name != "charter" for check in found):
+        yield from _in_force(workspace, key)
+    yield Check("ledger", "ok", f"{known.sound} of {known.ledgers} ledgers are sound (unwitnessed)")
+
+
+def _kind(check: Check) -> tuple[str, str]:
+    return check.name, check.level
+
+
+def _first(alike: Sequence[Check]) -> Iterator[Check]:
+    """Yield the first of many checks of one kind, and how many more there are."""
+    yield from alike[:MOST_OF_A_KIND]
+    if (more := len(alike) - MOST_OF_A_KIND) > 0:
+        yield Check(alike[0].name, alike[0].level, f"{more} more {alike[0].level}s of this kind", "deedbook verify")
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
