@@ -77,8 +77,8 @@ def test_workspace_ledger_says_what_was_taken_in_by_whom_and_what_it_was_worth(r
     assert [(each["session"], each["events"], each["ended"]) for each in mixed["sessions"]] == [
         ("s", 5, True), ("other", 2, True),
     ]  # fmt: skip
-    assert (audit["format"], audit["sessions"][0]["session"], audit["sessions"][0]["events"]) == (
-        "seed-000", "sess_01", 11,
+    assert (audit["format"], audit["verdict"], audit["sessions"][0]["session"], audit["sessions"][0]["events"]) == (
+        "seed-000", "unhashed", "sess_01", 11,
     )  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def test_every_reading_command_shows_an_old_session_by_its_id_and_by_its_file(re
     assert (snapshot["closed"], snapshot["output"], snapshot["prompt"]) == (True, "hello", "say hello")
     assert "worker.report: hello" in ready.here("replay", name, status=0).out
     assert "spans: 11" in ready.here("tree", name, status=0).out
-    assert "format seed-000, 11 events, ended" in ready.here("verify", name, status=0).out
+    assert "format seed-000, 11 events, ended" in ready.here("verify", name, status=4).out
 
 
 def test_one_of_several_sessions_is_named_by_id_hash_and_file(ready):
