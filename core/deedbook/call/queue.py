@@ -200,7 +200,10 @@ def refuse_state(pending: Pending, now: str, *, wanted: State) -> None:
 
 _AGAIN: Final = "let the call be asked for again"
 _NOT: Final[Mapping[State, tuple[str, str]]] = {
-    "waiting": ("APPROVAL_NOT_GRANTED", "is not answered yet; an approver runs: deedbook approvals approve {id} --as NAME"),
+    "waiting": (
+        "APPROVAL_NOT_GRANTED",
+        "is not answered yet; an approver runs: deedbook approvals approve {id} --as NAME",
+    ),
     "approved": ("APPROVAL_ANSWERED", "is approved already, and not performed yet"),
     "denied": ("APPROVAL_ANSWERED", f"was denied; {_AGAIN}"),
     "expired": ("APPROVAL_EXPIRED", f"has expired; {_AGAIN}"),
@@ -208,4 +211,16 @@ _NOT: Final[Mapping[State, tuple[str, str]]] = {
     "withdrawn": ("APPROVAL_WITHDRAWN", f"was withdrawn by who asked; {_AGAIN}"),
 }
 
-__all__ = ["LAST", "OPEN", "STATES", "Object", "Pending", "Queue", "QueueFold", "Said", "State", "Waiting", "refuse_state"]
+__all__ = [
+    "LAST",
+    "OPEN",
+    "STATES",
+    "Object",
+    "Pending",
+    "Queue",
+    "QueueFold",
+    "Said",
+    "State",
+    "Waiting",
+    "refuse_state",
+]

@@ -159,7 +159,9 @@ def _chosen(asked: Asked, request: str, verb: str, *, yes: bool) -> str | None:
         )
     with _queue(asked) as waiting:
         pending = waiting.find(request)
-        for name, text in _lines(waiting.request(pending), _states(asked, [pending])[pending.id], _answer(pending, waiting)):
+        for name, text in _lines(
+            waiting.request(pending), _states(asked, [pending])[pending.id], _answer(pending, waiting)
+        ):
             message(f"{name:13}{text}")
     return str(pending.id) if confirmed(f"{verb} this?", yes=False) else None
 
