@@ -45,7 +45,7 @@ class Survey:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing keeps the workspace from starting."""
+        """Whether nothing keeps the workspace from starting, or a rule from guarding anything."""
         return all(each.level == "note" for each in self.findings)
 
 
@@ -63,7 +63,7 @@ def survey(root: Path, catalogue: Catalogue, *, kernel: str, files: Sequence[str
         faults += [each for each in more if not faults or _UNDECLARED not in each.message]
     findings = [Finding("error", each.code, _exact(each, workspace), each.message) for each in dict.fromkeys(faults)]
     sources = sorted(workspace.abilities.values(), key=lambda found: found.id) if workspace else []
-    findings += _notes(sources, charter, workspace)
+    findings += sorted(_notes(sources, charter, workspace), key=lambda each: each.level)  # errors come first
     if files:
         _check_files(files, workspace, findings)
         findings = [each for each in findings if _file(each.place) in files]
@@ -142,7 +142,11 @@ def _notes(sources: list[AbilitySource], charter: Charter | None, workspace: Wor
             "note", None, definition.origin.place("", key=True), f"{said} fits no ability: nobody will ask it"
         )
     for each in doubtful(charter.document, workspace.policies):
-        yield Finding("note", None, each.place, f"rule {each.index + 1} of policy {each.policy} {each.why}")
+        said = f"rule {each.index + 1} of policy {each.policy} {each.why}"
+        if each.unguarding:
+            yield Finding("error", "BINDING_INVALID", each.place, said)
+        else:
+            yield Finding("note", None, each.place, said)
 
 
 def _wanting(source: AbilitySource, summaries: dict[str, str], led: Container[str]) -> Iterator[tuple[str, str]]:

@@ -180,6 +180,8 @@ wait_option = click.option(
 def announce(opened: "Opened") -> None:
     """Say which skills are set aside, and what changed in the charter since it was last in force."""
     tell_set_aside(opened.charter)
+    if opened.previous != opened.charter.digest:
+        _tell_unguarding(opened.charter)
     if opened.previous is None:
         return
     for way, text in news(opened):
@@ -190,6 +192,14 @@ def tell_set_aside(charter: "Charter") -> None:
     """Say which skills cannot be read and are not offered."""
     for why in charter.set_aside:
         message(f"skill set aside: {why}")
+
+
+def _tell_unguarding(charter: "Charter") -> None:
+    """Say which rules should deny or ask, and guard nothing since they name an ability that is nowhere."""
+    from deedbook.rules.rulebook import unguarding
+
+    for each in unguarding(charter.document):
+        message(f"{each.place}: rule {each.index + 1} of policy {each.policy} {each.why}")
 
 
 def news(opened: "Opened") -> list[tuple[str, str]]:

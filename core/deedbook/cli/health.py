@@ -152,7 +152,8 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     for place, message in absent(workspace.abilities.values()):
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
     for each in doubtful(charter.document, workspace.policies):
-        yield Check("policy", "note", f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
+        level: Level = "fault" if each.unguarding else "note"
+        yield Check("policy", level, f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
     yield _lock(workspace, charter, catalogue)
     yield from _evidence(workspace)
     yield from _log(workspace)

@@ -23,16 +23,22 @@ from .vocabulary import flaws, unknown_argument
 Entry: TypeAlias = Mapping[str, Any]
 
 _KIND: Final = ["policy", "rules"]
+_MODELS: Final = "model/"
 
 
 @attrs.frozen
 class Idle:
-    """A rule that decides nothing, or too much: its *policy*, *index*, *place* (``file:line[:column]``), and why."""
+    """A rule that decides nothing, or too much: its *policy*, *index*, *place* (``file:line[:column]``), and why.
+
+    *unguarding* says that it was meant to deny or to ask, and can never hold since it names an ability that exists
+    nowhere: what it should guard goes on to the next rule.
+    """
 
     policy: str
     index: int
     place: str
     why: str
+    unguarding: bool = False
 
 
 def unsound(
@@ -63,7 +69,7 @@ def idle(document: Entry) -> list[Idle]:
         each
         for name, entry in sorted(document["policies"].items())
         if entry["plugin"] == _KIND
-        for each in _idle(name, entry, [facts for facts, _ in _fits(name, entry, about)])
+        for each in _idle(name, entry, [facts for facts, _ in _fits(name, entry, about)], [*document["abilities"]])
     ]
 
 
@@ -71,6 +77,11 @@ def doubtful(document: Entry, sources: Mapping[str, PolicySource]) -> list[Idle]
     """Return the rules of a workspace's own policies that can never hold; a pack's may be for other workspaces."""
     found = [*idle(document), *misspelt(document, sources)]
     return [each for each in found if each.policy not in sources or not sources[each.policy].origin.packed]
+
+
+def unguarding(document: Entry) -> list[Idle]:
+    """Return the rules of a workspace's own policies that should deny or ask, and name an ability that is nowhere."""
+    return [each for each in idle(document) if each.unguarding and not _is_packed(each.place)]
 
 
 def dead_rules(document: Entry, policy: str) -> list[Idle]:
@@ -109,15 +120,20 @@ def reached(document: Entry, policy: str) -> tuple[frozenset[int], bool]:
     return frozenset(rule for rule in rules if rule is not None), None in rules
 
 
-def _idle(name: str, entry: Entry, about: Sequence[AbilityFacts]) -> Iterator[Idle]:
+def _idle(name: str, entry: Entry, about: Sequence[AbilityFacts], known: Sequence[str]) -> Iterator[Idle]:
+    """Yield the rules of a policy that decide nothing *about* the abilities that it fits; *known* are all abilities."""
     made = _made(entry["settings"])
     deciding = [[decision.signals.get("rule") for decision in made.plan(facts).decisions()] for facts in about]
     for index, rule in enumerate(made.rules):
         concerned = [rules for facts, rules in zip(about, deciding, strict=True) if rule.match.could_match(facts)]
         if not concerned:
-            near = _near(entry["settings"]["rules"][index], [facts.id for facts in about])
+            near = _near(entry["settings"]["rules"][index], known)
             why = f"is about no ability that this policy is asked about{near}"
-            yield Idle(name, index, entry["rules"][index], why)
+            nowhere = [each for each in _named(entry["settings"]["rules"][index]) if each not in known]
+            guards = rule.decision.outcome != "allow"
+            if nowhere and guards:
+                why = f"guards nothing: there is no ability {nowhere[0]!r}{near}"
+            yield Idle(name, index, entry["rules"][index], why, unguarding=bool(nowhere) and guards)
         elif not any(index in rules for rules in concerned):
             before = sorted({rules[-1] for rules in concerned if rules[-1] is not None})
             places = ", ".join(f"rule {first + 1} ({entry['rules'][first]})" for first in before)
@@ -126,8 +142,22 @@ def _idle(name: str, entry: Entry, about: Sequence[AbilityFacts]) -> Iterator[Id
 
 def _near(rule: Object, known: Sequence[str]) -> str:
     """Return which ability was probably meant by a name in the match of *rule*, in words; empty if none was."""
-    said = rule["match"].get("abilities", ())
-    return next((near for name in ([said] if isinstance(said, str) else said) if (near := suggest(name, known))), "")
+    return next((near for name in _listed(rule) if name not in known and (near := suggest(name, known))), "")
+
+
+def _listed(rule: Object) -> Sequence[str]:
+    said: str | Sequence[str] = rule["match"].get("abilities", ())
+    return [said] if isinstance(said, str) else said
+
+
+def _named(rule: Object) -> Iterator[str]:
+    """Yield the abilities that *rule* names; no patterns, and no models, which other profiles may have."""
+    yield from (name for name in _listed(rule) if "*" not in name and not name.startswith(_MODELS))
+
+
+def _is_packed(place: str) -> bool:
+    """Say whether a rule stands in a pack, whose place is ``label: path:line``."""
+    return ": " in place
 
 
 def _fits(name: str, entry: Entry, about: list[tuple[AbilityFacts, Entry]]) -> list[tuple[AbilityFacts, Entry]]:

@@ -12,6 +12,7 @@ import attrs
 from deedbook.audit.rederive import Answer, Asking, Settled, settle, unknown
 from deedbook.contract import Call, Decision, Object
 from deedbook.format import canonical
+from deedbook.format.lint import nearest
 from deedbook.format.schema import Violation, foreign
 from deedbook.policy.bound import Bound
 from deedbook.policy.fitting import facts_of
@@ -25,6 +26,8 @@ Places: TypeAlias = Callable[[str, str, str], str]
 
 UNASKED: Final = "unasked"
 PASSED: Final = "passed over"
+MEANT: Final = "did you mean"
+"""How a remedy begins that names another ability; whoever reads an explanation needs it before everything else."""
 _RULES: Final = ["policy", "rules"]
 
 
@@ -208,10 +211,11 @@ class _Steps:
         call = make_call(asking.bindings, asking.caller, bound, verdict.args, verdict.raw, asking.when)
         facts = facts_of(bound.id, self.document["abilities"][bound.id])
         decides = decision.signals.get("rule")
+        never = {each.index: f"it {each.why}" for each in dead_rules(self.document, gate.id)}
         for index, rule in enumerate(entry["settings"]["rules"][: decides if type(decides) is int else None]):
             keys = " and ".join(_not_holding(rule, call, facts))
             why = f"its match on {keys} does not hold" if keys else "its condition (when) is not true"
-            yield {"rule": gate.rules[index], "then": rule["then"], "why": why}
+            yield {"rule": gate.rules[index], "then": rule["then"], "why": never.get(index, why)}
 
 
 def _ended(verdict: Verdict) -> bool:
@@ -240,7 +244,7 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places) -> str:
     """Say in one line what to edit for the call to be allowed, and where."""
     bound = verdict.bound
     if bound is None:
-        return f"to allow it, declare it: .system/registry/low-level/{asking.ability.replace('/', '-')}.yaml"
+        return _declare(asking)
     if verdict.code == "TOOL_NOT_ALLOWED":
         return _wider_scope(asking, bound, places)
     if verdict.code == "SCHEMA_VIOLATION":
@@ -255,13 +259,28 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places) -> str:
         tags = places("abilities", bound.id, "/tags") or bound.id
         rule = f"{{match: {{tags: [{by['rule']}]}}, then: allow}}"
         return f"to allow it without a person, add a rule that names the tag, such as {rule}, or edit {tags}"
-    where: str = by["rule"] if isinstance(by.get("rule"), str) else ""
-    if not where and "policy" in by:
-        if never := dead_rules(asking.bindings.charter.document, by["policy"]):
-            return "; ".join(f"{each.place}: rule {each.index + 1} {each.why}" for each in never)
-        where = places("policies", by["policy"], "/default")
-    where = where or by.get("place", "") or _first_place(verdict.rewrites, verdict.hooks, verdict.policies)
-    return _edit(where)
+    if isinstance(by.get("rule"), str):
+        return _edit(by["rule"])
+    default = _beside_default(asking, by["policy"], places) if "policy" in by else ""
+    return default or _edit(by.get("place", "") or _first_place(verdict.rewrites, verdict.hooks, verdict.policies))
+
+
+def _declare(asking: Asking) -> str:
+    """Say which ability was probably meant, or where to declare the one that nobody has declared."""
+    if near := nearest(asking.ability, asking.bindings.abilities):
+        return f'{MEANT} "{near}"? run: deedbook explain {near}'
+    return f"to allow it, declare it: .system/registry/low-level/{asking.ability.replace('/', '-')}.yaml"
+
+
+def _beside_default(asking: Asking, policy: str, places: Places) -> str:
+    """Say what to do where no rule of *policy* decided: mend a rule that can never hold, or add one."""
+    document = asking.bindings.charter.document
+    if never := dead_rules(document, policy):
+        return "; ".join(f"{each.place}: rule {each.index + 1} {each.why}" for each in never)
+    where = places("policies", policy, "/default")
+    if not where or ": " in where or document["policies"][policy]["plugin"] != _RULES:
+        return _edit(where) if where else ""
+    return f"to allow it, add a rule that allows it to policy {policy}, above its default at {where}"
 
 
 def _edit(where: str) -> str:
