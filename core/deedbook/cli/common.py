@@ -16,6 +16,8 @@ from . import completing
 from .output import message, owned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from deedbook.charter.changes import Difference
     from deedbook.charter.charter import Charter
     from deedbook.charter.locks import Opened
@@ -301,6 +303,14 @@ def given_arguments(text: str | None, pairs: tuple[str, ...]) -> Any:
     if text is not None and pairs:
         raise click.UsageError("give the arguments once: as --args JSON, or as KEY=VALUE words")
     return read_pairs(pairs) if text is None else read_arguments(text)
+
+
+def typed_words(pairs: tuple[str, ...], violations: "Iterable[Mapping[str, str]]") -> "Iterator[str]":
+    """Yield a hint for each word ``KEY=TEXT`` whose string is what *violations* complain of: it was meant as JSON."""
+    wrong = {each["path"].removeprefix("$.") for each in violations if each["message"].endswith("found string")}
+    for name, text in (pair.split("=", 1) for pair in pairs):
+        if name in wrong:
+            yield f"{name}={text} gives a string; {name}:={text} gives JSON"
 
 
 def _read_file(path: str, option: str) -> bytes:

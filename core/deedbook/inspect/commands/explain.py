@@ -16,6 +16,7 @@ from deedbook.cli.common import (
     principal_option,
     profile_option,
     read_json,
+    typed_words,
 )
 from deedbook.cli.output import DENIED, as_json, say
 
@@ -72,6 +73,9 @@ def command(
         as_json({"schema_version": "v1", **_about(bindings, caller, what), "recorded": None, **found.as_json()})
     else:
         _tell(found)
+        violated = [each for step in found.steps for each in step.more.get("violations", ())]
+        for hint in typed_words(words, violated):
+            say(hint)
     return _status(found)
 
 
