@@ -277,6 +277,38 @@ def test_variable_of_a_secret_that_is_not_set_is_named(place):
     assert "set the environment variable" in found["fix"]
 
 
+def test_session_without_an_end_is_named_with_how_to_close_it(used, tmp_path):
+    place = Place(Path(copytree(used.path, tmp_path / "workspace")))
+    (session,) = place.sessions()
+    ledger = place.ledger(session)
+    *lines, _ = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join(lines))
+    found = json.loads(place.here("doctor", "--json").out)["checks"]
+    (note,) = [check for check in found if check["name"] == "session"]
+    assert (note["level"], session in note["found"]) == ("note", True)
+    assert note["fix"] == f"deedbook sessions close {session}"
+
+
+ASKING = """
+    schema_version: v1
+    principals: {ada: {roles: [reader]}}
+    abilities:
+      echo: {summary: Echo a text back., handler: {tool: echo}, tags: [approval-gate]}
+    policies:
+      baseline: {kind: rules, rules: [{match: {effects: [write]}, then: ask}], default: allow}
+"""
+
+
+def test_ask_that_nobody_can_answer_is_noted(tmp_path):
+    place = Place(tmp_path / "asking")
+    place.system("deedbook.yaml", ASKING)
+    (note,) = [check for check in checks(place) if check["name"] == "approval"]
+    assert note["level"] == "note"
+    assert ".system/deedbook.yaml:7, .system/deedbook.yaml:5" in note["found"]
+    place.configure("policies:", "agents: {claude-code: {}}\npolicies:")
+    assert "approval" not in {check["name"] for check in checks(place)}
+
+
 def charter(place, status=1):
     return next(check for check in checks(place, status) if check["name"] == "charter")
 

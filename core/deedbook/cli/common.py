@@ -90,7 +90,9 @@ class Suggesting(click.Group):
         if args and args[0] not in known:
             from deedbook.format.schema import suggest
 
-            raise click.UsageError(f"there is no command {args[0]!r}{suggest(args[0], known)}", ctx)
+            alone = args[0] == "list" and self.invoke_without_command
+            hint = f"; `{ctx.command_path}` by itself lists them" if alone else suggest(args[0], known)
+            raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
             command.context_class = CommandContext

@@ -9,14 +9,14 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -31,12 +31,15 @@ from deedbook.charter.store import Store
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
 from deedbook.format.leaves import origin_of
-from deedbook.format.report import MOST_OF_A_KIND
+from deedbook.format.reader import sessions
+from deedbook.format.report import MOST_OF_A_KIND, counted, few
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.ledger.newest import newest, refuse_cut
 from deedbook.log.checkpoints.keys import LogKeys
 from deedbook.plugins.host import ReadingHost
 from deedbook.plugins.plugins import Catalogue, Offer
+from deedbook.policy.gates import APPROVAL_GATE
+from deedbook.policy.requests import approvers
 from deedbook.programs.supervisor import System
 from deedbook.programs.workers import Workers
 from deedbook.routing.routes import told
@@ -154,6 +157,7 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     for each in doubtful(charter.document, workspace.policies):
         level: Level = "fault" if each.unguarding else "note"
         yield Check("policy", level, f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
+    yield from _unanswerable(charter)
     yield _lock(workspace, charter, catalogue)
     yield from _evidence(workspace)
     yield from _log(workspace)
@@ -197,6 +201,28 @@ def _inline(charter: Charter) -> Iterator[Check]:
                 "isolation", "note", f"hook {name} of {owner} runs in the kernel's process",
                 f"isolation: worker in {hook['place']}, unless you trust it as you trust the kernel",
             )  # fmt: skip
+
+
+def _unanswerable(charter: Charter) -> Iterator[Check]:
+    """Say where a person is asked and none could answer; a client that asks its own person needs no approver."""
+    document = charter.document
+    by_client = any(client["asks"] == "agent" for client in document["clients"].values())
+    asking = [] if approvers(document["principals"]) or by_client else list(_asking(document))
+    if asking:
+        found = f"a person is asked ({', '.join(few(asking, 3))}), and nobody can answer"
+        yield Check("approval", "note", found, "declare a principal with roles: [approver] and a key under principals:")
+
+
+def _asking(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the places of rules and abilities of a charter that ask a person."""
+    for policy in document["policies"].values():
+        rules = policy["settings"].get("rules", ()) if policy["rules"] else ()
+        yield from (place for place, rule in zip(policy["rules"], rules, strict=False) if rule.get("then") == "ask")
+        if policy["settings"].get("default") == "ask":
+            yield policy["place"]
+    for ability in document["abilities"].values():
+        if APPROVAL_GATE in ability["tags"]:
+            yield ability["place"]
 
 
 def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check:
@@ -263,12 +289,27 @@ def _evidence(workspace: Workspace) -> Iterator[Check]:
     found = [Check(each.subject, each.level, each.found, each.fix) for each in known.findings]
     kinds = groupby(sorted(found, key=_kind), _kind)
     yield from (check for _, alike in kinds for check in _first(list(alike)))
+    yield from _interrupted(workspace.state)
     key = cache_key(workspace.root, workspace.state)
     if key.secret is None and not key.absent:
         yield Check("start", "note", f"every start compiles the charter again: {key.why}", "see docs/workspace.md")
     if all(check.name != "charter" for check in found):
         yield from _in_force(workspace, key)
     yield Check("ledger", "ok", f"{known.sound} of {known.ledgers} ledgers are sound (unwitnessed)")
+
+
+def _interrupted(state: Path) -> Iterator[Check]:
+    """Name the sessions that have no end and that nobody writes, as far as a torn end has not named them."""
+    try:
+        with Folder.at(state) as folder:
+            left = [each.id for each in sessions(folder) if each.state == "interrupted" and not each.torn]
+    except (DeedbookError, OSError):  # a missing state folder has none; what else is wrong with it is said above
+        return
+    if left:
+        found = f"{counted(len(left), 'session')} without an end, which nobody writes: {', '.join(few(left))}"
+        yield Check(
+            "session", "note", found, f"deedbook sessions close {left[0] if len(left) == 1 else 'ID, for each'}"
+        )
 
 
 def _kind(check: Check) -> tuple[str, str]:
