@@ -308,6 +308,11 @@ def test_workspace_is_verified_with_what_was_taken_in(place):
     (gap,) = ran["missing"]
     assert (gap["check"], gap["expected"]) == ("sha256", first.parent.name)
     assert gap["found"] == sha256(first.read_bytes()).hexdigest()
+    ran = place.here("verify", status=4)
+    about = f"imported {first.parent.name[:12]}: sha256: expected {first.parent.name}, found {gap['found']}"
+    assert ran.out.splitlines()[0] == f"BROKEN in imported {first.parent.name[:12]}: {about}"
+    assert f"differs  {about}" in ran.out.splitlines()
+    assert "error: 1 thing is NOT what the workspace ledger recorded" in ran.err
 
 
 def test_old_ledger_that_is_gone_or_that_nothing_tells_of_is_found(place):

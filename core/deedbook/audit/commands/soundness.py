@@ -73,7 +73,8 @@ def _unsound(reports: "Sequence[Report]", remedies: dict[str, str | None]) -> It
 def _missing(gap: "Gap") -> Finding:
     if gap.check.startswith("charter"):
         return Finding("charter", "fault", str(gap), _VERIFY)
-    return Finding("ledger", "fault", str(gap), f"{_VERIFY} {gap.session}")
+    alone = gap.subject == f"session {gap.session}"
+    return Finding("ledger", "fault", str(gap), f"{_VERIFY} {gap.session}" if alone else _VERIFY)
 
 
 def _unchecked(why: str) -> Finding:

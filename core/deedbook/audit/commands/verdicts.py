@@ -93,15 +93,16 @@ def _tell_all(reports: "Sequence[Report]", verdict: "Verdict") -> None:
 
 def _tell_rest(chosen: "Chosen") -> None:
     """Say what is lost, and which sessions never began."""
-    from deedbook.format.report import MOST_LISTED, few
+    from deedbook.format.report import MOST_LISTED, counted, few
     from deedbook.format.terminal import plain
 
-    for text in few((f"missing  {gap}" for gap in chosen.lost), MOST_LISTED):
+    for text in few((f"{'missing' if gap.absent else 'differs'}  {gap}" for gap in chosen.lost), MOST_LISTED):
         say(plain(text))
     empty = "empty  session {0}: nothing was ever recorded; `deedbook sessions close {0}` removes it"
     for text in few((empty.format(name) for name in chosen.empty), MOST_LISTED):
         say(plain(text))
     if chosen.lost:
-        count = len({gap.session for gap in chosen.lost})
-        are = "1 session is" if count == 1 else f"{count} sessions are"
-        complain(f"{are} NOT what the workspace ledger recorded")
+        subjects = {gap.subject for gap in chosen.lost}
+        noun = "session" if all(each.startswith("session ") for each in subjects) else "thing"
+        are = "is" if len(subjects) == 1 else "are"
+        complain(f"{counted(len(subjects), noun)} {are} NOT what the workspace ledger recorded")
