@@ -120,7 +120,9 @@ def test_key_whose_public_half_cannot_be_written_is_not_made(desk, tmp_path, wha
 
 
 def test_public_key_is_written_over_a_public_key(desk):
-    desk.run("keys", "new", "ada", "--force", "--out", ".system/ada.pub", status=0)
+    warned = "Workspaces that trust it accept no answer"
+    assert warned in desk.run("keys", "new", "ada", "--force", "--out", ".system/ada.pub", status=0).err
+    assert warned not in desk.run("keys", "new", "eve", "--force", status=0).err
     assert (desk.path / ".system/ada.pub").read_text() == desk.run("keys", "show", "ada", status=0).out
 
 

@@ -25,7 +25,9 @@ def command() -> None:
 
 @command.command("new")
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Replace the key of that name; what it signed stays signed.")
+@click.option(
+    "--force", is_flag=True, help="Replace the key of that name, which workspaces that trust it then no longer accept."
+)
 @out_option
 @json_option
 @click.pass_obj
@@ -35,8 +37,12 @@ def new(asked: Asked, name: str, out: str | None, *, force: bool) -> int:
 
     _refuse_place(out)
     ring = KeyRing.of(os.environ)
+    replaced = name in ring.names()
     public = ring.create(name, force=force).public
     _tell(asked, [public], out)
+    if replaced:
+        message(f"the key before is gone; what it signed stays signed. Workspaces that trust it accept no answer of {name}")
+        message("until they are given the public half of the new one")
     message(f"the private key is in {shown(ring.place / name)}; whoever can read it can approve in your name")
     if not asked.json:
         _how(name, out)
