@@ -41,8 +41,8 @@ def new(asked: Asked, name: str, out: str | None, *, force: bool) -> int:
     public = ring.create(name, force=force).public
     _tell(asked, [public], out)
     if replaced:
-        message(f"the key before is gone; what it signed stays signed. Workspaces that trust it accept no answer of {name}")
-        message("until they are given the public half of the new one")
+        message("the key before is gone; what it signed stays signed")
+        message(f"Workspaces that trust it accept no answer of {name} until they have the public half of the new key")
     message(f"the private key is in {shown(ring.place / name)}; whoever can read it can approve in your name")
     if not asked.json:
         _how(name, out)
