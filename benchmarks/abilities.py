@@ -62,7 +62,7 @@ def _seconds(work: Callable[[], object]) -> float:
 def _catalogue() -> Catalogue:
     points = [
         ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
-        ("deedbook.policy_kinds", "rules", "deedbook.rules.rules:Rules"),
+        ("deedbook.policy_kinds", "rules", "deedbook_policy_standard.rules:Rules"),
     ]
     return discover([_Installed("benchmarks", points)])
 

@@ -70,7 +70,7 @@ _SEQUENCE: Final = {
 _POINTS: Final = [
     ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
     ("deedbook.hooks", "allow", "deedbook_hook_standard.guards:Allow"),
-    ("deedbook.policy_kinds", "rules", "deedbook.rules.rules:Rules"),
+    ("deedbook.policy_kinds", "rules", "deedbook_policy_standard.rules:Rules"),
 ]
 """What a start needs. A distribution whose code has a digest counts as a wheel, one without as installed in place."""
 

@@ -22,8 +22,8 @@ from benchmarks.verifying import speeds
 from benchmarks.workspaces import ARGS, ledger_file, session
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.proofs import Frontier, Tree, includes, leaf_hash
-from deedbook.ledger.journal import NAME
 from deedbook.ledger.ledger import Ledger
 
 _EVENTS: Final = 1_000_000
@@ -35,8 +35,8 @@ from contextlib import closing
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from benchmarks.million import entry
-from deedbook.files import Folder
-from deedbook.ledger import Ledger
+from deedbook.format.files import Folder
+from deedbook.ledger.ledger import Ledger
 with closing(Ledger.reopen(Folder.at({folder!r}), durability="os")) as ledger:
     for _ in range({count}):
         ledger.append([entry(ledger)])
@@ -50,19 +50,19 @@ def run(plan: Plan) -> Iterator[Line]:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deedbook-benchmarks"
         folder = Path(held.enter_context(tempfile.TemporaryDirectory())) if plan.quick else cache
         large, small = made(folder, events), made(folder, few)
-        size = (large / NAME).stat().st_size
+        size = (large / LEDGER_FILE).stat().st_size
         yield Note(f"a ledger of {events:,} events, {size >> 10:,} KiB, made by calls through the door, all alike")
-        yield from speeds(plan, large / NAME, rounds=3)
-        yield from _jobs(plan, large / NAME)
+        yield from speeds(plan, large / LEDGER_FILE, rounds=3)
+        yield from _jobs(plan, large / LEDGER_FILE)
         yield from _appending(plan, large, small)
         yield from _opening(plan, large, small)
-        yield from _proofs(plan, large / NAME, few)
+        yield from _proofs(plan, large / LEDGER_FILE, few)
 
 
 def made(folder: Path, events: int) -> Path:
     """Return the folder of a ledger of so many events, below *folder*; it is made if it is not there yet."""
     cache = folder / f"ledger-{events}"
-    if (cache / NAME).exists():
+    if (cache / LEDGER_FILE).exists():
         return cache
     print(f"  making a ledger of {events:,} events in {cache} …", file=sys.stderr, flush=True)
     cache.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def made(folder: Path, events: int) -> Path:
     with (cache / "draft").open("rb") as lines:
         kept = sum(len(lines.readline()) for _ in range(events))
     os.truncate(cache / "draft", kept)
-    (cache / "draft").rename(cache / NAME)
+    (cache / "draft").rename(cache / LEDGER_FILE)
     return cache
 
 
@@ -104,11 +104,11 @@ def _jobs(plan: Plan, file: Path) -> Iterator[Line]:
 @contextmanager
 def _untouched(folder: Path) -> Iterator[Path]:
     """Give the folder, and cut off afterwards what was appended to its ledger."""
-    size = (folder / NAME).stat().st_size
+    size = (folder / LEDGER_FILE).stat().st_size
     try:
         yield folder
     finally:
-        os.truncate(folder / NAME, size)
+        os.truncate(folder / LEDGER_FILE, size)
         for torn in folder.glob(".torn-*"):
             torn.unlink()
 
@@ -137,7 +137,7 @@ def _opening(plan: Plan, large: Path, small: Path) -> Iterator[Line]:
     def again(folder: Path, torn: bytes) -> Callable[[], None]:
         def work() -> None:
             if torn:
-                with (folder / NAME).open("ab") as file:
+                with (folder / LEDGER_FILE).open("ab") as file:
                     file.write(torn)
             _opened(folder).close()
 

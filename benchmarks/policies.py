@@ -7,7 +7,7 @@ from typing import Any, Final
 from benchmarks.measures import Line, Measure, Value, missing
 from benchmarks.rounds import Plan, Work
 from deedbook.contract import Call, Decision, Principal
-from deedbook.rules.rules import Rules
+from deedbook_policy_standard.rules import Rules
 
 _SIZES: Final = ((1, 1), (10, 1), (100, 1), (1000, 1), (10, 10), (100, 10), (1000, 10))
 _DENY: Final = Decision("deny", "no rule matches; the default is deny")

@@ -11,7 +11,7 @@ import orjson
 from benchmarks.measures import Line, Measure, Note
 from benchmarks.rounds import Plan
 from benchmarks.workspaces import ARGS, ledger_file, session
-from deedbook.audit.rederive import rejudge
+from deedbook_audit.rederive import rejudge
 
 _CALLS: Final = 100_000
 _WANTED: Final = 50_000

@@ -13,8 +13,8 @@ from benchmarks.measures import Line, Measure, Note
 from benchmarks.processes import resident
 from benchmarks.rounds import Plan, Work
 from benchmarks.workspaces import ARGS, ledger_file, session
-from deedbook.audit.verify import Level, verify_file
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.verify import Level, verify_file
 
 _EVENTS: Final = 100_000
 _TARGETS: Final[dict[Level, float]] = {"chain": 1.2, "hashes": 0.6, "full": 0.28}
@@ -92,6 +92,6 @@ def _memory(small: Path, large: Path, more: int) -> Iterator[Line]:
 def _resident_after(file: Path, level: Level) -> int:
     return resident(
         "from deedbook.format.schema import Schemas, data_folder\n"
-        "from deedbook.audit.verify import verify_file\n"
+        "from deedbook_audit.verify import verify_file\n"
         f"assert verify_file({str(file)!r}, schemas=Schemas.load(data_folder('schemas')), level={level!r}).sound"
     )

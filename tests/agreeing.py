@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commandline import SCHEMAS
 
-from deedbook.audit.verify import verify_file
+from deedbook_audit.verify import verify_file
 
 NOTHING = "nothing to verify: no line has a hash"
 SCRIPT = Path(__file__).parent / "js" / "verify.mjs"

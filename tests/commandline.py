@@ -20,11 +20,11 @@ from typing import Any
 import attrs
 import forked
 
-from deedbook.audit.verify import verify_file
 from deedbook.cli import program as cli
 from deedbook.contract import Event
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.verify import verify_file
 
 COMMAND = str(Path(sys.executable).with_name("deedbook"))
 ROOT = Path(__file__).parents[1]

@@ -48,7 +48,7 @@ SYSTEM_CALLS = {
 
 def failing(monkeypatch, plan) -> FailingOs:
     fake = FailingOs(plan)
-    for module in ("journal", "files", "ledger", "chain"):
+    for module in ("ledger.journal", "format.tail", "format.files", "ledger.ledger", "ledger.chain"):
         monkeypatch.setattr(f"deedbook.{module}.os", fake)
     return fake
 

@@ -25,12 +25,18 @@ from typing import Any, NoReturn
 
 PACKAGES = (
     "deedbook",
+    "deedbook_audit",
     "deedbook_flow_review",
     "deedbook_hook_standard",
+    "deedbook_inspect",
+    "deedbook_log",
+    "deedbook_memory",
+    "deedbook_legacy",
     "deedbook_policy_standard",
     "deedbook_provider_openai",
     "deedbook_provider_recorded",
     "deedbook_provider_rules",
+    "deedbook_serve",
     "deedbook_sink_otel",
     "deedbook_skill_markdown",
     "deedbook_tool_http",

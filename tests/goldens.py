@@ -14,11 +14,11 @@ from typing import Any
 
 from commandline import SCHEMAS
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.events import FORMAT
 from deedbook.format.folds import SnapshotFold, TreeFold, fold, transcript
 from deedbook.format.reader import old_sessions, read
 from deedbook.format.upcasting.recognition import form_of
+from deedbook_audit.verify import verify_file
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 NAME = "events.jsonl"

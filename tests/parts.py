@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from deedbook.call.handlers import Ticket
-from deedbook.charter.bindings import EVERYTHING, Bindings, Bound, Caller, words
-from deedbook.charter.charter import Charter
 from deedbook.contract import ALLOW, PATHS, Call, Decision, Principal
 from deedbook.format import canonical
 from deedbook.format.schema import foreign
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import EVERYTHING, Bound, Caller, words
+from deedbook.policy.charter import Charter
 from deedbook.policy.gates import BoundGate
 from deedbook.policy.judge import Circumstances, Verdict, judge
 

@@ -9,8 +9,8 @@ from faults.judging import Judge
 from faults.manipulations import Manipulation, also, hard_linked, linked, piped, raw, told
 from faults.states import State, honest
 
-from deedbook.audit.verification.answers import misquoted
-from deedbook.audit.verify import verify_file
+from deedbook_audit.verification.answers import misquoted
+from deedbook_audit.verify import verify_file
 
 
 def broken(book, tmp_path):

@@ -10,7 +10,8 @@ import pytest
 from persons import approving
 
 from deedbook import Err, Ok, allow, ask, deny, transform
-from deedbook.approvals.answering import answer, perform_once, queue
+from deedbook.approvals.answering import answer, queue
+from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
@@ -400,8 +401,8 @@ def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):
 
 
 def test_session_that_died_while_it_waited_is_closed_as_one_that_needs_a_person(office):
-    from deedbook.kernel import read_workspace
     from deedbook.maintenance.upkeep import close_session
+    from deedbook.workspace.workspace import read_workspace
 
     with office.kernel() as kernel:
         session = kernel.session(wait=0)

@@ -5,9 +5,9 @@ import json
 import ledgers
 import pytest
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.policy.requests import faults
+from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 KEY = ledgers.verifier_key()

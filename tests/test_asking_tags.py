@@ -6,10 +6,11 @@ import pytest
 from parts import bound, decide, gate, policy
 
 from deedbook import Decision
-from deedbook.audit.rederive import rejudge
+from deedbook.charter import cases
 from deedbook.contract import ALLOW, ask, deny
-from deedbook.kernel import bound_for_judging, read_workspace
-from deedbook.rules import cases
+from deedbook.kernel import bound_for_judging
+from deedbook.workspace.workspace import read_workspace
+from deedbook_audit.rederive import rejudge
 
 TAGS = ("destructive", "irreversible")
 

@@ -8,11 +8,11 @@ import workshop
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from deedbook.charter import bindings, linker
-from deedbook.charter.bindings import EVERYTHING, Scope, words
+from deedbook.charter import judging, linker
 from deedbook.contract import ALLOW, Call, Decision, GateSpec, HandlerSpec, Principal, hookimpl
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
+from deedbook.policy.bound import EVERYTHING, Scope, words
 from deedbook.policy.fitting import unasked, unguarded
 
 LOW = ".system/registry/low-level"
@@ -500,8 +500,8 @@ def test_two_thousand_abilities_of_one_tool_share_schemas_gates_and_class(shop, 
     many = {f"a{index}": attrs.evolve(source, id=f"a{index}", settings={"n": index}) for index in range(2000)}
     charter = workshop.compile_charter(attrs.evolve(workspace, abilities=many), shop.catalogue(), kernel="1")
     compiled, loaded = [], []
-    real, load = bindings.foreign, linker.load
-    monkeypatch.setattr(bindings, "foreign", lambda schema, **at: compiled.append(schema) or real(schema, **at))
+    real, load = judging.foreign, linker.load
+    monkeypatch.setattr(judging, "foreign", lambda schema, **at: compiled.append(schema) or real(schema, **at))
     monkeypatch.setattr(linker, "load", lambda offer, place: loaded.append(offer.name) or load(offer, place))
     found = shop.freeze(charter).abilities
     assert compiled == [workshop.TEXT, {"maxProperties": 3}, workshop.TEXT]

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.charter import linker
-from deedbook.charter.charter import Charter
 from deedbook.charter.compiler import compile_charter
 from deedbook.contract import Declared, Failed, GateSpec, HandlerSpec, Skill
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, IntakeError, SourceError
+from deedbook.policy.charter import Charter
 from deedbook.workspace.workspace import load_workspace
 
 CONFIG = ".system/deedbook.yaml"
@@ -289,7 +289,7 @@ REFUSED = {
     ),
     "a rule that nothing can meet": (
         a_policy("rules:\n  - {match: {}, then: ask}\n  - {match: {paths: [/etc/*]}, then: deny}\n"),
-        "BINDING_INVALID", f"{P}:6", "$.rules[1].match.paths",
+        "BINDING_INVALID", f"{P}:6:6", "$.rules[1].match.paths",
     ),
     "a policy's settings that its kind refuses": (
         lambda shop: (shop.offer("policy", "quota", workshop.judge(settings={"required": ["limit"]})),

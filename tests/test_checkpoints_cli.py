@@ -6,11 +6,12 @@ import logs
 import pytest
 
 from deedbook.charter.changes import difference
+from deedbook.charter.settings import Settings
 from deedbook.format.canonical import encode
 from deedbook.format.cosignatures import WitnessSigner
 from deedbook.format.errors import SourceError
 from deedbook.format.notes import SigningKey
-from deedbook.kernel import read_workspace
+from deedbook.workspace.workspace import read_workspace
 
 WITNESS = str(WitnessSigner("w.example/1", bytes(32)).public)
 KEY = str(SigningKey("deedbook/ws-0", bytes(32)).public)
@@ -58,7 +59,7 @@ def test_end_that_cannot_be_covered_is_said_by_the_command(place, tmp_path, monk
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
     assert "calls that are irreversible are denied" in place.here("doctor", status=0).out
     ran = place.here("call", "echo", "--args", '{"text":"hi"}', status=0)
-    assert "checkpoint: no checkpoint could be written" in ran.err
+    assert "checkpoints: no checkpoint could be written" in ran.err
     assert "[CHECKPOINT_FAILED]" in ran.err
 
 
@@ -82,7 +83,7 @@ def test_settings_are_read_with_the_keys_that_their_files_hold(lab):
     assert {".system/log.pub", ".system/w.pub"} <= found.digests.keys()
     with lab.kernel() as kernel:
         assert kernel.opened.charter.document["checkpoints"] == found.checkpoints
-        read = kernel.checkpoints.settings
+        read = Settings.read(kernel.opened.charter.document["checkpoints"], kernel.site.root)
         assert (read.every_events, read.every_seconds, read.before) == (5, 1.5, {"write"})
         assert str(read.key).endswith("/log.key")
 

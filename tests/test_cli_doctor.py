@@ -7,8 +7,12 @@ from shutil import copytree, rmtree
 
 import pytest
 from commandline import Place, starter
+from importlib_metadata import distributions
 
-from deedbook.charter.charter import Charter
+from deedbook.cli.health import examine
+from deedbook.plugins.plugins import discover
+from deedbook.policy.charter import Charter
+from deedbook.workspace.workspace import read_workspace
 
 GUARD = """
     from deedbook import GateSpec, allow, hookimpl
@@ -309,6 +313,16 @@ def test_ask_that_nobody_can_answer_is_noted(tmp_path):
     assert "approval" not in {check["name"] for check in checks(place)}
 
 
+def test_records_are_not_checked_without_the_audit(place):
+    """Doctor names the distribution; the checks of the kernel itself are made all the same."""
+    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    others = discover(each for each in distributions() if each.name != "deedbook-audit")
+    found = list(examine(place.path, others, lambda: read_workspace(place.path)))
+    (check,) = [each for each in found if each.name == "audit"]
+    assert (check.level, check.found, check.fix) == ("note", "not checked", "pip install deedbook-audit")
+    assert {each.name: each.level for each in found}["charter"] == "ok"
+
+
 def charter(place, status=1):
     return next(check for check in checks(place, status) if check["name"] == "charter")
 
@@ -324,8 +338,8 @@ def test_charter_in_force_that_no_event_names_is_a_fault(place):
     (charters / forged.digest).mkdir()
     (charters / forged.digest / "charter.json").write_bytes(forged.raw)
     current.write_text(json.dumps({"charter": forged.digest}))
-    found = charter(place)
-    assert found["level"] == "fault"
+    (found,) = faults(place)
+    assert found["name"] == "charter"
     assert f"a ledger.charter that names {forged.digest}, found none" in found["found"]
 
 

@@ -174,7 +174,7 @@ def test_workspace_may_move_with_its_state(small: Place):
 
 AS_NOBODY = """
 import json, os, sys
-from deedbook import cli
+from deedbook.cli import program as cli
 
 def call(*args):
     sys.argv = ["deedbook", *args]

@@ -10,8 +10,8 @@ import pytest
 from commandline import SCHEMAS, Place
 from ledgers import forge
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.report import Report
+from deedbook_audit.verify import verify_file
 
 READING = [
     ["abilities"],

@@ -126,7 +126,7 @@ def test_command_begins_with_nothing_but_pythons_own_imported():
     )
     known = "import sys; known = {*sys.stdlib_module_names, *sys.modules}; "
     ran = subprocess.run([sys.executable, "-c", known + script], capture_output=True, text=True, check=True)
-    assert ran.stdout == "['deedbook', 'deedbook.cli.command']\n"
+    assert ran.stdout == "['deedbook', 'deedbook.cli', 'deedbook.cli.command']\n"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["scripts"]["deedbook"] == "deedbook.cli.command:main"
 

@@ -7,12 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 from commandline import COMMAND, SECONDS, Place, environment
 
-from deedbook.cli.program import sections
+from deedbook.cli.common import Asked
+from deedbook.cli.output import is_data_command
+from deedbook.cli.program import _status, program, sections
 from deedbook.plugins.commands import find_commands
 
+OURS = {"deedbook", "deedbook-audit", "deedbook-legacy"}
+"""The distributions whose commands are data commands."""
 SECTIONS = sections()
 COMMANDS = [name for listed in SECTIONS.values() for name in listed]
 EVERYTHING = [[], *([name] for name in COMMANDS), ["sessions", "close"]]
@@ -230,7 +236,35 @@ def test_reading_command_imports_no_plugin(told: Place, command: list[str]):
     args = [told.sessions()[0] if arg == "S" else arg for arg in command]
     status, modules = _imported_by(*args, cwd=told.path)
     assert status == 0
-    assert not [name for name in modules if name.startswith("deedbook_")]
+    plugins = {name.partition(".")[0] for name in modules if name.startswith("deedbook_")}
+    # judging again asks Deedbook's own rules, and nobody else's
+    assert plugins <= {"deedbook_audit", "deedbook_policy_standard"}
+
+
+def test_command_of_ours_has_standard_output_to_itself_and_one_that_is_not_marked_has_not():
+    """The marker is explicit: `data_command` marks a command of any distribution, and nothing else does."""
+    found = {name: each for name, each in find_commands().items() if {*each.owners} <= OURS}
+    assert {"verify", "ledger.checkpoint", "replay"} <= found.keys()
+    assert [name for name, each in found.items() if not is_data_command(each.load())] == []
+    assert not is_data_command(click.Command("hello"))
+
+
+def test_unknown_command_names_its_distribution(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("deedbook.cli.program.find_commands", dict)
+    ran = CliRunner().invoke(program, ["verify"], obj=Asked())
+    assert ran.exit_code == 2
+    assert "pip install deedbook-audit" in ran.output
+
+
+def test_command_that_needs_a_missing_distribution_names_it(
+    told: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "argv", ["deedbook", "-C", str(told.path), "replay", told.sessions()[0]])
+    for name in [name for name in sys.modules if name.startswith("deedbook_audit")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "deedbook_audit", None)
+    assert _status(Asked()) == 1
+    assert "needs deedbook-audit, which is not installed: pip install deedbook-audit" in capsys.readouterr().err
 
 
 def test_acting_command_imports_only_plugins_that_the_workspace_binds(place: Place):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.charter.completions import Completion, CompletionSchema, upcast
 from deedbook.format.schema import Schemas, data_folder, foreign
+from deedbook.policy.completions import Completion, CompletionSchema, upcast
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 ANYTHING = foreign({"type": "object"}, place="test")

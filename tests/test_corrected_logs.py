@@ -12,11 +12,12 @@ from deedbook.call.queue import Waiting
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.reader import Follower, read
-from deedbook.kernel import open_kernel, read_workspace
+from deedbook.kernel import open_kernel
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.maintenance.excising import excise
-from deedbook.serve.tasks.book import Book
 from deedbook.workspace.site import Site
+from deedbook.workspace.workspace import read_workspace
+from deedbook_serve.tasks.book import Book
 
 ARGS = '{"text":"the code is 4711-0815"}'
 WHY = ("--reason", "x")

@@ -11,18 +11,19 @@ from cases import for_each
 from commandline import SCHEMAS, Place, starter
 from dying import deaths
 
-from deedbook.audit.verify import verify_file
 from deedbook.contract import Event
 from deedbook.format.amendments import AmendmentsFold, Unfit, patched
 from deedbook.format.files import Folder
 from deedbook.format.folds import fold
 from deedbook.format.reader import read
-from deedbook.kernel import open_kernel, read_workspace
+from deedbook.kernel import open_kernel
 from deedbook.maintenance.erasing import erase
 from deedbook.maintenance.excising import excise
 from deedbook.maintenance.finishing import promised
 from deedbook.maintenance.opening import opened
 from deedbook.workspace.site import Site
+from deedbook.workspace.workspace import read_workspace
+from deedbook_audit.verify import verify_file
 
 SECRET = "the code is 4711-0815"
 ARGS = json.dumps({"text": SECRET})

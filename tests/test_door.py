@@ -3,7 +3,7 @@
 import pytest
 
 from deedbook import Err, Ok, allow, ask, deny, transform
-from deedbook.charter.bindings import Scope
+from deedbook.policy.bound import Scope
 
 TEXT = {
     "type": "object",

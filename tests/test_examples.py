@@ -10,7 +10,7 @@ from cases import for_each
 from commandline import ROOT, SCHEMAS
 from test_docs import Shell, blocks, steps
 
-from deedbook.audit.verify import verify_file
+from deedbook_audit.verify import verify_file
 
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
 NEEDS = {"mcp-git": "mcp-server-git"}

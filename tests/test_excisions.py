@@ -9,9 +9,9 @@ from ledgers import Book, forge
 from test_task_lives import changed
 from test_verify import SCHEMAS
 
-from deedbook.audit.recollections import recollections
-from deedbook.audit.verification.agreement import disagreements
-from deedbook.audit.verify import verify_file
+from deedbook_audit.recollections import recollections
+from deedbook_audit.verification.agreement import disagreements
+from deedbook_audit.verify import verify_file
 
 
 def verified(book, tmp_path, level="full"):

@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from deedbook import Decision, Err
-from deedbook.audit.rederive import Asking
-from deedbook.charter.bindings import EVERYTHING, Caller
 from deedbook.format.canonical import admit, decode
 from deedbook.format.errors import BindingError
-from deedbook.inspect.rejudging.explanation import Explanation, explain
 from deedbook.kernel import bound_for_judging
+from deedbook.policy.bound import EVERYTHING, Caller
 from deedbook.policy.callers import LOCAL
 from deedbook.policy.judge import Circumstances
+from deedbook_audit.rederive import Asking
+from deedbook_inspect.rejudging.explanation import Explanation, explain
 
 WRITING = {"path": "reports/a.md", "text": "hi", "expected_hash": "", "who": "ada", "why": "to try"}
 
@@ -152,7 +152,7 @@ def test_explain_of_an_event_that_is_no_call_says_so(only_read: Place) -> None:
 
 
 def explained(lab: Any, ability: str, args: Any, **facts: Any) -> Explanation:
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     raw = admit(args)
     when = Circumstances("2026-01-02T03:04:05.006Z", "s", {"session.calls": {}, **facts})

@@ -9,11 +9,11 @@ from ledgers import Book
 from test_folds import events_of
 from test_verify import SCHEMAS, checks
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.errors import LedgerError
 from deedbook.format.folds import TreeFold, fold
 from deedbook.format.reader import read
-from deedbook.inspect.export import seed_002
+from deedbook_audit.verify import verify_file
+from deedbook_inspect.export import seed_002
 
 
 def exported(book):

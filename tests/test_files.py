@@ -547,7 +547,7 @@ def test_replace_lets_one_of_two_racing_writers_win(root, folder):
 
 RACER = """
 import sys
-from deedbook.files import Conflict, Folder
+from deedbook.format.files import Conflict, Folder
 folder, who = Folder.at(sys.argv[1]), sys.argv[2]
 won = 0
 for turn in range(30):
@@ -575,7 +575,7 @@ def test_replace_loses_no_update_among_processes(root):
 
 DOOMED = """
 import os, signal, sys
-from deedbook.files import Folder
+from deedbook.format.files import Folder
 
 folder, last = Folder.at(sys.argv[1]), int(sys.argv[2])
 calls = 0

@@ -10,10 +10,10 @@ import workshop
 
 from deedbook import Err, Ok, open_kernel
 from deedbook.charter.cachekeys import NAME, CacheKey
-from deedbook.charter.charter import Charter
 from deedbook.format import canonical
 from deedbook.format.paths import user_folder
 from deedbook.format.reader import read
+from deedbook.policy.charter import Charter
 
 DENIED = "rules: [{match: {abilities: [other]}, then: allow}]\nmatch: {}\ndefault: deny\n"
 

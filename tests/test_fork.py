@@ -11,11 +11,11 @@ from remembering import fine, propose, remembering
 from remembering import told as remembered
 
 from deedbook import Failed, Ok, deny, transform
-from deedbook.audit.verification.forks import forks
-from deedbook.audit.verify import verify_file
 from deedbook.call.continuation.parent import read_parent
 from deedbook.format.events import Entry, label, line_prefix, seal_line, split_line
-from deedbook.inspect.forking.fork import plan, redo
+from deedbook_audit.verification.forks import forks
+from deedbook_audit.verify import verify_file
+from deedbook_inspect.forking.fork import plan, redo
 
 
 @pytest.fixture

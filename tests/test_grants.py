@@ -6,13 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import Decision, Failed, GateSpec, Ok, Skill
-from deedbook.audit.rederive import rejudge
 from deedbook.charter.changes import difference
 from deedbook.contract import Principal
-from deedbook.kernel import bound_for_judging, read_workspace
+from deedbook.kernel import bound_for_judging
 from deedbook.policy.bound import Caller, Scope
 from deedbook.policy.callers import parked, skill_scope
 from deedbook.policy.commands import fits, problem
+from deedbook.workspace.workspace import read_workspace
+from deedbook_audit.rederive import rejudge
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
 

@@ -12,9 +12,10 @@ from ledgers import forge
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.heads import Head, gaps, recorded, unrecorded
-from deedbook.kernel import open_kernel, read_workspace, write
+from deedbook.kernel import open_kernel, write
 from deedbook.ledger.ledger import Ledger
 from deedbook.maintenance.upkeep import close_session, discard_session
+from deedbook.workspace.workspace import read_workspace
 
 NEVER = "0e" * 16
 

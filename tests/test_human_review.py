@@ -16,10 +16,10 @@ import attrs
 import pytest
 from commandline import ROOT, SCHEMAS
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
-from deedbook.serve.client import Runtime
+from deedbook_audit.verify import verify_file
+from deedbook_serve.client import Runtime
 
 COMMAND = str(Path(sys.executable).parent / "deedbook")
 

@@ -18,19 +18,19 @@ from agents import SMALLEST, Agent
 from commandline import SCHEMAS, Place, starter
 
 from deedbook.contract import Failed
+from deedbook.contract.unanswered import Unanswered
 from deedbook.format.context import load
 from deedbook.format.errors import DeedbookError
 from deedbook.format.upcasting import envelope_1_0
-from deedbook.policy.gates import Unanswered
 from deedbook.programs import exchange
-from deedbook.serve.client import Runtime
-from deedbook.serve.serving.wire import RefusedError, Wire
 from deedbook_provider_openai import answer as openai_answer
 from deedbook_provider_openai import wire
 from deedbook_provider_openai.names import Names
 from deedbook_provider_openai.trouble import Trouble
 from deedbook_provider_rules import Transcript
 from deedbook_provider_rules.conversation import Conversation
+from deedbook_serve.client import Runtime
+from deedbook_serve.serving.wire import RefusedError, Wire
 from deedbook_tool_mcp import messages, web
 from deedbook_tool_standard import outputs
 
@@ -306,15 +306,15 @@ def test_line_of_an_older_form_that_is_ambiguous_is_no_line(what):
 # --- nobody reads JSON otherwise --------------------------------------------------------------------------------------
 
 READERS = {
-    "jsontext.py": "the reading that intake stands on",
-    "bridging/agents.py": "the kernel's own tables",
-    "bridging/dialects.py": "what of a refused event can be recorded; the values pass intake after it",
-    "events.py": "lines of the ledger, whose canonical form verify checks",
-    "plugins.py": "what pip wrote about a distribution",
-    "programs/hookhost.py": "what the kernel says to a process of its own",
-    "schema.py": "the kernel's own schemas",
-    "store.py": "sources in the state folder, held against their digests",
-    "upcasting/envelope_1_0.py": "lines of an older form, whose rules are of their time",
+    "format/jsontext.py": "the reading that intake stands on",
+    "deedbook_serve/agents.py": "the kernel's own tables",
+    "deedbook_serve/bridging/dialects.py": "what of a refused event can be recorded; the values pass intake after it",
+    "format/events.py": "lines of the ledger, whose canonical form verify checks",
+    "plugins/plugins.py": "what pip wrote about a distribution",
+    "plugins/hookhost.py": "what the kernel says to a process of its own",
+    "format/schema.py": "the kernel's own schemas",
+    "charter/store.py": "sources in the state folder, held against their digests",
+    "format/upcasting/envelope_1_0.py": "lines of an older form, whose rules are of their time",
     "deedbook_sink_otel/cursors.py": "its own file in the state folder",
     "deedbook_testing/acting.py": "tests",
     "deedbook_testing/imports.py": "tests",

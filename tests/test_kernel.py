@@ -10,7 +10,7 @@ from importlib.metadata import version
 import pytest
 
 from deedbook import DeedbookError, HandlerSpec, deny, open_kernel
-from deedbook.format.errors import BindingError, LedgerError, SessionRefused
+from deedbook.format.errors import BindingError, LedgerError, SessionRefused, fault
 from deedbook.format.reader import read, sessions
 from deedbook.format.release import VERSION
 from deedbook_testing import Lab
@@ -153,9 +153,12 @@ def test_session_whose_first_line_cannot_be_made_durable_does_not_begin(lab):
     assert descriptors() == before
 
 
-def test_session_whose_head_cannot_be_written_down_does_not_begin(lab):
+def test_session_whose_head_cannot_be_written_down_does_not_begin(lab, monkeypatch):
+    def full(*_):
+        raise LedgerError(fault("LEDGER_BROKEN", "the disk is full"))
+
     kernel = lab.kernel()
-    kernel.ledger.close()
+    monkeypatch.setattr("deedbook.call.identity.Identity.head", full)
     with pytest.raises(LedgerError):
         kernel.session()
     (one,) = sessions(kernel.state)

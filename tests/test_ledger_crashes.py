@@ -8,7 +8,6 @@ from writing import NAME, again, begin, checked, code, note, types
 
 from deedbook.format.errors import LedgerError
 from deedbook.format.reader import read
-from deedbook.ledger import journal
 from deedbook.ledger.ledger import Ledger
 
 
@@ -178,7 +177,7 @@ def test_last_line_that_was_not_written_so_is_refused(quick, last):
 
 
 def test_tail_that_no_writer_leaves_is_damage(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "MAX_TAIL", 100_000)
+    monkeypatch.setattr("deedbook.format.tail.MAX_TAIL", 100_000)
     three_lines(tmp_path)
     with (tmp_path / NAME).open("ab") as file:
         file.write(b"\0" * 300_000)

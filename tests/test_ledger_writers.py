@@ -29,9 +29,9 @@ def test_a_second_writer_in_another_process_is_told_that_it_is_locked(tmp_path):
     ledger = begin(tmp_path)
     script = """
 import sys
-from deedbook.errors import LedgerError
-from deedbook.files import Folder
-from deedbook.ledger import Ledger
+from deedbook.format.errors import LedgerError
+from deedbook.format.files import Folder
+from deedbook.ledger.ledger import Ledger
 try:
     Ledger.reopen(Folder.at(sys.argv[1]))
 except LedgerError as problem:
@@ -48,7 +48,7 @@ import os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from writing import begin, note
-from deedbook.errors import LedgerError
+from deedbook.format.errors import LedgerError
 ledger = begin(Path(sys.argv[1]))
 ledger.append([note(ledger)])
 child = os.fork()

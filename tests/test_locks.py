@@ -10,10 +10,10 @@ import workshop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.charter.charter import Charter
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError
 from deedbook.format.files import Folder
+from deedbook.policy.charter import Charter
 from deedbook.workspace.lockfile import LOCK, Lock, Pin, here
 
 ECHO = ".system/registry/low-level/echo.yaml"

@@ -6,7 +6,7 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.inspect.markdown import block, escaped, front, quoted, row
+from deedbook.format.markdown import block, escaped, front, quoted, row
 from deedbook.workspace.documents import parse_front_matter
 
 

@@ -11,7 +11,8 @@ from persons import approving
 from remembering import ABILITIES, ALLOW, bound, code, declared, fine, folded, kept, propose, remembering, told, why
 
 from deedbook import Ok, allow, transform
-from deedbook.approvals.answering import answer, perform_once
+from deedbook.approvals.answering import answer
+from deedbook.cli.performing import perform_once
 
 
 def of(lab, event_type):
@@ -347,7 +348,7 @@ def test_what_is_sealed_in_the_ledger_is_sealed_in_the_store_and_gone_once_erase
 
 
 def test_explain_and_what_if_know_memory(lab):
-    from deedbook.audit.rederive import rejudge
+    from deedbook_audit.rederive import rejudge
 
     remembering(lab)
     with lab.session() as session:
@@ -415,7 +416,7 @@ def test_persona_file_is_checked(lab):
 )
 def test_what_becomes_looser_or_tighter_is_said(section, way, said):
     from deedbook.charter.changes import Difference, _memory
-    from deedbook.charter.zones import entry_of
+    from deedbook.policy.zones import entry_of
 
     def compared(old, new):
         found = list(_memory(old, new))

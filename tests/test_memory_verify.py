@@ -9,10 +9,11 @@ from persons import approving
 from remembering import ALLOW, declared, fine, propose, remembering
 from test_task_lives import SCHEMAS, changed
 
-from deedbook.approvals.answering import answer, perform_once
-from deedbook.audit.recollections import recollections
-from deedbook.audit.verify import verify_file
+from deedbook.approvals.answering import answer
+from deedbook.cli.performing import perform_once
 from deedbook.format.events import split_line
+from deedbook_audit.recollections import recollections
+from deedbook_audit.verify import verify_file
 
 
 def findings(book, tmp_path):

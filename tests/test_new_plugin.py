@@ -236,7 +236,7 @@ def test_page_has_the_exact_signature(kind):
     shown = definitions(
         "\n".join(block.text for block in blocks(page) if "class " in block.first or "@" in block.first)
     )
-    rooms = (ROOT / f"core/deedbook/{name}.py" for name in ("contracts", "flow"))
+    rooms = (ROOT / f"core/deedbook/contract/{name}.py" for name in ("plugins", "flow"))
     known = definitions("\n".join(room.read_text(encoding="utf-8") for room in rooms))
     assert shown.keys() >= SIGNATURES[kind]
     assert shown == {name: known[name] for name in shown}

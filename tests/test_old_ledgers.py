@@ -15,15 +15,17 @@ from test_old_verification import complete
 from test_upcasting import event_000, row_1_0, run_000
 from test_verify import honest_1_0, line_1_0
 
-from deedbook.audit.verification.taken_in import changed
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
-from deedbook.kernel import open_kernel, read_workspace
-from deedbook.maintenance.imports import imports, take_in
-from deedbook.maintenance.old_file import OldFile
+from deedbook.kernel import open_kernel
+from deedbook.maintenance.imports import imports
 from deedbook.maintenance.opening import own
 from deedbook.workspace.site import Site
+from deedbook.workspace.workspace import read_workspace
+from deedbook_audit.verification.taken_in import changed
+from deedbook_legacy.importer import import_ledger
+from deedbook_legacy.old_file import OldFile
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +132,7 @@ def test_whoever_is_killed_half_way_is_followed_by_the_next(place, left):
             Folder.at(source.state) as state,
             own(Site.of(source)) as ledger,
         ):
-            take_in(state, ledger, old, old.verify(), by="local", as_is=None)
+            import_ledger(state, ledger, old, old.verify(), by="local", as_is=None)
 
     died = deaths(take, again=lambda: clear(source.state, raw), left=left)
     assert died > 5

@@ -6,8 +6,8 @@ import pytest
 from test_upcasting import event_000, run_000
 from test_verify import checks, verify_lines
 
-from deedbook.audit.verification.verdict import conclude
 from deedbook.format.report import UNHASHED
+from deedbook_audit.verification.verdict import conclude
 
 
 def complete():

@@ -12,13 +12,14 @@ from cases import for_each
 from persons import approving
 
 import deedbook
-from deedbook.approvals.answering import answer, perform_once
+from deedbook.approvals.answering import answer
 from deedbook.call.door import Door
 from deedbook.call.handlers import Outcome
 from deedbook.call.runs import CallCtx, FlowRun, MemoryCall, RoleAgent
 from deedbook.call.session import Session
+from deedbook.cli.performing import perform_once
 from deedbook.kernel import Kernel
-from deedbook.serve.tasks.runner import Tasks
+from deedbook_serve.tasks.runner import Tasks
 
 # --- what the public names can do -------------------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ def test_discovery_imports_nothing_even_where_an_import_would_end_the_process(tm
 
 def test_discovery_finds_what_is_installed_here() -> None:
     offer = discover().find("policy", "rules")
-    assert (offer.distribution, offer.target) == ("deedbook", "deedbook.rules.rules:Rules")
+    assert (offer.distribution, offer.target) == ("deedbook-policy-standard", "deedbook_policy_standard.rules:Rules")
     assert load(offer).__name__ == "Rules"
 
 
@@ -330,7 +330,7 @@ def test_loading_refuses_a_plugin_that_changes_how_the_kernel_hashes(
 ) -> None:
     for name in ("_sha256", "_dumps"):
         monkeypatch.setattr(canonical, name, getattr(canonical, name))
-    with refused(r"replaced deedbook\.canonical\.\w+ while it was loaded"):
+    with refused(r"replaced deedbook\.format\.canonical\.\w+ while it was loaded"):
         loading(f"import hashlib\nfrom deedbook.format import canonical\ncanonical.{patch}\n{TOOL}")
 
 
@@ -450,10 +450,11 @@ def test_first_party_plugin_that_is_missing_is_named_with_its_distribution():
 
 
 def test_every_first_party_plugin_is_known_with_its_distribution():
+    groups = {**GROUPS, "command": "deedbook.commands", "feature": "deedbook.features"}
     offered = {}
     for path in sorted(ROOT.glob("plugins/*/pyproject.toml")):
         project = tomllib.loads(path.read_text())["project"]
         for group, points in project.get("entry-points", {}).items():
-            kinds = [kind for kind, its in GROUPS.items() if its == group]
+            kinds = [kind for kind, its in groups.items() if its == group]
             offered |= {f"{kind}/{name}": project["name"] for kind in kinds for name in points}
     assert json.loads((ROOT / "known/plugins.json").read_text()) == offered

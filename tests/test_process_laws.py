@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.audit.verification.hierarchy import Hierarchy
 from deedbook.contract import Event
 from deedbook.format.folds import fold
 from deedbook.ledger.processes import ProcessesFold
+from deedbook_audit.verification.hierarchy import Hierarchy
 
 HASH = "0123456789abcdef" * 4
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.errors import fault
 from deedbook.format.files import Folder
 from deedbook.format.reader import read, sessions
@@ -21,6 +20,7 @@ from deedbook.ledger.lifelines import FOLDER
 from deedbook.ledger.processes import survey
 from deedbook.ledger.recovery import REASON
 from deedbook.maintenance.closing import Recovered, close
+from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 

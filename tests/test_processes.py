@@ -8,7 +8,6 @@ import ledgers
 import pytest
 from commandline import Place
 
-from deedbook.audit.verify import verify_file
 from deedbook.contract import Event
 from deedbook.format.errors import BindingError, DeedbookError, SessionRefused
 from deedbook.format.events import new_id
@@ -18,6 +17,7 @@ from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.ledger.lifelines import FOLDER, Lifeline, living, sweep
 from deedbook.ledger.processes import ProcessesFold, survey
+from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 KINDS = ("system.boot", "system.run", "system.shutdown", "ledger.session")

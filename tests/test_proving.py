@@ -13,13 +13,13 @@ from commandline import SCHEMAS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.audit import proving
-from deedbook.audit.verification.evidence import NOBODY, Trust, check
 from deedbook.cli import program as cli
 from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.notes import SigningKey, VerifierKey
+from deedbook_audit import proving
+from deedbook_audit.verification.evidence import NOBODY, Trust, check
 
 KEY, NEXT = (ledgers.verifier_key(logs.ORIGIN, seed) for seed in (ledgers.SEED, logs.NEXT_SEED))
 WITNESS = WitnessKey.parse(logs.witness_key())

@@ -9,15 +9,20 @@ from cases import for_each
 import deedbook
 
 CORE = Path(deedbook.__file__).parent
+FEATURES = [
+    Path(__file__).parents[1] / "plugins" / f"deedbook-{name}" / "src"
+    for name in ("audit", "inspect", "legacy", "log", "memory", "serve")
+]
+"""The features that read and write ledgers, or open sockets, beside the kernel."""
 
 
 @cache
 def modules():
-    """Return the syntax tree of each module of the kernel."""
-    return {
-        ".".join(path.relative_to(CORE).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
-        for path in CORE.rglob("*.py")
-    }
+    """Return the syntax tree of each module of the kernel and of its features, by name."""
+    places = {".".join(path.relative_to(CORE).with_suffix("").parts): path for path in CORE.rglob("*.py")}
+    for source in FEATURES:
+        places |= {".".join(path.relative_to(source).with_suffix("").parts): path for path in source.rglob("*.py")}
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in places.items()}
 
 
 @cache
@@ -64,58 +69,77 @@ def imported():
 
 MAY_IMPORT = {
     # the bridge's own client, tried by the command that installs it
-    "subprocess": {"programs.process", "cli.bridge"},
+    "subprocess": {"programs.process", "deedbook_serve.commands.bridge"},
     # a pair between two processes of ours; nothing is connected to
     "socket": {
         "programs.process",
         "programs.supervisor",
         "programs.workers",
         # within this machine: clients of the runtime, which is at a file
-        "serving.addresses",
-        "serving.process",
-        "serving.reception",
-        "serving.sockets",
-        "serving.streams",
+        "deedbook_serve.serving.addresses",
+        "deedbook_serve.serving.process",
+        "deedbook_serve.serving.reception",
+        "deedbook_serve.serving.sockets",
+        "deedbook_serve.serving.streams",
         # the witness, a program of its own that listens
-        "witnessing.listener",
+        "deedbook_log.witnessing.listener",
     },
     # and whoever asks a witness that the workspace names
-    "http": {"witnessing.listener", "witnessing.submission"},
+    "http": {"deedbook_log.witnessing.listener", "audit.submission"},
     # processes of our own code, which verify parts of what is asked for
-    "multiprocessing": {"verification.crew"},
+    "multiprocessing": {"audit.verification.crew"},
     "ctypes": {"programs.supervisor"},
-    "shutil": {"health", "programs.process", "workspaces.drafts", "workspaces.starter"},
+    "shutil": {"cli.health", "programs.process", "cli.drafts", "cli.starter"},
 }
 """Who may import what reaches out of the process, and who copies folders."""
 
 
 def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
-    assert called("handler") == {"handlers"}
-    assert called_of("self", "_handler") == {"completions"}
+    assert called("handler") == {"call.handlers"}
+    assert called_of("self", "_handler") == {"policy.completions"}
     bare = {
         module
         for module, functions in calls().items()
         for function in functions
         if isinstance(function, ast.Name) and function.id in ("perform", "aperform")
     }
-    assert bare == {"door"}
+    assert bare == {"call.door"}
     # whoever else lets something be performed lets the door do it
-    assert called("perform") | called("aperform") == {"door", "runs", "tasks.attempts", "tasks.runner"}
-    assert called_of("door", "perform") | called_of("session.door", "perform") == {
-        "runs",
-        "tasks.attempts",
-        "tasks.runner",
+    assert called("perform") | called("aperform") == {
+        "call.door",
+        "call.runs",
+        "deedbook_serve.tasks.attempts",
+        "deedbook_serve.tasks.runner",
     }
-    assert called_of("self._attempts", "perform") == {"tasks.runner"}
-    users = {module for module in modules() if "handlers" in _sources(module)}
-    holding = {"bridging.conversation", "bridging.tickets", "tasks.attempts", "tasks.settlements"}
-    own = {"door", "approvals.hearing", "checkpoints.service", "open_calls", "origins", "records", "runs", "session"}
-    assert users == own | {"forking.recall"} | holding
-    assert _taken("door", "handlers") >= {"perform", "aperform"}
+    assert called_of("door", "perform") | called_of("session.door", "perform") == {
+        "call.runs",
+        "deedbook_serve.tasks.attempts",
+        "deedbook_serve.tasks.runner",
+    }
+    assert called_of("self._attempts", "perform") == {"deedbook_serve.tasks.runner"}
+    users = {module for module in modules() if "call.handlers" in _sources(module)}
+    holding = {
+        "deedbook_serve.bridging.conversation",
+        "deedbook_serve.bridging.tickets",
+        "deedbook_serve.tasks.attempts",
+        "deedbook_serve.tasks.settlements",
+    }
+    own = {
+        "call.door",
+        "call.hearing",
+        "deedbook_log.feature",
+        "call.open_calls",
+        "call.origins",
+        "call.records",
+        "call.runs",
+        "call.session",
+    }
+    assert users == own | {"call.continuation.recall"} | holding
+    assert _taken("call.door", "call.handlers") >= {"perform", "aperform"}
     # whether a lost effect happened is asked of a handler by its own method, which causes none
-    assert _taken("tasks.settlements", "handlers") == {"reconcile"}
-    for module in users - {"door", "tasks.settlements"}:
-        assert _taken(module, "handlers") <= {"Outcome", "Ticket"}
+    assert _taken("deedbook_serve.tasks.settlements", "call.handlers") == {"reconcile"}
+    for module in users - {"call.door", "deedbook_serve.tasks.settlements"}:
+        assert _taken(module, "call.handlers") <= {"Outcome", "Ticket"}
 
 
 def _source(module, node):
@@ -171,17 +195,24 @@ def test_kernel_evaluates_no_text_as_code():
 
 def test_files_are_written_by_the_modules_that_own_them():
     # these write to descriptors that are no files
-    pipes = {"cli.process", "command", "programs.process", "programs.supervisor"}
-    assert called_of("os", "write") == {"files", "journal"} | pipes
-    assert called_of("os", "ftruncate") == {"journal"}
-    opening = {"files", "cli.process", "health", "workspaces.packs", "programs.process", "serving.addresses"}
+    pipes = {"cli.process", "cli.command", "programs.process", "programs.supervisor"}
+    assert called_of("os", "write") == {"format.files", "ledger.journal"} | pipes
+    assert called_of("os", "ftruncate") == {"ledger.journal"}
+    opening = {
+        "format.files",
+        "cli.process",
+        "cli.health",
+        "plugins.packs",
+        "programs.process",
+        "deedbook_serve.serving.addresses",
+    }
     assert called_of("os", "open") <= opening
     # where nothing is yet
-    assert called("write_text") | called("write_bytes") | called("touch") <= {"workspaces.drafts", "workspaces.starter"}
+    assert called("write_text") | called("write_bytes") | called("touch") <= {"cli.drafts", "cli.starter"}
     for name in ("rename", "replace", "remove", "unlink", "mkdir", "rmdir", "makedirs", "chmod", "link", "symlink"):
         # a task's folder that is empty by then; an import whose bytes get their name once they are recorded
-        also = {"rmdir": {"tasks.pages"}, "rename": {"keeping.imports"}}.get(name, set())
-        assert called_of("os", name) <= {"files"} | also, name
+        also = {"rmdir": {"deedbook_serve.tasks.pages"}, "rename": {"maintenance.imports"}}.get(name, set())
+        assert called_of("os", name) <= {"format.files"} | also, name
     builtin = {
         module
         for module, functions in calls().items()
@@ -202,19 +233,19 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
     }
     assert appending == {
         "approvals.answering",
-        "checkpoints.attestation",
-        "checkpoints.writer",
-        "closing",
-        "door",
-        "approvals.hearing",
-        "hooks",
-        "identity",
-        "keeping.imports",
-        "keeping.opening",
+        "deedbook_log.checkpoints.attestation",
+        "deedbook_log.checkpoints.writer",
+        "maintenance.closing",
+        "call.door",
+        "call.hearing",
+        "call.hooks",
+        "call.identity",
+        "deedbook_legacy.importer",
+        "maintenance.opening",
         "kernel",
-        "recovery",
-        "runs",
-        "serving.actions",
-        "session",
-        "tasks.clerk",
+        "ledger.recovery",
+        "call.runs",
+        "deedbook_serve.serving.actions",
+        "call.session",
+        "deedbook_serve.tasks.clerk",
     }

@@ -15,11 +15,11 @@ from test_old_verification import complete
 from test_proving import begun, other, places, write
 from test_verify import BREAKS_1_0, honest_1_0, line_1_0
 
-from deedbook.audit import proving
-from deedbook.audit.verification.evidence import Trust, check
-from deedbook.audit.verify import verify_file
 from deedbook.format.files import Folder
 from deedbook.format.notes import VerifierKey
+from deedbook_audit import proving
+from deedbook_audit.verification.evidence import Trust, check
+from deedbook_audit.verify import verify_file
 
 KEY, NEXT = (ledgers.verifier_key(logs.ORIGIN, seed) for seed in (ledgers.SEED, logs.NEXT_SEED))
 OTHER = ledgers.verifier_key(logs.ORIGIN, b"x" * 32)

@@ -14,9 +14,9 @@ import pytest
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read, sessions
-from deedbook.kernel import read_workspace
 from deedbook.ledger.recovery import REASON
 from deedbook.maintenance.upkeep import close_session
+from deedbook.workspace.workspace import read_workspace
 
 # What is killed: a session that has made calls, one of which never comes back, and says on its output what it was told.
 VICTIM = """

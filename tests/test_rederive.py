@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from ledgers import Book
 
 from deedbook import Decision, Failed
-from deedbook.audit.recorded import ERASED, NO_ARGUMENTS, NOBODY, SCRUBBED
-from deedbook.audit.rederive import LATE, MUTATED, Rejudged, rejudge
-from deedbook.charter.bindings import Bindings
 from deedbook.format.errors import BindingError, LedgerError
-from deedbook.kernel import bound_for_judging, read_workspace
+from deedbook.kernel import bound_for_judging
+from deedbook.policy.bindings import Bindings
+from deedbook.workspace.workspace import read_workspace
+from deedbook_audit.recorded import ERASED, NO_ARGUMENTS, NOBODY, SCRUBBED
+from deedbook_audit.rederive import LATE, MUTATED, Rejudged, rejudge
 
 
 @contextmanager

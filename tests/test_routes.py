@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.contract import Principal
+from deedbook.plugins.routing.routes import MOST, CharterRoutes, told
 from deedbook.policy.callers import LOCAL
-from deedbook.routing.routes import MOST, CharterRoutes, told
 
 
 def ability(summary, *intents, kind="tool", scopes=()):

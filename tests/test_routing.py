@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.contract import Skill
-from deedbook.policy.routing import choose
+from deedbook.plugins.routing.fit import choose
 
 
 def skill(name, *triggers, source=""):

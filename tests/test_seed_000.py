@@ -9,12 +9,12 @@ import json
 import pytest
 from commandline import SCHEMAS, Place, ask, play, report, run_of, say, verdict
 
-from deedbook.audit.verify import verify_file
 from deedbook.contract import Event, transform
 from deedbook.format.errors import Err, SchemaError, SessionRefused
 from deedbook.format.folds import SnapshotFold, fold
 from deedbook.format.reader import read
 from deedbook.kernel import open_kernel
+from deedbook_audit.verify import verify_file
 
 NAMED_SCHEMAS = [
     "completion_request_v1", "completion_response_v1", "lead_directive_v1", "plan_v1", "worker_report_v1",

@@ -12,10 +12,10 @@ from commandline import SCHEMAS, Place, starter
 from ledgers import forge
 from test_export import strict_replay
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.canonical import encode
 from deedbook.format.folds import TreeFold, fold
 from deedbook.format.reader import read
+from deedbook_audit.verify import verify_file
 
 ACTORS = {"runtime", "user", "agent", "tool", "policy", "system"}
 

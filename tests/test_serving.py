@@ -15,7 +15,7 @@ from commandline import SCHEMAS, until
 from serving import Wire, runtime
 
 from deedbook.format.errors import DeedbookError
-from deedbook.serve.client import Runtime
+from deedbook_serve.client import Runtime
 
 
 def call(ident, ability="echo", /, *, after=(), **args):
@@ -558,7 +558,7 @@ def open_to_all(place):
 
 STATUS = """
 import os, sys
-from deedbook import cli
+from deedbook.cli import program as cli
 
 def status():
     sys.argv = ["deedbook", "serve", "--status"]

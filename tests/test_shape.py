@@ -10,7 +10,7 @@ from cases import for_each
 
 from deedbook.contract import ALLOW, Call, Decision, GateSpec, HandlerSpec, Host, Json, Object, Skill, hookimpl
 from deedbook.plugins.shape import misfits
-from deedbook.rules.rules import Rules
+from deedbook_policy_standard.rules import Rules
 
 ACTING = ["tool", "provider", "flow"]
 NO_GIVES = (

@@ -13,10 +13,11 @@ import pytest
 from persons import approving
 
 from deedbook import Err, Failed, Ok, ask, transform
-from deedbook.approvals.answering import answer, perform_once, queue
+from deedbook.approvals.answering import answer, queue
 from deedbook.approvals.keys import KeyRing
 from deedbook.call.parking import Parking
 from deedbook.call.queue import Waiting
+from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
 from deedbook.format.canonical import encode_payload
 from deedbook.format.errors import DeedbookError

@@ -13,9 +13,9 @@ from commandline import SCHEMAS, Place, starter
 from ledgers import Book
 
 from deedbook import open_kernel
-from deedbook.audit.verify import verify_file
 from deedbook.format.reader import read
-from deedbook.inspect.system_export import system_runs
+from deedbook_audit.verify import verify_file
+from deedbook_inspect.system_export import system_runs
 
 A, B, C, D = (letter * 32 for letter in "abcd")
 CLOSED = "closed"

@@ -5,8 +5,8 @@ import json
 import ledgers
 import pytest
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 OTHER = f"t-{'ee' * 16}"

@@ -11,11 +11,11 @@ import ledgers
 import pytest
 from ledgers import Book, forge
 
-from deedbook.audit.verify import MAX_LINE, verify_file
 from deedbook.format.errors import FileRefused
 from deedbook.format.lines import Lines
 from deedbook.format.report import UNWITNESSED
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.verify import MAX_LINE, verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 VECTORS = Path(os.environ.get("DEEDBOOK_VECTORS", Path(__file__).parents[2] / "shared" / "vectors"))

@@ -6,10 +6,10 @@ import ledgers
 import pytest
 from ledgers import Book
 
-from deedbook.audit.verification import spans
-from deedbook.audit.verification.verdict import conclude
-from deedbook.audit.verify import verify_file
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.verification import spans
+from deedbook_audit.verification.verdict import conclude
+from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 

@@ -5,10 +5,10 @@ import pytest
 from doubling import doubler
 from ledgers import Book
 
-from deedbook.audit.verification import ranges
-from deedbook.audit.verification.crew import ordered
-from deedbook.audit.verify import verify_file
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.verification import ranges
+from deedbook_audit.verification.crew import ordered
+from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 
@@ -38,7 +38,7 @@ def test_ranges_of_a_sound_ledger_come_to_what_the_whole_does(tmp_path, monkeypa
     book = long_book()
     path = book.write(tmp_path)
     path.write_bytes(book.bytes() + b"torn")
-    monkeypatch.setattr("deedbook.audit.verify._Run.full", None)  # nothing is read a second time
+    monkeypatch.setattr("deedbook_audit.verify._Run.full", None)  # nothing is read a second time
     report = verify_file(path, schemas=SCHEMAS, jobs=2)
     assert (report.events, report.head, report.state) == (len(book.lines), book.prev, "ended")
     assert (report.torn.offset, report.torn.size) == (len(book.bytes()), 4)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.audit.verification import spans
-from deedbook.audit.verification.spans import Spans
+from deedbook_audit.verification import spans
+from deedbook_audit.verification.spans import Spans
 
 
 @pytest.fixture(autouse=True, scope="module")

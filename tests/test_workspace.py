@@ -15,9 +15,9 @@ from deedbook.format.errors import SourceError
 from deedbook.format.notes import SigningKey
 from deedbook.format.schema import Schemas, data_folder, lint
 from deedbook.policy import match
-from deedbook.rules import rules
 from deedbook.workspace.documents import parse_yaml
 from deedbook.workspace.workspace import load_workspace
+from deedbook_policy_standard import ruleset as rules
 
 CHECKOUT = Path(__file__).parent.parent
 SOURCE_SCHEMAS = ("deedbook_v1", "policy_v1", "hook_v1", "ability_v1", "skill_frontmatter_v1")

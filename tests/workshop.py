@@ -17,8 +17,8 @@ from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.plugins.host import WorkspaceHost
 from deedbook.plugins.plugins import GROUPS, discover
-from deedbook.rules.rules import Rules
 from deedbook.workspace.workspace import load_workspace
+from deedbook_policy_standard.rules import Rules
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 HEAD = "schema_version: v1\n"

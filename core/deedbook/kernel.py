@@ -18,9 +18,9 @@ from .call.identity import CLOSED, Identity
 from .call.origins import Origin
 from .call.parking import Parking
 from .call.session import Session
-from .charter.bindings import Bindings, freeze
+from .charter.bindings import freeze
 from .charter.cachekeys import CacheKey, cache_key
-from .charter.charter import Charter
+from .charter.judging import bind_for_judging
 from .charter.locks import Opened, enforce, kept_charter, open_charter
 from .charter.settings import Settings
 from .charter.store import Start, Store
@@ -38,17 +38,22 @@ from .format.errors import (
 )
 from .format.events import Entry, label, new_id
 from .format.files import Folder
+from .format.paths import LEDGER_FILE
 from .format.release import VERSION
-from .format.schema import Schemas, data_folder, suggest
+from .format.schema import Schemas, data_folder
 from .format.sealed import Sealer
 from .ledger.chain import explained
-from .ledger.journal import DATASYNC, NAME
+from .ledger.journal import DATASYNC
 from .ledger.ledger import Ledger, WorkspaceLedger
 from .ledger.lifelines import SESSIONS, beginning
-from .log.checkpoints.service import Checkpoints, covering
+from .maintenance.log_presence import FEATURE as LOG
+from .maintenance.log_presence import LogWatch
+from .plugins.features import Features, Notices
 from .plugins.host import ReadingHost, WorkspaceHost
-from .plugins.plugins import Catalogue, discover
+from .plugins.plugins import FEATURE, Catalogue, discover
+from .policy.bindings import Bindings
 from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
+from .policy.charter import Charter
 from .programs.workers import Workers
 from .workspace import inventory
 from .workspace.site import Site, told_state
@@ -71,7 +76,9 @@ class Kernel:
     ledger: WorkspaceLedger
     sealer: Sealer
     identity: Identity
-    checkpoints: Checkpoints
+    log: LogWatch
+    features: Features
+    notices: Notices
     host: WorkspaceHost
     workers: Workers
     held: ExitStack
@@ -103,36 +110,30 @@ class Kernel:
         require_type(wait, (int, float, type(None)), "wait")
         who = _who(principal)
         run = self.identity.run(run)
+        self._require_log()
         with ExitStack() as undo:
             ledger = self._new_ledger(clock=clock, fdatasync=fdatasync)
             undo.callback(ledger.close)
             session = Session(
                 self.bindings, ledger, who, self.schemas,
-                show=show or _unseen, closed=partial(self._ended, run=run), parking=self.parking(wait),
+                show=show or _unseen, parking=self.parking(wait), origin=origin,
+                before_effects=self.features.before_effects(self, ledger, undo),
+                prompted=self._prompted, closed=partial(self._ended, run=run),
             )  # fmt: skip
-            session.prompted = self._pages
-            begun = session.start(purpose, origin=origin)
+            begun = session.start(purpose)
             if isinstance(begun, Err):
                 raise SessionRefused(begun)
-            self._cover(session, undo)
             session.ledger.sync()  # the head is durable at once; without the lines that it names it would be a cut
             self._head(session, run)
             undo.pop_all()
         return session
-
-    def _cover(self, session: Session, undo: ExitStack) -> None:
-        """Let checkpoints cover *session*, if the workspace has a log."""
-        keeper = self.checkpoints.begin(session.ledger)
-        if keeper:
-            undo.callback(keeper.forget, session.id)
-            session.door.covers = dict.fromkeys(keeper.settings.before, covering(keeper, session.door.after))
 
     def parking(self, wait: float | None = 0.0) -> Parking:
         """Return where calls are left that a person has to decide; see `session`."""
         return Parking(self.ledger, self.opened.charter, wait or 0.0, deferred=wait is None)
 
     def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
-        """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`.
+        """Return a declared principal, or a client as ``agent:LEDGER_FILE``; raises `BindingError`.
 
         *via* says how it comes in, where its declaration does not.
         """
@@ -156,7 +157,9 @@ class Kernel:
         found = recover(self.state, self.ledger, self.sealer)
         self.identity.boot(found.as_json() if found else None)
         if found:
-            self.checkpoints.cover()  # also what a process ended that died before it could
+            with self.notices.noting(LOG):
+                self._require_log()
+            self.features.tell("recovered", self.notices, kernel=self)
         return found
 
     def close(self, reason: str = CLOSED) -> None:
@@ -165,7 +168,7 @@ class Kernel:
         A kernel that began sessions writes ``system.shutdown`` with *reason*.
         """
         try:
-            self.checkpoints.close()
+            self.features.tell("kernel_closed", self.notices, kernel=self)
             self.identity.shut_down(reason)
         finally:
             self.held.close()
@@ -194,6 +197,9 @@ class Kernel:
             undo.pop_all()
         return ledger
 
+    def _prompted(self, session: Session) -> None:
+        self.features.tell("session_prompted", self.notices, kernel=self, session=session)
+
     def _ended(self, session: Session, run: str) -> None:
         why = (
             f"session {session.id} ended after its kernel was closed, so the workspace ledger has no record of its end"
@@ -201,17 +207,15 @@ class Kernel:
         self._refuse_closed(f"{why}; end sessions before the kernel")
         try:
             self._head(session, run)
-            self.checkpoints.end(session.ledger)
         finally:
-            self._pages(session)
+            with self.notices.noting(LOG):
+                self._require_log()
+            self.features.tell("session_ended", self.notices, kernel=self, session=session)
 
-    def _pages(self, session: Session) -> None:
-        """Write the pages of *session*, if the workspace wants any; whatever becomes of them, the session goes on."""
-        if said := self.bindings.charter.document.get("workdocs"):
-            from .serve.workdocs import write
-
-            with suppress(Exception):
-                write(said, self.site.root, self.site.state, session.id)
+    def _require_log(self) -> None:
+        """Let the feature that keeps the log take part, if the workspace has a log; raises `BindingError`."""
+        if self.log.found():
+            self.features.require(LOG)
 
     def _head(self, session: Session, run: str) -> None:
         self.identity.head(session.ledger, "ended" if session.ended else "open", run)
@@ -264,6 +268,8 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
         start = _last_start(root, place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
         listing = inventory.listing(folder, folders)  # before the reading: what comes between is noticed next time
+    from .workspace.workspace import load_profile
+
     workspace = load_profile(root, profile, catalogue)
 
     def choose(store: Store, folder: Folder, record: Callable[[Opened], None]) -> Opened:
@@ -307,17 +313,20 @@ def _made(
         _record(ledger, opened)
     charter = opened.charter.digest
     identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
-    checkpoints = Checkpoints(state, ledger, Settings.read(opened.charter.document.get("checkpoints", {}), site.root))
+    log = LogWatch(state, ledger, Settings.read(opened.charter.document.get(LOG, {}), site.root))
+    named = (key.partition("/")[2] for key in opened.charter.document["plugins"] if key.startswith(f"{FEATURE}/"))
+    features = Features(catalogue, named)
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
     workers = held.enter_context(Workers(private=any(secrets.values())))
-    host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
+    host = WorkspaceHost(
+        root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets, partial(_routes, opened.charter)
+    )
     held.callback(host.close)
-    host.routes = partial(_routes, opened.charter)
     persona = partial(_persona, root, catalogue)
     bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
     return Kernel(
-        site, opened, bindings, schemas, state, ledger, sealer, identity, checkpoints, host, workers, held
+        site, opened, bindings, schemas, state, ledger, sealer, identity, log, features, Notices(), host, workers, held
     )  # fmt: skip
 
 
@@ -342,7 +351,7 @@ def _state_refused(place: Path, why: str) -> SourceError:
 
 
 def _routes(charter: Charter) -> Mapping[str, Any]:
-    from .routing.routes import told
+    from .plugins.routing.routes import told
 
     return told(charter.document, exposed(charter.document))
 
@@ -369,15 +378,15 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
 
     Raises `DeedbookError` with everything that is wrong.
     """
-    from .audit.judging import freeze_for_judging
     from .charter.compiler import compile_charter
 
     found, site = catalogue or discover(), Site.of(workspace)
     with Folder.at(workspace.root) as root:
         charter = compile_charter(workspace, found, kernel=VERSION)
-        host = ReadingHost(root, workspace.file_roots, site.hidden, site.secret_values())
-        host.routes = partial(_routes, charter)
-        yield freeze_for_judging(charter, found, host, Schemas.load(data_folder("schemas")), root=workspace.root)
+        host = ReadingHost(
+            root, workspace.file_roots, site.hidden, site.secret_values(), routes=partial(_routes, charter)
+        )
+        yield bind_for_judging(charter, found, host, Schemas.load(data_folder("schemas")), root=workspace.root)
 
 
 @contextmanager
@@ -393,35 +402,17 @@ def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None)
     found, site, schemas = catalogue or discover(), Site.of(workspace), Schemas.load(data_folder("schemas"))
     charter, secrets = compile_charter(workspace, found, kernel=VERSION), site.secret_values()
     with Folder.at(workspace.root) as root, Workers(private=any(secrets.values())) as workers:
-        host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
-        host.routes = partial(_routes, charter)
+        host = WorkspaceHost(
+            root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets, partial(_routes, charter)
+        )
         yield freeze(charter, found, host, schemas, lazily=True)
 
 
 def _refuse_removed(folder: Folder) -> None:
     """Raise `LedgerError` if somebody removed the ledger's file before it was locked."""
-    if not folder.exists(NAME):
+    if not folder.exists(LEDGER_FILE):
         why = "the new session's folder was removed while it began; nothing was recorded. Begin again"
         raise LedgerError(fault("LEDGER_BROKEN", why, retryable=True, place=folder.path))
-
-
-def read_workspace(path: str | Path, profile: str | None = None, catalogue: Catalogue | None = None) -> "Workspace":
-    """Read the workspace at or above *path*, under *profile* if one is given; raises `SourceError`."""
-    return load_profile(find_workspace(Path(path)), profile, catalogue)
-
-
-def load_profile(root: Path, profile: str | None, catalogue: Catalogue | None = None) -> "Workspace":
-    """Read the workspace at *root*, under *profile* if one is given; raises `SourceError` or `BindingError`."""
-    from .workspace.workspace import load_workspace
-
-    workspace = load_workspace(root, catalogue=catalogue)
-    if profile is None or profile == workspace.profile:
-        return workspace
-    if profile not in workspace.profiles:
-        known = ", ".join(sorted(workspace.profiles)) or "none"
-        why = f"profile {profile!r} is not declared{suggest(profile, workspace.profiles) or '.'} Declared: {known}"
-        raise BindingError(fault("USAGE", why, place=".system/deedbook.yaml"))
-    return attrs.evolve(workspace, profile=profile)
 
 
 def write(ledger: WorkspaceLedger, event_type: str, payload: Object) -> None:

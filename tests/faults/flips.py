@@ -7,8 +7,8 @@ from typing import Literal
 
 import ledgers
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.verify import verify_file
 
 FLIPS = 16
 

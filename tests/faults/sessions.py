@@ -18,10 +18,8 @@ from unittest import mock
 
 import attrs
 
-from deedbook.audit.verification.leaves import misfits
-from deedbook.audit.verification.log import read_log
-from deedbook.audit.verify import verify_file
 from deedbook.call.identity import Identity
+from deedbook.charter.settings import Settings
 from deedbook.format.errors import DeedbookError, Err
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
@@ -29,8 +27,13 @@ from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
-from deedbook.log.checkpoints.asked import Office
-from deedbook.log.checkpoints.service import Checkpoints
+from deedbook.maintenance.log_presence import LogWatch
+from deedbook.plugins.features import Features
+from deedbook.plugins.plugins import discover
+from deedbook_audit.verification.leaves import misfits
+from deedbook_audit.verification.log import read_log
+from deedbook_audit.verify import verify_file
+from deedbook_log.checkpoints.asked import Office
 from deedbook_testing.lab import Lab
 
 CALLS: Final = ("write", "fsync", "fdatasync")
@@ -65,6 +68,10 @@ FAULTS: Final = (
     Fault("ENOSPC for good", errno.ENOSPC, lasting=True),
     Fault("short for good", None, half=True, lasting=True),
 )
+
+
+def _settings(kernel: Kernel) -> Settings:
+    return Settings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root)
 
 
 class Disk:
@@ -115,7 +122,7 @@ Note: TypeAlias = Callable[[list[str]], object]
 def on(disk: Disk, note: Note) -> Iterator[None]:
     """Let the kernel write to *disk*, and *note* what is acknowledged."""
     with ExitStack() as patched:
-        for module in ("journal", "files", "ledger", "chain"):
+        for module in ("ledger.journal", "format.tail", "format.files", "ledger.ledger", "ledger.chain"):
             patched.enter_context(mock.patch(f"deedbook.{module}.os", disk))
         for maker in (Ledger.create, Ledger.reopen, WorkspaceLedger.open):
             defaults = maker.__func__.__kwdefaults__  # type: ignore[attr-defined]
@@ -253,7 +260,7 @@ class Cases:
         self._first = self._lab.kernel()
         if log:
             first = self._first
-            Office(first.state, first.ledger, first.checkpoints.settings).rotate(lost=False)
+            Office(first.state, first.ledger, _settings(first)).rotate(lost=False)
         self._made = path / "made"
         shutil.copytree(self._lab.state, self._made)
         disk = Disk()
@@ -274,7 +281,8 @@ class Cases:
                 state=state,
                 ledger=ledger,
                 identity=Identity(ledger, state, kernel=VERSION, charter=first.opened.charter.digest, warm=True),
-                checkpoints=Checkpoints(state, ledger, first.checkpoints.settings),
+                log=LogWatch(state, ledger, _settings(first)),
+                features=Features(discover()),
                 held=held.pop_all(),
             )
 

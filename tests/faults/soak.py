@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from writing import NAME, again, begin, note, shared
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.verify import verify_file
 from faults.writers import Said, found
 
 PAIRS = 10_000

@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from writing import NAME, again, begin, note, shared
 
-from deedbook.audit.verification.log import read_log
 from deedbook.charter.settings import Settings
 from deedbook.format.errors import SignatureError
 from deedbook.format.files import Folder
@@ -29,7 +28,8 @@ from deedbook.format.proofs import Checkpoint
 from deedbook.format.sealed import opened
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.log.checkpoints.asked import Office
+from deedbook_audit.verification.log import read_log
+from deedbook_log.checkpoints.asked import Office
 
 SIGNS = "c"
 """How the name of a process begins that writes checkpoints."""

@@ -10,26 +10,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from deedbook.call.origins import Origin
-from deedbook.call.parking import NO_APPROVER, Grant, charter_changed, principal_of, refuse_approver
+from deedbook.call.parking import NO_APPROVER, charter_changed, refuse_approver
 from deedbook.call.queue import LAST, Pending, Waiting, refuse_state
-from deedbook.call.session import Session
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.locks import Store, in_force, is_superseded
-from deedbook.contract import Json, Object
+from deedbook.contract import Object
 from deedbook.format import canonical
-from deedbook.format.errors import ApprovalError, BindingError, Result, fault, recordable
+from deedbook.format.errors import ApprovalError, BindingError, fault, recordable
 from deedbook.format.events import Entry, label, new_id, timestamp
 from deedbook.format.files import Folder
 from deedbook.format.notes import VerifierKey
 from deedbook.format.release import VERSION
-from deedbook.kernel import Kernel, read_workspace
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.maintenance.upkeep import own_ledger
 from deedbook.plugins.plugins import Catalogue, discover
-from deedbook.policy.callers import LOCAL
-from deedbook.policy.requests import answered, approvers, call_digest
-from deedbook.serve.tools import HANDLER
+from deedbook.policy.requests import answered, approvers
+from deedbook.workspace.own_ledger import own_ledger
+from deedbook.workspace.workspace import read_workspace
 
 from .keys import KeyRing
 
@@ -37,7 +33,6 @@ MAX_NOTE: Final = 500
 """How many characters an approver may say why with."""
 AGAIN: Final = "let the agent ask again: its same call takes the approval over"
 """What is to be done about an approved call of an agent's own tool."""
-_ELSEWHERE: Final = ["tool", HANDLER["tool"]]
 
 
 def answer(
@@ -111,36 +106,6 @@ def _is_left(path: str | Path, digest: str, profile: str, catalogue: Catalogue) 
         return True
     with Folder.at(workspace.root) as root, Folder.at(workspace.state) as state:
         return is_superseded(digest, workspace, catalogue, root, Store(state), VERSION)
-
-
-def perform_once(kernel: Kernel, name: str, *, by: str = LOCAL.id) -> Result[Json]:
-    """Perform the approved call of the request *name* once, in a session of its own, as who asked for it.
-
-    *by* is the principal who wants that now. Raises `DeedbookError` where it may not be performed; then nothing was.
-    """
-    with queue(kernel.site.state) as waiting:
-        session, grant, request = begin(kernel, waiting, waiting.find(name), by)
-        with session:
-            return session.resume(request, grant)
-
-
-def begin(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -> tuple[Session, Grant, Object]:
-    """Begin the session in which the approved call is performed; return it with the grant and the request.
-
-    Raises `DeedbookError` where the call may not be performed; then nothing is used up.
-    """
-    grant = kernel.parking().take(pending, waiting, timestamp(time.time()))
-    request = waiting.request(pending)
-    if kernel.bindings.charter.document["abilities"].get(request["name"], {}).get("plugin") == _ELSEWHERE:
-        why = f"the effect of {request['name']} is the agent's own, and nothing was used up; {AGAIN}"
-        raise ApprovalError(fault("EFFECT_ELSEWHERE", why))
-    raw = canonical.encode(request["args"])
-    if call_digest(request["name"], raw, request["principal"]["id"]) != request["call"]:
-        why = f"the arguments of request {pending.id} held a secret, which no record keeps; let it be asked for again"
-        raise ApprovalError(fault("APPROVAL_INCOMPLETE", why))
-    resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
-    origin = Origin("approval.resumed", resumes)
-    return kernel.session("call", principal=principal_of(request["principal"]), origin=origin), grant, request
 
 
 @contextmanager

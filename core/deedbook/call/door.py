@@ -13,13 +13,12 @@ through `Door.before` and `Door.after`. The nine steps:
 9. validate what the caller sees.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from threading import RLock
 from typing import Any, TypeAlias
 
-from deedbook.charter.bindings import Bindings, Bound, Caller
 from deedbook.contract import ALLOW, Call, Decision, Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import (
@@ -40,14 +39,15 @@ from deedbook.format.events import Entry
 from deedbook.format.reader import read
 from deedbook.format.story import decided_at
 from deedbook.ledger.ledger import Ledger
-from deedbook.policy.bound import DURABLE
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import DURABLE, Bound, Caller
 from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, merge, refusal
 from deedbook.policy.judge import Circumstances, Verdict, admitted, judge, make_call
 
 from .handlers import Interrupted, Outcome, Ticket, aperform, perform
 from .hearing import Hearing, Opened
 from .open_calls import OpenCalls
-from .origins import unserved
+from .origins import Origin, unserved
 from .parking import Grant, Parked, Parking
 from .records import Scribe
 
@@ -59,13 +59,13 @@ class Door:
     """The door of one session: decides under *bindings*, records in *ledger*.
 
     *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts the seconds.
-    *covers* is asked before effects of its kinds begin, and raises when they must not. *calls* holds the tickets that
-    have no recorded outcome yet; *served* is asked in the place of handlers (`origins`). After an interrupt in the
-    midst of recording there is *doubt* whether they are all: then only the ledger knows. What a person is to decide is
-    left with *parking*.
+    *before_effects* are called before effects of their kinds begin, and raise when they must not. *calls* holds the
+    tickets that have no recorded outcome yet; *origin* may give outcomes in the place of handlers. After an
+    interrupt in the midst of recording there is *doubt* whether they are all: then only the ledger knows. What a person
+    is to decide is left with *parking*.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first two by name
         self,
         bindings: Bindings,
         ledger: Ledger,
@@ -74,15 +74,17 @@ class Door:
         contexts: Mapping[str, Callable[[Ticket], Any]],
         clock: Clock,
         parking: Parking,
+        origin: Origin | None = None,
+        before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
         self.clock = clock
         self.calls = OpenCalls(ledger, self._end)
-        self.served: Callable[[Ticket], Outcome | None] = unserved
+        self._served = origin.served if origin else unserved
         self.doubt = False
         self.scribe = Scribe(ledger, bindings.enforcement)
-        self.covers: Mapping[str, Callable[[Ticket], None]] = {}
+        self._before_effects = before_effects
         self._turn = RLock()
         self._decide = self._in_turn if bindings.reads else self._before
         self._always = bindings.charter.document["durability"] == "always" or bindings.waits
@@ -255,8 +257,8 @@ class Door:
             self.ledger.append(entries, ts=now, durable=bound.durable or verdict.outcome == "ask")
             ticket.deadline = self.clock() + bound.timeout  # the disk's time is not the handler's
             self.calls.add(ticket)
-            if bound.effects in self.covers:
-                self.covers[bound.effects](ticket)
+            for ask in self._before_effects.get(bound.effects, ()):
+                self._allow(ticket, ask)
         except DeedbookError:
             self.calls.settle(span)
             raise
@@ -264,6 +266,15 @@ class Door:
             self._abandon(ticket)
             raise
         return ticket
+
+    def _allow(self, ticket: Ticket, ask: Callable[[Ticket], None]) -> None:
+        """Ask a feature whether the effect may begin; raises `LedgerError`, with the call ended as not begun."""
+        try:
+            ask(ticket)
+        except LedgerError as problem:
+            why = fault(problem.error.code, f"{ticket.bound.id} was not begun: {problem.error.message}")
+            self.after(ticket, Outcome("failed", error=why))
+            raise LedgerError(why) from problem
 
     def _abandon(self, ticket: Ticket) -> None:
         """Close a call whose intent an interrupt met on its way into the ledger, if it got there: nothing was begun."""
@@ -283,7 +294,7 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            outcome = self.served(ticket) or perform(ticket, self._contexts[ticket.bound.kind], self.clock)
+            outcome = self._served(ticket) or perform(ticket, self._contexts[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self.after(ticket, stop.outcome)
             raise stop.cause from None
@@ -294,7 +305,7 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            served = self.served(ticket)
+            served = self._served(ticket)
             outcome = served or await aperform(ticket, self._contexts[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self.after(ticket, stop.outcome)

@@ -6,10 +6,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import attrs
 
-from deedbook.charter.bindings import Bound, Caller
 from deedbook.contract import Failed, Json, Object
 from deedbook.format.canonical import admit, decode
 from deedbook.format.errors import DomainError, Ok, describe, fault
+from deedbook.policy.bound import Bound, Caller
 from deedbook.policy.gates import Clock
 
 T = TypeVar("T")

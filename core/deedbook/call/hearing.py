@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from deedbook.charter.bindings import Bound, Caller
 from deedbook.format.errors import (
     ApprovalError,
     DeedbookError,
@@ -25,6 +24,7 @@ from deedbook.format.errors import (
 from deedbook.format.events import Entry
 from deedbook.format.story import decided_at
 from deedbook.ledger.ledger import Ledger
+from deedbook.policy.bound import Bound, Caller
 from deedbook.policy.gates import Clock
 from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import call_digest

@@ -9,13 +9,14 @@ from typing import Any
 
 import attrs
 
-from deedbook.charter.bindings import Bindings, Bound
 from deedbook.contract import Call, Decision, Object, Principal
 from deedbook.contract.lifecycle import EVENTS, LifeEvent
 from deedbook.format import canonical
 from deedbook.format.errors import describe, recordable
 from deedbook.format.events import Entry, label
 from deedbook.ledger.ledger import Ledger
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import Bound
 from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, merge, minutes, refusal, signals_of
 
 

@@ -12,16 +12,16 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import attrs
 
-from deedbook.charter.bindings import Bound, Caller, Scope
-from deedbook.charter.charter import Charter
 from deedbook.contract import Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, DeedbookError, LedgerError, fault, recordable
 from deedbook.format.events import OUTCOMES, Entry, label, new_id, timestamp
 from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
-from deedbook.ledger.journal import NAME
 from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.policy.bound import Bound, Caller, Scope
+from deedbook.policy.charter import Charter
 from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import Approved, approvers, call_digest, faults, principal_json, read_statement, shown_of
 
@@ -290,7 +290,7 @@ def refuse_performed(state: Path, identity: str) -> None:
     That is so where the workspace's ledger lost the mark that says it. A session that names the request and cannot be
     read may have been the one.
     """
-    for place in sorted((state / "sessions").glob(f"*/{NAME}")):
+    for place in sorted((state / "sessions").glob(f"*/{LEDGER_FILE}")):
         if performed(place, identity):
             why = f"session {place.parent.name} began the call of request {identity}, and the workspace ledger does not"
             raise ApprovalError(fault("APPROVAL_USED", f"{why} say so; run: deedbook verify"))

@@ -14,9 +14,10 @@ from deedbook.contract import Event, Object
 from deedbook.format.errors import ApprovalError, LedgerError, fault
 from deedbook.format.events import split_line
 from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
 from deedbook.format.sealed import opened
-from deedbook.ledger.journal import NAME, lines_from_end
+from deedbook.format.tail import lines_from_end
 from deedbook.policy.requests import shown_of
 
 State: TypeAlias = Literal["waiting", "approved", "denied", "expired", "used", "withdrawn"]
@@ -99,7 +100,7 @@ class Waiting:
         self._fold = QueueFold()
         self._queue = self._fold.start()
         self._hashes: dict[int, str] = {}
-        self._follow = Follower(folder.open(NAME), start=start, place=f"{folder.path}/{NAME}")
+        self._follow = Follower(folder.open(LEDGER_FILE), start=start, place=f"{folder.path}/{LEDGER_FILE}")
 
     @classmethod
     def of(cls, state: Path) -> Self:
@@ -111,8 +112,8 @@ class Waiting:
     @classmethod
     def since(cls, folder: Folder, moment: str) -> Self:
         """Read what was recorded in the queue in *folder* from *moment* (RFC 3339) on, and no more of it."""
-        place = f"{folder.path}/{NAME}"
-        with folder.open(NAME) as file:
+        place = f"{folder.path}/{LEDGER_FILE}"
+        with folder.open(LEDGER_FILE) as file:
             start = end = file.seek(0, SEEK_END)
             for offset, line in lines_from_end(file.fileno(), end, place=place):
                 if line.endswith(b"\n"):

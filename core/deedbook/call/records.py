@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from deedbook.charter.bindings import Bound, Caller
 from deedbook.contract import Object
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError
 from deedbook.format.events import Entry, label
 from deedbook.format.schema import Violation
 from deedbook.ledger.ledger import Ledger
+from deedbook.policy.bound import Bound, Caller
 from deedbook.policy.gates import Asked, minutes
 from deedbook.policy.judge import Verdict
 

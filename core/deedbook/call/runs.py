@@ -7,7 +7,6 @@ from typing import Any, Final, NoReturn
 
 import attrs
 
-from deedbook.charter.bindings import Caller
 from deedbook.contract import Failed, Json, Object, Principal, Skill
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
@@ -16,6 +15,7 @@ from deedbook.format.errors import Err, IntakeError, fault
 from deedbook.format.events import Entry, label
 from deedbook.format.schema import Schemas, Violation, suggest
 from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER, as_role, under_call, under_flow
 
 from .door import Door

@@ -1,7 +1,7 @@
 """Sessions: one life of work with one ledger file. Everything a session does to the world goes through its door."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from deedbook.charter.bindings import Bindings, Caller
 from deedbook.contract import Event, Json, Object, Principal, Skill
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold, Recorder
@@ -22,10 +21,12 @@ from deedbook.format.schema import Schemas
 from deedbook.format.story import decided_at
 from deedbook.ledger.ledger import Ledger
 from deedbook.ledger.recovery import close_lost
+from deedbook.plugins.routing.fit import Choice, choose
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import Caller
 from deedbook.policy.callers import beginning, parked
 from deedbook.policy.commands import allowed_of
 from deedbook.policy.requests import principal_json
-from deedbook.policy.routing import Choice, choose
 
 from .door import Door
 from .handlers import Outcome, Ticket
@@ -82,11 +83,11 @@ class Facts:
 class Session:
     """One session, from ``session.start`` to ``session.end``; use it as a context manager.
 
-    *closed* is told the session's end state, so that the kernel can write its head down. Calls that a person has to
-    decide are left with *parking*.
+    *prompted* and *closed* are called once a prompt and the end are recorded. Calls that a person has to decide are
+    left with *parking*. *origin* is what the session goes on from; *before_effects* are called before effects begin.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first four by name
         self,
         bindings: Bindings,
         ledger: Ledger,
@@ -96,6 +97,9 @@ class Session:
         show: Show,
         closed: Callable[["Session"], None],
         parking: Parking,
+        prompted: Callable[["Session"], None],
+        origin: Origin | None = None,
+        before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
@@ -105,7 +109,8 @@ class Session:
         self._schemas = schemas
         self._show = show
         self._closed = closed
-        self.prompted: Callable[[Session], None] = _nobody
+        self._prompted = prompted
+        self._origin = origin
         self._facts = Facts(ledger, bindings.reads)
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         self._own = parking.own
@@ -113,6 +118,7 @@ class Session:
         self.door = Door(
             bindings, ledger,
             facts=self._facts, contexts=contexts, clock=time.perf_counter, parking=parking,
+            origin=origin, before_effects=before_effects,
         )  # fmt: skip
         self._root = self._cause = ""
         self._ending = Lock()
@@ -140,11 +146,8 @@ class Session:
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
-    def start(self, purpose: str, *, origin: Origin | None = None) -> Result[None]:
-        """Write ``session.start`` and ask the hooks; a refusal ends the session.
-
-        *origin* is where it goes on from.
-        """
+    def start(self, purpose: str) -> Result[None]:
+        """Write ``session.start``, and where it goes on from; ask the hooks. A refusal ends the session."""
         document = self.bindings.charter.document
         who = self.principal
         payload = {
@@ -157,9 +160,8 @@ class Session:
             "purpose": purpose,
         }
         self._root = self._cause = self._write("session.start", "runtime", payload, None, principal=None)
-        if origin is not None:
-            self._resumed = self._write(origin.event, "runtime", origin.payload, self._root)
-            self.door.served = origin.served
+        if self._origin is not None:
+            self._resumed = self._write(self._origin.event, "runtime", self._origin.payload, self._root)
         if persona := document.get("persona"):
             bound = {"persona": persona["id"], "version": persona["version"], "digest": persona["digest"]}
             self._write("persona.bound", "runtime", bound, self._root, principal=None)
@@ -289,7 +291,7 @@ class Session:
 
     def _message(self, fired: Fired) -> str:
         span = self._write("user.message", "user", {"text": fired.prompt}, self._root)
-        self.prompted(self)
+        self._prompted(self)
         return span
 
     def _run(self, fired: Fired) -> Result[Reply]:
@@ -383,10 +385,6 @@ class Session:
         who = label(event_type, actor, self.principal.id if principal == "" else principal)
         self.ledger.append([Entry(who, span, cause, canonical.encode_payload(dict(payload)))], durable=durable)
         return span
-
-
-def _nobody(_: Session) -> None:
-    """Nobody wants to know."""
 
 
 def _text(value: Json) -> str:

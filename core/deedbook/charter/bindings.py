@@ -1,126 +1,28 @@
-"""A charter, bound: for each ability one immutable record of all that its calls need.
+"""A charter, bound to act: for each ability one immutable record of all that its calls need.
 
-Everything that can be decided before a call is decided here, once: the handler is constructed, schemas are compiled,
-hooks and policies that cannot match are left out, event names are rendered. What does not match costs nothing.
+What decides about calls is bound by `judging`. On top of that, handlers are constructed here, and every hook, in this
+process, on a thread or in a process of its own. What does not match costs nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import attrs
 
-from deedbook.contract import PATHS, Handler, Host, Skill
-from deedbook.contract.lifecycle import EVENTS
-from deedbook.format import canonical
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
-from deedbook.format.schema import Schemas, Validator, Violation, foreign
-from deedbook.plugins.host import masking
-from deedbook.plugins.plugins import Catalogue, implementations
-from deedbook.policy.bound import (
-    DURABLE,
-    EVERYTHING,
-    Abilities,
-    Bound,
-    Caller,
-    Patterns,
-    Persona,
-    Scope,
-    Words,
-    no_persona,
-    words,
-)
-from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
-from deedbook.policy.gates import BoundGate, in_order
-from deedbook.policy.match import AbilityFacts
-from deedbook.policy.ways import ServerPaths
-from deedbook.programs.threads import asked, identity, is_apart, is_elsewhere, placed
+from deedbook.contract import Handler, Host
+from deedbook.format.schema import Schemas
+from deedbook.plugins.plugins import Catalogue
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import Persona, no_persona
+from deedbook.policy.charter import Charter, is_apart, is_elsewhere
+from deedbook.policy.completions import Completion
+from deedbook.policy.fitting import Fitting
+from deedbook.programs.threads import Threads
 
-from .charter import Charter
-from .completions import Completion, CompletionSchema
-from .linker import Linked, Linker
-from .zones import outside
-
-__all__ = [
-    "EVERYTHING",
-    "Bindings",
-    "Bound",
-    "Caller",
-    "Scope",
-    "Words",
-    "freeze",
-    "words",
-]
-
-T = TypeVar("T")
-
-CALL: Final = frozenset({"allow", "deny", "ask"})
-POLICY_LIMIT: Final = 1.0
-_SERVER: Final = ["tool", "mcp"]
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class Bindings:
-    """A charter with everything it names loaded, checked and constructed."""
-
-    charter: Charter
-    abilities: Mapping[str, Bound]
-    enforcement: str
-    hooks: Mapping[str, tuple[BoundGate, ...]]
-    skills: Mapping[str, Skill]
-    persona: Persona = no_persona
-
-    @property
-    def reads(self) -> frozenset[str]:
-        """Every fact that some gate reads."""
-        document = self.charter.document
-        gates = (*document["hooks"].values(), *document["policies"].values())
-        return frozenset().union(*(gate["reads"] for gate in gates))
-
-    def declared(self, ability: str) -> Mapping[str, Any] | None:
-        """Return what the charter says of an ability, which need not be bound for that."""
-        entry: Mapping[str, Any] | None = self.charter.document["abilities"].get(ability)
-        return entry
-
-    def find(self, ability: str) -> Bound | None:
-        """Return an ability by its id, if it is one; raises `BindingError` if it cannot be bound."""
-        try:
-            return self.abilities[ability]
-        except KeyError:
-            return None
-
-    def instructions(self, role: str) -> str | None:
-        """Return the instructions of a role, or the persona of an agent, read now; ``None`` if there is no such one.
-
-        Raises `Failed` if the persona is not what the charter was compiled with.
-        """
-        document = self.charter.document
-        card = document.get("agents", {}).get(role)
-        return self.persona(role, card) if card else document["instructions"].get(role)
-
-    def within(self, role: str | None, allowed: frozenset[str]) -> frozenset[str]:
-        """Return what of *allowed* is left to a role: an agent with a card has its capabilities, and no more."""
-        card = self.charter.document.get("agents", {}).get(role)
-        return allowed & frozenset(card["capabilities"]) if card else allowed
-
-    def commands(self, skill: str) -> Patterns:
-        """Return of which abilities a skill allows some commands only, and which."""
-        said: Patterns = self.charter.document["skills"][skill].get("commands", {})
-        return said
-
-    @property
-    def waits(self) -> bool:
-        """Whether a hook is asked elsewhere than on the calling thread: an event loop should not wait for it."""
-        return any(is_elsewhere(entry) for entry in self.charter.document["hooks"].values())
-
-    def tier(self, role: str) -> str:
-        """Return the model ability that serves *role*: its own tier, else ``standard``, else the first."""
-        document = self.charter.document
-        tiers = sorted(document["models"])
-        tier = document["roles"].get(role) or ("standard" if "standard" in tiers else next(iter(tiers), "standard"))
-        return f"model/{tier}"
+from .judging import JudgingBinder
+from .linker import Linker
 
 
 def freeze(
@@ -139,273 +41,29 @@ def freeze(
     workspace is. *lazily*: all but the hooks and policies is constructed when an ability is first used. That is for a
     charter that was constructed whole before, from the same code.
     """
-    made = Freezer(charter, Linker(catalogue), host, schemas, root).bindings(lazily=lazily)
+    made = Binder(charter, Linker(catalogue), host, schemas, root).bindings(lazily=lazily)
     return attrs.evolve(made, persona=persona)
 
 
-@attrs.frozen(eq=False)
-class _Ready:
-    """A constructed hook or policy: as it is asked at every call, and as it is asked where its match holds."""
-
-    fitting: Fitting
-    always: BoundGate
-    matching: BoundGate
-
-    def gate_for(self, facts: AbilityFacts, named: list[str]) -> BoundGate:
-        """Return the gate of an ability that it fits; abilities whose paths stand alike share it."""
-        match = self.fitting.match
-        test = None if match is None or self.fitting.name in named else match.test_for(facts)
-        if test is None:
-            return self.always
-        return self.matching if test is self.matching.holds else attrs.evolve(self.always, holds=test)
-
-
-# --- binding ----------------------------------------------------------------------------------------------------------
-
-
-class Freezer:
-    """One binding of a charter; collects faults instead of stopping at the first."""
-
-    def __init__(
-        self, charter: Charter, linker: Linker, host: Host, schemas: Schemas, root: Path | None = None
-    ) -> None:
-        self.charter = charter
-        self.root = root
-        self.document = charter.document
-        self.linker = linker
-        self.host = host
-        self.schemas = schemas
-        self.ready: dict[str, list[_Ready]] = {event: [] for event in (*EVENTS, "policy")}
-        self._validators: dict[str, Validator] = {}
-
-    def bindings(self, *, lazily: bool) -> Bindings:
-        """Return everything bound; raises `BindingError` with every fault."""
-        for fitting in fittings(self.document, "hooks"):
-            self._collect(self.hook, fitting)
-        for fitting in fittings(self.document, "policies"):
-            self._collect(self.policy, fitting)
-        declared = self.document["abilities"]
-        made = {} if lazily else {name: self._collect(self._bound, name, entry) for name, entry in declared.items()}
-        self._check()
-        ready = {name: bound for name, bound in made.items() if bound}
-        return Bindings(
-            charter=self.charter,
-            abilities=Abilities(declared, ready, self._late),
-            enforcement=self.document["enforcement"],
-            hooks=MappingProxyType({name: self._session_hooks(name) for name in EVENTS if not EVENTS[name].call}),
-            skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
-        )
-
-    def _late(self, name: str) -> Bound:
-        """Bind one more ability; raises `BindingError`."""
-        self.linker.faults.clear()
-        bound = self._collect(self._bound, name, self.document["abilities"][name])
-        self.linker.forget_broken()
-        self._check()
-        assert bound is not None
-        return bound
-
-    def _check(self) -> None:
-        if not canonical.check_bindings():
-            why = "a plugin changed how the kernel hashes while it was constructed; find out which, and take it out"
-            self.linker.faults.append(fault("PLUGIN_BROKEN", why))
-        raise_all(BindingError, dict.fromkeys(self.linker.faults))
-
-    # --- gates --------------------------------------------------------------------------------------------------------
+class Binder(JudgingBinder):
+    """One binding of a charter, to act: every plugin that it names is constructed."""
 
     def hook(self, fitting: Fitting) -> None:
-        """Construct a hook and keep it."""
-        entry, event = fitting.entry, fitting.entry["event"]
-        may = EVENTS[event].may | (EVENTS[event].rewriter if entry["rewrites"] else frozenset())
+        """Keep a hook, constructed here or in a process of its own."""
+        entry = fitting.entry
         if is_apart(entry):  # its process is killed at its limit, and needs none here
             from deedbook.plugins.isolation import apart
 
-            self.keep(event, fitting, apart(entry, self.document["plugins"], self.host), may, inf)
+            self.keep_hook(fitting, apart(entry, self.document["plugins"], self.host), inf)
             return
-        linked, made = self._make(entry)
-        method = implementations(linked.offer, made, event, entry["place"])
-        self.keep(event, fitting, placed(asked(event, method), entry), may, entry["timeout_ms"] / 1000)
+        ask, limit = self.construct_hook(fitting)
+        self.keep_hook(fitting, Threads(ask, limit) if is_elsewhere(entry) else ask, limit)
 
     def policy(self, fitting: Fitting) -> None:
         """Construct a policy and keep it."""
-        _, made = self._make(fitting.entry)
-        self.keep("policy", fitting, made, CALL, POLICY_LIMIT)
+        self.keep_policy(fitting, self.construct(fitting.entry)[1])
 
-    def keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
-        """Keep a gate: *ask* answers for it one of *may*, within *limit* seconds."""
-        entry, match = fitting.entry, fitting.match
-        waits = is_elsewhere(entry)
-        gate = BoundGate(
-            id=fitting.name,
-            kind="policy" if at == "policy" else "hook",
-            digest=identity(entry, self.document["plugins"]),
-            ask=ask,
-            may=may,
-            limit=limit,
-            pure=entry["pure"] and not waits,
-            waits=waits,
-            rewrites=entry["rewrites"],
-            reads=frozenset(entry["reads"]),
-            rules=tuple(entry.get("rules", ())),
-            place=entry["place"],
-            signals=None if at == "policy" else EVENTS[at].signals,
-            tags=tags_of(entry["match"]) if at == "policy" else frozenset(),
-            rule_tags=rule_tags(entry) if at == "policy" else (),
-            mask=masking(self.host),
-        )
-        holds = match.holds if match else None
-        self.ready[at].append(_Ready(fitting, gate, attrs.evolve(gate, holds=holds)))
-
-    def _session_hooks(self, event: str) -> tuple[BoundGate, ...]:
-        return tuple(in_order((ready.fitting.entry["priority"], ready.always) for ready in self.ready[event]))
-
-    def _gates(self, at: str, facts: AbilityFacts, named: list[str]) -> tuple[BoundGate, ...]:
-        """Return the gates that can fit one ability, by priority and id."""
-        fitting = [ready for ready in self.ready[at] if ready.fitting.fits(facts, named)]
-        return tuple(
-            in_order((ready.fitting.entry.get("priority", 0), ready.gate_for(facts, named)) for ready in fitting)
-        )
-
-    # --- abilities ----------------------------------------------------------------------------------------------------
-
-    def _bound(self, name: str, entry: Mapping[str, Any]) -> Bound:
-        handler = self.actor(entry)
-        takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
-        if entry["kind"] == "model":
-            handler = Completion(handler)
-            takes = CompletionSchema(self.schemas, "completion_request", takes)
-            gives = CompletionSchema(self.schemas, "completion_response", gives)
-        facts, limit, uses = facts_of(name, entry), entry["timeout_ms"], frozenset(entry["uses"])
-        before = self._gates("PreToolUse", facts, entry["hooks"].get("pre_call", []))
-        policies = self._gates("policy", facts, entry["policies"])
-        return Bound(
-            id=name,
-            kind=entry["kind"],
-            summary=entry["summary"],
-            effects=entry["effects"],
-            tags=facts.tags,
-            scopes=facts.scopes,
-            paths=facts.paths,
-            handler=handler,
-            takes=takes,
-            gives=gives,
-            takes_document=self._described(entry),
-            interruptible=entry["interruptible"],
-            timeout=limit / 1000 if limit else float("inf"),
-            durable=entry["effects"] in DURABLE,
-            uses=Scope(f"what {name} declares to use", uses, uses),
-            big_integers=entry["big_integers"],
-            rewriters=tuple(gate for gate in before if "transform" in gate.may),
-            guards=tuple(gate for gate in before if "transform" not in gate.may),
-            policies=policies,
-            observers=self._gates("PostToolUse", facts, entry["hooks"].get("post_call", [])),
-            creators=self._gates("PreAbilityCreate", facts, entry["hooks"].get("pre_create", [])),
-            reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
-            reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
-            words=words(entry["kind"], name),
-            outside=outside(self.document, entry),
-            ways=self._ways(entry, facts.paths),
-            mask=masking(self.host),
-        )
-
-    def _ways(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> ServerPaths | None:
-        """Return how paths lead to a server that is started here; nobody else has paths of this machine."""
-        settings = entry["settings"]
-        if self.root is None or entry["plugin"] != _SERVER or "command" not in settings:
-            return None
-        return ServerPaths(self.root, paths, settings.get("cwd", ""), here=paths != PATHS)
-
-    def _validator(self, entry: Mapping[str, Any], own: str, narrowed: str) -> Validator:
-        """Return what both the plugin's schema and the one in YAML accept, compiled once for all that share them."""
-        key = f"{entry[own]} {entry[narrowed]}"
-        if key not in self._validators:
-            both = [
-                foreign(self.document["schemas"][digest], place=f"schema {digest}")
-                for digest in (entry[own], entry[narrowed])
-                if digest is not None
-            ]
-            self._validators[key] = both[0] if len(both) == 1 else _Both(*both)
-        return self._validators[key]
-
-    def _described(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments' schema as models are shown it: the plugin's, with what YAML narrows written over it."""
-        plugin: Mapping[str, Any] = self.document["schemas"][entry["takes"]]
-        if entry["schema_in"] is None:
-            return plugin
-        narrowed: Mapping[str, Any] = self.document["schemas"][entry["schema_in"]]
-        merged = {
-            part: {**plugin.get(part, {}), **narrowed.get(part, {})}
-            for part in ("properties", "$defs")
-            if part in plugin or part in narrowed
-        }
-        required = sorted({*plugin.get("required", ()), *narrowed.get("required", ())})
-        return {**plugin, **narrowed, **merged, **({"required": required} if required else {})}
-
-    def actor(self, entry: Mapping[str, Any]) -> Handler:
+    def construct_handler(self, entry: Mapping[str, Any]) -> Handler:
         """Construct the handler of an ability."""
-        handler: Handler = self._make(entry)[1]
-        return handler
-
-    # --- plugins and faults -------------------------------------------------------------------------------------------
-
-    def _make(self, entry: Mapping[str, Any]) -> tuple[Linked, Any]:
-        """Construct a plugin; whatever its constructor does, the worst is a fault."""
-        kind, name = entry["plugin"]
-        linked = self.linker.link(kind, name, entry["place"])
-        if linked is None:
-            raise _Broken
-        try:
-            return linked, linked.made(dict(entry["settings"]), self.host)
-        except DeedbookError as problem:
-            raise BindingError(*(_placed(each, entry, linked) for each in problem.errors)) from None
-        except KeyboardInterrupt:
-            raise
-        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-            why = f"{linked.offer} cannot be constructed: {describe(problem)}"
-            raise BindingError(fault("PLUGIN_BROKEN", why, place=entry["place"])) from None
-
-    def _collect(self, make: Callable[..., T], *what: Any) -> T | None:
-        try:
-            return make(*what)
-        except _Broken:
-            return None
-        except DeedbookError as problem:
-            self.linker.faults.extend(problem.errors)
-            return None
-
-
-class _Broken(Exception):  # noqa: N818 - it says what the plugin is
-    """A plugin is missing or broken, which is noted already."""
-
-
-def _placed(error: DomainError, entry: Mapping[str, Any], linked: Linked) -> DomainError:
-    """Say whose fault it is, where a constructor did not."""
-    if error.place:
-        return error
-    return attrs.evolve(error, place=entry["place"], message=f"{linked.offer}: {error.message}")
-
-
-class _Both:
-    """A validator that wants two others to agree: what the plugin takes, narrowed by YAML."""
-
-    def __init__(self, first: Validator, second: Validator) -> None:
-        self._first = first
-        self._second = second
-
-    def valid(self, value: Any) -> bool:
-        return self._first.valid(value) and self._second.valid(value)
-
-    def violations(self, value: Any) -> tuple[Violation, ...]:
-        return tuple(dict.fromkeys((*self._first.violations(value), *self._second.violations(value))))
-
-
-def _skill(name: str, entry: Mapping[str, Any]) -> Skill:
-    return Skill(
-        name=name,
-        description=entry["description"],
-        body=entry["body"],
-        allowed=frozenset(entry["allowed"]),
-        triggers=tuple(entry["triggers"]),
-        metadata=entry["metadata"],
-        source=entry["source"],
-    )
+        made: Handler = self.construct(entry)[1]
+        return Completion(made) if entry["kind"] == "model" else made

@@ -7,12 +7,16 @@ said in some way; what neither allows nor forbids is *other*.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
 from deedbook.format import canonical
+from deedbook.plugins.moves import Move, Moves
 from deedbook.policy.commands import allowed_of
+from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS
 
 from .settings import BEFORE, EVENTS, SECONDS
@@ -41,17 +45,20 @@ class Difference:
         return bool(self.looser or self.tighter or self.other)
 
 
-def difference(old: Entry | None, new: Entry) -> Difference:
-    """Compare two charter documents; without *old* everything is new."""
+_NO_MOVES: Final[Moves] = MappingProxyType({})
+
+
+def difference(old: Entry | None, new: Entry, moves: Moves = _NO_MOVES) -> Difference:
+    """Compare two charter documents; without *old* everything is new. *moves*: plugins with another distribution."""
     if old is None:
         return Difference(other=("first charter of this workspace",))
     if old["format"] != new["format"]:
         return Difference(looser=(f"the charter before has the form {old['format']}, which cannot be compared",))
-    found = list(_changes(old, new))
+    found = list(_changes(old, new, moves))
     return Difference(*(tuple(text for kind, text in found if kind == way) for way in ("looser", "tighter", "other")))
 
 
-def _changes(old: Entry, new: Entry) -> Iterator[Change]:
+def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     for name, ranks in _STRICTNESS.items():
         yield from _ranked(name, old[name], new[name], ranks)
     yield from _section(old, new, "abilities", "ability", ("looser", "tighter"), _ability)
@@ -69,7 +76,7 @@ def _changes(old: Entry, new: Entry) -> Iterator[Change]:
         {"servers": {}, **old}, {"servers": {}, **new}, "servers", "server", ("other", "other"), _server
     )
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
-    yield from _section(old, new, "plugins", "plugin", ("other", "other"), _plugin)
+    yield from _section(old, new, "plugins", "plugin", ("other", "other"), partial(_plugin, moves))
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
     was, now = (document.get("approvals", {}).get("expires_s", 3600) for document in (old, new))
     if was != now:
@@ -120,14 +127,14 @@ def _hook(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 def _policy(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     done = set()
-    if old["plugin"] == new["plugin"] == ["policy", "rules"]:
+    if old["plugin"] == new["plugin"] and lists_rules(new):
         done = {"settings"}
         yield from _rules(what, old["settings"], new["settings"])
     yield from _rest(what, old, new, done, other=set())
 
 
 def _rules(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    """Compare the bodies of two policies of the kind ``rules``: what each rule says decides what it means to add it."""
+    """Compare two lists of rules: what each rule says decides what it means to add it."""
     yield from _ranked(f"{what}: default", old.get("default", "deny"), new.get("default", "deny"), _OUTCOMES)
     was, now = (Counter(map(_said, body["rules"])) for body in (old, new))
     yield from ((_way(rule, "deny", "looser"), f"{what}: rule {rule} is new") for rule in (now - was).elements())
@@ -193,9 +200,11 @@ def _memory(old: Entry | None, new: Entry | None) -> Iterator[Change]:
             yield "looser" if new[most] > old[most] else "tighter", f"memory: {most}: {new[most]}, was {old[most]}"
 
 
-def _plugin(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    if old != new:
-        was, now = (f"{entry['distribution']} {entry['version']}" for entry in (old, new))
+def _plugin(moves: Moves, what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    was, now = (f"{entry['distribution']} {entry['version']}" for entry in (old, new))
+    if moves.get(what.removeprefix("plugin ")) == Move(old["distribution"], new["distribution"]):
+        yield "other", f"{what} moved from {was} to {now}"
+    elif old != new:
         yield "looser", f"{what}: {now}, other code" + (f" than {was}" if was != now else " than before")
 
 

@@ -10,16 +10,16 @@ from typing import Any
 from deedbook.format.errors import BindingError, DomainError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
+from deedbook.policy.charter import FORMAT, Charter
 from deedbook.policy.match import DYNAMIC, Match
-from deedbook.routing import guides
-from deedbook.rules.rulebook import unsound
+from deedbook.workspace import guides
 from deedbook.workspace.declarations import ClientSource, Profile, ServerSource, Workspace
 from deedbook.workspace.site import SETTINGS
 
 from .abilities import Abilities
-from .charter import FORMAT, Charter
 from .guards import Guards
 from .linker import Admit, Linked, Linker, admit_all, in_profile
+from .policies import Targets
 from .remembering import Remembering
 from .skills import Skills
 
@@ -71,9 +71,10 @@ class _Compiler:
             "hooks": {name: guards.hook(source) for name, source in workspace.hooks.items()},
             "policies": {name: guards.policy(source) for name, source in workspace.policies.items()},
         }
-        self.linker.faults.extend(
-            unsound(workspace.policies, parts["policies"], parts["abilities"], self.linker.schemas)
-        )
+        targets = Targets(parts["abilities"], self.linker.schemas)
+        for name, entry in parts["policies"].items():
+            if entry:
+                guards.check_policy(workspace.policies[name], entry, targets)
         self._check_profile()
         return {
             **parts,
@@ -126,7 +127,10 @@ class _Compiler:
         if isinstance(said, str) and any(f"{said}/".startswith(f"{each}/") for each in self.workspace.folders):
             why = f"{said!r} holds sources; name a folder of its own"
             self.linker.faults.append(fault("SOURCE_INVALID", why, place=f"{SETTINGS}: workdocs"))
-        return {"workdocs": said} if said else {}
+        if not said:
+            return {}
+        self.linker.link("feature", "workdocs", f"{SETTINGS}: workdocs")
+        return {"workdocs": said}
 
     # --- clients ---
 

@@ -8,15 +8,17 @@ import attrs
 
 from deedbook.contract import GateSpec
 from deedbook.contract.lifecycle import EVENTS
+from deedbook.format.errors import fault
 from deedbook.format.schema import suggest
 from deedbook.plugins.plugins import implementations
+from deedbook.plugins.policy_kinds import Kind
+from deedbook.policy.facts import FACTS
 from deedbook.policy.match import Match
 from deedbook.programs.scripts import lost
-from deedbook.rules.rules import Rules, problems
-from deedbook.rules.vocabulary import FACTS
 from deedbook.workspace.declarations import HookSource, PolicySource
 
 from .linker import Linker, at, declared
+from .policies import Targets, place_of
 
 
 class Guards:
@@ -82,13 +84,9 @@ class Guards:
         linked = self._linker.link("policy", source.kind, source.place)
         if linked is None:
             return None
-        reads = frozenset(linked.spec.reads)
-        if linked.made is Rules:
-            self._check_rules(source)
-            reads = frozenset(map(str, source.settings.get("reads", ())))
-        else:
-            who, of = f"policy kind {source.kind!r}", declared(linked, "settings")
-            self._linker.check(source.settings, linked.spec.settings, who, at(source), declared=of)
+        reads = linked.spec.reads
+        with self._linker.collecting(source.place):
+            reads = Kind(source.kind, linked.made).reads(source.settings)
         rules = source.settings.get("rules")
         return {
             "plugin": ["policy", source.kind],
@@ -100,13 +98,19 @@ class Guards:
             **self._gate(attrs.evolve(linked.spec, reads=reads), source.place),
         }
 
-    def _check_rules(self, source: PolicySource) -> None:
-        """Say now what the kernel's own policy kind would say when it is constructed, each at its own place."""
-        for problem in problems(source.settings):
-            place = source.origin.line(problem.pointer)
-            if problem.at is not None:
-                place = source.origin.within(problem.pointer, problem.at)
-            self._linker.faults.append(problem.as_fault(place))
+    def check_policy(self, source: PolicySource, entry: dict[str, Any], targets: Targets) -> None:
+        """Check the body of a policy by its kind, against the abilities that it is asked about, and by its schema."""
+        linked = self._linker.linked("policy", source.kind)
+        assert linked is not None  # else the policy has no entry
+        count = len(self._linker.faults)
+        with self._linker.collecting(source.place):
+            about = targets.of_policy(source.id, entry)
+            for each in Kind(source.kind, linked.made).check(source.settings, about):
+                if not (each.own and source.origin.packed):
+                    self._linker.faults.append(fault(each.code, each.message, place=place_of(each, source.origin)))
+        if len(self._linker.faults) == count:
+            who, of = f"policy kind {source.kind!r}", declared(linked, "settings")
+            self._linker.check(source.settings, linked.spec.settings, who, at(source), declared=of)
 
     def _check_match(self, source: HookSource | PolicySource) -> None:
         if source.match is not None:

@@ -5,7 +5,7 @@ Nothing is constructed here. Schemas are compiled once per digest, however many 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
@@ -15,11 +15,24 @@ from deedbook.format.errors import BindingError, DeedbookError, DomainError, Int
 from deedbook.format.schema import Validator, foreign, lint, suggest
 from deedbook.plugins.plugins import Catalogue, Offer, load
 
-if TYPE_CHECKING:
-    from deedbook.workspace.declarations import Source
-
 Where: TypeAlias = Callable[[str], str]
 """From a JSON pointer into a value to the place where it is written."""
+
+
+class Origin(Protocol):
+    """Where a definition stands in a file."""
+
+    def place(self, inner: str = "", *, key: bool = False) -> str:
+        """Return ``file:line:column`` of what the JSON pointer *inner* leads to; with *key*, of its key."""
+
+
+class Definition(Protocol):
+    """What a file defines: an ability, a hook, a policy, and others."""
+
+    @property
+    def origin(self) -> Origin:
+        """Where it stands."""
+
 
 _ANNOTATIONS: Final = frozenset(
     {"$comment", "$defs", "$id", "$schema", "default", "deprecated", "description", "examples", "title"}
@@ -161,7 +174,7 @@ class Linker:
             self.faults.extend(attrs.evolve(each, place=each.place or place) for each in problem.errors)
 
 
-def at(source: "Source", above: str = "") -> Where:
+def at(source: Definition, above: str = "") -> Where:
     """Return where the parts of a definition stand, as ``file:line:column``; looked up only for faults."""
     return lambda pointer: source.origin.place(above + pointer, key=True)
 

@@ -12,12 +12,13 @@ import attrs
 
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from deedbook.format.files import Folder
+from deedbook.plugins.moves import moves
 from deedbook.plugins.plugins import Catalogue
+from deedbook.policy.charter import FORMAT, Charter, known_files
 from deedbook.workspace import inventory
 from deedbook.workspace.lockfile import LOCK, Lock, here
 
 from .changes import Difference, difference
-from .charter import FORMAT, Charter, known_files
 from .store import Start, Store
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class _Past:
             return Difference(other=(self.why,)) if same else Difference(looser=(f"{self.why}; nobody can compare",))
         if self.digest == charter.digest:
             return Difference()
-        return difference(self.charter.document if self.charter else None, charter.document)
+        return difference(self.charter.document if self.charter else None, charter.document, moves())
 
 
 # --- freshness --------------------------------------------------------------------------------------------------------

@@ -13,14 +13,15 @@ import attrs
 from deedbook.format.errors import BindingError, DomainError, fault
 from deedbook.format.schema import suggest
 from deedbook.plugins.plugins import Catalogue
+from deedbook.plugins.policy_kinds import Kinds, installed_kinds
+from deedbook.policy.charter import Charter
 from deedbook.policy.fitting import unasked, unguarded
 from deedbook.programs.process import BASE, is_found
-from deedbook.rules.rulebook import doubtful
 from deedbook.workspace.declarations import AbilitySource, Workspace
 from deedbook.workspace.workspace import survey_workspace
 
-from .charter import Charter
 from .compiler import compile_charter
+from .policies import doubtful
 
 _SHORTEST: Final = 8
 _UNDECLARED: Final = " is not declared"
@@ -63,7 +64,8 @@ def survey(root: Path, catalogue: Catalogue, *, kernel: str, files: Sequence[str
         faults += [each for each in more if not faults or _UNDECLARED not in each.message]
     findings = [Finding("error", each.code, _exact(each, workspace), each.message) for each in dict.fromkeys(faults)]
     sources = sorted(workspace.abilities.values(), key=lambda found: found.id) if workspace else []
-    findings += sorted(_notes(sources, charter, workspace), key=lambda each: each.level)  # errors come first
+    found = _notes(sources, charter, workspace, installed_kinds(catalogue))
+    findings += sorted(found, key=lambda each: each.level)  # errors come first
     if files:
         _check_files(files, workspace, findings)
         findings = [each for each in findings if _file(each.place) in files]
@@ -121,7 +123,9 @@ def _file(place: str | None) -> str | None:
 # --- notes ------------------------------------------------------------------------------------------------------------
 
 
-def _notes(sources: list[AbilitySource], charter: Charter | None, workspace: Workspace | None) -> Iterator[Finding]:
+def _notes(
+    sources: list[AbilitySource], charter: Charter | None, workspace: Workspace | None, kinds: Kinds
+) -> Iterator[Finding]:
     summaries: dict[str, str] = {}
     guides = workspace.guides.values() if workspace else ()
     led = {name for guide in guides if guide.lends and guide.triggers for name in guide.names}
@@ -141,12 +145,11 @@ def _notes(sources: list[AbilitySource], charter: Charter | None, workspace: Wor
         yield Finding(
             "note", None, definition.origin.place("", key=True), f"{said} fits no ability: nobody will ask it"
         )
-    for each in doubtful(charter.document, workspace.policies):
-        said = f"rule {each.index + 1} of policy {each.policy} {each.why}"
+    for each in doubtful(charter.document, kinds, workspace.policies):
         if each.unguarding:
-            yield Finding("error", "BINDING_INVALID", each.place, said)
+            yield Finding("error", "BINDING_INVALID", each.place, str(each))
         else:
-            yield Finding("note", None, each.place, said)
+            yield Finding("note", None, each.place, str(each))
 
 
 def _wanting(source: AbilitySource, summaries: dict[str, str], led: Container[str]) -> Iterator[tuple[str, str]]:

@@ -3,11 +3,11 @@
 from typing import Any
 
 from deedbook.policy.conditions import too_large
+from deedbook.policy.zones import entry_of
 from deedbook.workspace.declarations import MemorySource, Workspace
 from deedbook.workspace.documents import pointer
 
 from .linker import Linker, at
-from .zones import entry_of
 
 
 class Remembering:

@@ -14,7 +14,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import describe, fault, recordable
 from deedbook.format.files import Folder
 from deedbook.format.schema import suggest
-from deedbook.plugins.host import WorkspaceHost
+from deedbook.plugins.host import WorkspaceHost, hidden_folders
 from deedbook.plugins.packs import recorded_files
 from deedbook.workspace.declarations import LoaderSource, PackSource, Workspace
 from deedbook.workspace.documents import Document, parse_front_matter
@@ -154,7 +154,7 @@ class Skills:
         if loader.loader != MARKDOWN:
             brought = recorded_files(linked.offer.metadata, editable=linked.offer.editable)
             among = lambda source: source in self._workspace.digests or source in brought  # noqa: E731
-        host = WorkspaceHost(root, [""], self._hidden(), {})
+        host = WorkspaceHost(root, [""], hidden_folders(self._workspace.root, self._workspace.state), {})
         yield from self._asked(linked, settings, host, Found(None, place, linked, among))
 
     def _in_pack(self, pack: PackSource) -> Iterator[Found]:
@@ -179,10 +179,6 @@ class Skills:
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
             self._linker.refuse("PLUGIN_BROKEN", f"{linked.offer}: {describe(problem)}", about.place)
         return []
-
-    def _hidden(self) -> list[str]:
-        state, root = self._workspace.state, self._workspace.root
-        return [str(state.relative_to(root))] if state.is_relative_to(root) else []
 
     # --- checking what they say ---------------------------------------------------------------------------------------
 

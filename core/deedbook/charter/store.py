@@ -17,9 +17,9 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, FileRefused, IntakeError, fault
 from deedbook.format.files import Folder
 from deedbook.format.schema import Validator, foreign
+from deedbook.policy.charter import Charter
 
 from .cachekeys import NO_KEY, CacheKey
-from .charter import Charter
 
 _MAX_BYTES: Final = 256 * 1024 * 1024
 _LOSSLESS: Final = "surrogateescape"  # a skill that no loader reads may be any bytes

@@ -27,7 +27,7 @@ def command(ctx: click.Context, profile: str | None) -> int:
 
 
 def _list(asked: Asked, profile: str | None) -> int:
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     source = read_workspace(asked.workspace, profile)
     rows = [_declared(ability) for ability in sorted(source.abilities.values(), key=lambda found: found.id)]
@@ -109,7 +109,8 @@ def _handler(row: dict[str, Any]) -> str:
 @click.pass_obj
 def show(asked: Asked, name: str, profile: str | None) -> int:
     """Show one ability: what it is, takes and gives, and which hooks and policies fit it. Its plugin is imported."""
-    from deedbook.kernel import bound_for_judging, read_workspace
+    from deedbook.kernel import bound_for_judging
+    from deedbook.workspace.workspace import read_workspace
 
     with bound_for_judging(read_workspace(asked.workspace, profile)) as bindings:
         row = _whole(name, bindings.charter.document)

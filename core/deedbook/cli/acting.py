@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from deedbook.call.session import Session
-from deedbook.charter.bindings import Bindings
 from deedbook.contract import Event, Json, Object
-from deedbook.format.errors import CODES, DomainError, Err, Result
+from deedbook.format.errors import CODES, DeedbookError, DomainError, Err, Result
 from deedbook.format.events import TRACEPARENT
 from deedbook.format.story import decided_by, show
 from deedbook.kernel import Kernel, open_kernel
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.callers import LOCAL
 
 from .common import Asked, announce, shown, typed_words
@@ -22,7 +22,7 @@ from .output import answer, as_json, complain, message, spelled, worded
 from .progress import Parked, moving, tell
 
 if TYPE_CHECKING:
-    from deedbook.rules.rulebook import Idle
+    from deedbook.charter.policies import Note
 
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
@@ -102,19 +102,24 @@ class Denials:
         for denial in self.found:
             why = f"{show(denial['reason'])}{decided_by(denial.get('by'))} [{show(denial['code'])}]"
             said.append(f"denied: {show(denial['name'])}: {why}")
-            said += [f"{show(each.place)}: rule {each.index + 1} {show(each.why)}" for each in self._dead_rules(denial)]
+            said += [show(f"{each.place}: {each.about} {each.why}") for each in self._notes(denial) if each.about]
             if "approval" in denial:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")
         return said
 
-    def _dead_rules(self, denial: Object) -> "list[Idle]":
-        """Return the rules that can never hold of a policy whose default denied: one of them was probably meant to."""
-        from deedbook.rules.rulebook import dead_rules
+    def _notes(self, denial: Object) -> "list[Note]":
+        """Return what is doubtful about a policy whose default denied: a rule that never decides was meant to."""
+        from deedbook.charter.policies import notes
+        from deedbook.plugins.plugins import discover
+        from deedbook.plugins.policy_kinds import installed_kinds
 
         by = denial.get("by")
         if not isinstance(by, dict) or "policy" not in by or isinstance(by.get("rule"), str):
             return []
-        return dead_rules(self._bindings.charter.document, by["policy"])
+        try:
+            return notes(self._bindings.charter.document, installed_kinds(discover()), policy=by["policy"])
+        except DeedbookError:
+            return []  # the denial stands, and `deedbook doctor` tells what is wrong with the kind
 
     def explain(self, error: DomainError) -> bool:
         """Say whether *error* is one of the denials."""
@@ -247,8 +252,8 @@ def _further(ending: Ending) -> list[str]:
 def _say_where(kernel: Kernel, session: Session) -> None:
     message(f"session {session.id}")
     message(f"ledger  {shown(_ledger(kernel, session))}")
-    for error in kernel.checkpoints.failures:
-        message(f"checkpoint: {error} [{error.code}]")
+    for subject, error in kernel.notices.found:
+        message(f"{subject}: {error} [{error.code}]")
 
 
 def _summary(kernel: Kernel, session: Session, ending: Ending, denials: Denials) -> dict[str, Any]:

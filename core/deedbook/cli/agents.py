@@ -15,7 +15,7 @@ from .output import as_json, say, table
 @click.pass_obj
 def command(asked: Asked, can: str | None, profile: str | None) -> int:
     """List the agents that have a card, and the roles."""
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     source = read_workspace(asked.workspace, profile)
     rows = [_card(source.cards[name]) for name in sorted(source.cards)]

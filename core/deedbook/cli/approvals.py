@@ -121,10 +121,10 @@ def deny(asked: Asked, request: str, principal: str | None, note: str, *, yes: b
 @click.pass_obj
 def run(asked: Asked, request: str, principal: str | None) -> int:
     """Perform the approved REQUEST once, as who asked for it, in a session of its own."""
-    from deedbook.approvals.answering import begin
     from deedbook.policy.callers import LOCAL
 
     from .acting import act
+    from .performing import begin
 
     with _queue(asked) as waiting:
         pending = waiting.find(request)
@@ -149,7 +149,8 @@ def _resume(session: "Session", ready: list[Any]) -> "Ending":
 def _chosen(asked: Asked, request: str, verb: str, *, yes: bool) -> str | None:
     """Return the id of the request that is named, or of the last one if a person agrees to what it shows."""
     from deedbook.call.queue import LAST
-    from deedbook.mcp.commands.servers import confirmed
+
+    from .common import confirmed
 
     if request != LAST:
         return request
@@ -186,18 +187,18 @@ def _answered(asked: Asked, request: str | None, approver: str | None, note: str
 def _further(asked: Asked, pending: "Pending") -> str:
     """Return how an approved call is made that nobody waits for: an agent's own tool is used by the agent alone."""
     from deedbook.approvals.answering import AGAIN
-    from deedbook.kernel import read_workspace
-    from deedbook.serve.tools import HANDLER
+    from deedbook.policy.bound import EXTERNAL
+    from deedbook.workspace.workspace import read_workspace
 
     with _queue(asked) as waiting:
         source = read_workspace(asked.workspace).abilities.get(waiting.request(pending)["name"])
-    own = source is not None and source.handler == HANDLER
+    own = source is not None and source.handler == {"tool": EXTERNAL}
     return f", {AGAIN}" if own else f": deedbook approvals run {pending.id}"
 
 
 def _queue(asked: Asked) -> Any:
     from deedbook.approvals.answering import queue
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     return queue(read_workspace(asked.workspace).state)
 

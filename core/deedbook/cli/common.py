@@ -13,15 +13,16 @@ import click
 from click.core import ParameterSource
 
 from . import completing
-from .output import message, owned
+from .output import data_command, is_data_command, message, owned, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from deedbook.charter.changes import Difference
-    from deedbook.charter.charter import Charter
     from deedbook.charter.locks import Opened
     from deedbook.plugins.commands import OfferedCommand
+    from deedbook.policy.charter import Charter
+    from deedbook.workspace.declarations import Workspace
 
 _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "policy": "policies"})
 _TEXTS: Final = frozenset(
@@ -55,7 +56,7 @@ class FilePath(click.Path):
 
 
 class CommandContext(click.Context):
-    """Runs a command: none of its values may be empty but texts, and standard output is the command's alone."""
+    """Runs a command: none of its values may be empty but texts, and a data command has standard output to itself."""
 
     def invoke(self, callback: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Run *callback*; raises `click.BadParameter` for an empty value."""
@@ -64,8 +65,7 @@ class CommandContext(click.Context):
             return super().invoke(callback, *args, **kwargs)
         for param in self.command.params:
             self._refuse_empty(param)
-        own = getattr(callback, "__module__", "").startswith("deedbook.")
-        with owned() if own else nullcontext():
+        with owned() if is_data_command(self.command) else nullcontext():
             return super().invoke(callback, *args, **kwargs)
 
     def _refuse_empty(self, param: click.Parameter) -> None:
@@ -88,15 +88,34 @@ class Suggesting(click.Group):
         """Find the command; raises `click.UsageError`."""
         known = self.list_commands(ctx)
         if args and args[0] not in known:
-            from deedbook.format.schema import suggest
-
-            alone = args[0] == "list" and self.invoke_without_command
-            hint = f"; `{ctx.command_path}` by itself lists them" if alone else suggest(args[0], known)
-            raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
+            raise click.UsageError(self.explain_missing(args[0], known), ctx)
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
             command.context_class = CommandContext
+            if is_data_command(self) and not self.is_offered(args[0]):
+                data_command(command)
         return name, command, rest
+
+    def is_offered(self, name: str) -> bool:
+        """Say whether another distribution offers the subcommand *name*."""
+        return False
+
+    def explain_missing(self, name: str, known: list[str]) -> str:
+        """Return what to do about a command that is not there: install its distribution, or correct the name."""
+        from deedbook.format.schema import suggest
+        from deedbook.plugins.plugins import known_owners
+
+        owner = known_owners("command").get(f"{self.prefix}{name}")
+        if owner:
+            return f"the command {name!r} is in {owner}, which is not installed: pip install {owner}"
+        alone = name == "list" and self.invoke_without_command
+        path = click.get_current_context().command_path
+        return f"there is no command {name!r}{f'; `{path}` by itself lists them' if alone else suggest(name, known)}"
+
+    @property
+    def prefix(self) -> str:
+        """What the names of entry points begin with that are subcommands of this group."""
+        return f"{self.name}."
 
 
 class OpenGroup(Suggesting):
@@ -118,6 +137,10 @@ class OpenGroup(Suggesting):
         offered = self.offered().get(cmd_name)
         return as_command(offered) if offered else None
 
+    def is_offered(self, name: str) -> bool:
+        """Say whether another distribution offers the subcommand *name*."""
+        return name not in self.commands
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line of help for each subcommand."""
         own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
@@ -129,7 +152,7 @@ class OpenGroup(Suggesting):
         """Return the subcommands that distributions offer, by name."""
         from deedbook.plugins.commands import find_commands
 
-        prefix = f"{self.name}."
+        prefix = self.prefix
         return {name.removeprefix(prefix): each for name, each in find_commands().items() if name.startswith(prefix)}
 
 
@@ -141,7 +164,15 @@ def as_command(offered: "OfferedCommand") -> click.Command:
 
         why = f"{offered.owners[0]} offers {offered.targets[0]} as a command, which is no click command"
         raise BindingError(fault("PLUGIN_BROKEN", why))
+    _adopt(command)
     return command
+
+
+def _adopt(command: click.Command) -> None:
+    """Let a command of a distribution, and all below it, refuse empty values as the kernel's own do."""
+    command.context_class = CommandContext
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        _adopt(each)
 
 
 def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -200,10 +231,12 @@ def tell_set_aside(charter: "Charter") -> None:
 
 def _tell_unguarding(charter: "Charter") -> None:
     """Say which rules should deny or ask, and guard nothing since they name an ability that is nowhere."""
-    from deedbook.rules.rulebook import unguarding
+    from deedbook.charter.policies import unguarding
+    from deedbook.plugins.plugins import discover
+    from deedbook.plugins.policy_kinds import installed_kinds
 
-    for each in unguarding(charter.document):
-        message(f"{each.place}: rule {each.index + 1} of policy {each.policy} {each.why}")
+    for each in unguarding(charter.document, installed_kinds(discover())):
+        message(f"{each.place}: {each}")
 
 
 def news(opened: "Opened") -> list[tuple[str, str]]:
@@ -330,3 +363,24 @@ def _read() -> bytes:
     from deedbook.format.canonical import MAX_BYTES
 
     return sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
+
+
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Ask a person, unless *yes* was said already; where nobody looks, it has to be said."""
+    if yes:
+        return True
+    if not watched(sys.stdin):
+        raise click.UsageError(f"{question} Nobody is here to be asked; say --yes")
+    return click.confirm(question, err=True)
+
+
+def surveyed(path: str) -> "Workspace":
+    """Read the workspace at or above *path* as far as its servers go; raises `SourceError` if it has no settings."""
+    from deedbook.format.errors import SourceError
+    from deedbook.workspace.sources import find_workspace
+    from deedbook.workspace.workspace import survey_workspace
+
+    workspace, faults = survey_workspace(find_workspace(Path(path)))
+    if workspace is None:
+        raise SourceError(*faults)
+    return workspace

@@ -17,9 +17,11 @@ Names: TypeAlias = Callable[["Workspace"], Iterable[str]]
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def _completer(names: Names) -> Completer:
+def completer(names: Names) -> Completer:
+    """Return what completes a word from the *names* of a workspace."""
+
     def complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:
-        from deedbook.kernel import read_workspace
+        from deedbook.workspace.workspace import read_workspace
 
         place = ctx.find_root().params.get("workspace") or "."
         try:
@@ -42,13 +44,6 @@ def _requests(workspace: "Workspace") -> Iterable[str]:
         return ["last", *(pending.id for pending in waiting)]
 
 
-def _tasks(workspace: "Workspace") -> Iterable[str]:
-    from deedbook.serve.tasks.book import Book
-
-    with Book.of(workspace.state) as book:
-        return ["last", *(task.id for task in book)]
-
-
 def _approvers(workspace: "Workspace") -> Iterable[str]:
     return (name for name, entry in workspace.principals.items() if "approver" in entry.roles)
 
@@ -60,12 +55,11 @@ def keys(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     return [name for name in KeyRing.of(os.environ).names() if name.startswith(begun)]
 
 
-abilities = _completer(lambda workspace: workspace.abilities)
-clients = _completer(lambda workspace: workspace.clients)
-hooks = _completer(lambda workspace: workspace.hooks)
-principals = _completer(lambda workspace: workspace.principals)
-profiles = _completer(lambda workspace: workspace.profiles)
-approvers = _completer(_approvers)
-requests = _completer(_requests)
-sessions = _completer(_sessions)
-tasks = _completer(_tasks)
+abilities = completer(lambda workspace: workspace.abilities)
+clients = completer(lambda workspace: workspace.clients)
+hooks = completer(lambda workspace: workspace.hooks)
+principals = completer(lambda workspace: workspace.principals)
+profiles = completer(lambda workspace: workspace.profiles)
+approvers = completer(_approvers)
+requests = completer(_requests)
+sessions = completer(_sessions)

@@ -27,9 +27,9 @@ def command(asked: Asked) -> int:
     from pathlib import Path
 
     from deedbook.format.errors import SourceError
-    from deedbook.kernel import load_profile
     from deedbook.plugins.plugins import discover
     from deedbook.workspace.sources import find_workspace
+    from deedbook.workspace.workspace import load_profile
 
     from .health import examine
 

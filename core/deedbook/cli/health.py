@@ -14,36 +14,33 @@ from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
 
-from deedbook.audit.commands.soundness import examine_ledgers
 from deedbook.charter.bindings import freeze
-from deedbook.charter.cachekeys import CacheKey, cache_key
-from deedbook.charter.charter import Charter
+from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
+from deedbook.charter.policies import doubtful
 from deedbook.charter.registry import absent
-from deedbook.charter.settings import Settings
 from deedbook.charter.store import Store
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
-from deedbook.format.leaves import origin_of
+from deedbook.format.heads import Head, gaps, recorded
 from deedbook.format.reader import sessions
 from deedbook.format.report import MOST_OF_A_KIND, counted, few
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.ledger.newest import newest, refuse_cut
-from deedbook.log.checkpoints.keys import LogKeys
+from deedbook.plugins.features import Features
 from deedbook.plugins.host import ReadingHost
-from deedbook.plugins.plugins import Catalogue, Offer
+from deedbook.plugins.plugins import FEATURE, Catalogue, Offer, known_owners
+from deedbook.plugins.policy_kinds import installed_kinds
+from deedbook.plugins.routing.routes import told
+from deedbook.policy.charter import Charter
 from deedbook.policy.gates import APPROVAL_GATE
 from deedbook.policy.requests import approvers
 from deedbook.programs.supervisor import System
 from deedbook.programs.workers import Workers
-from deedbook.routing.routes import told
-from deedbook.rules.rulebook import doubtful
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.lockfile import LOCK, Lock, here
 from deedbook.workspace.site import Site
@@ -52,12 +49,13 @@ from .trial import fatal
 
 Level = Literal["ok", "note", "fault"]
 
+
 _PYTHON: Final = ((3, 11), (3, 15))
 _LEAST_SPACE: Final = 256 * 1024 * 1024
 _EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
 _NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
 _UNINSTALL: Final = "pip uninstall it, or take it out of the workspace; nothing that uses it can start"
-_OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook[cel]'"),)
+_OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook-policy-standard[cel]'"),)
 
 
 @attrs.frozen
@@ -71,13 +69,13 @@ class Check:
 
 
 def examine(root: Path | None, catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
-    """Yield every check; *root* is the workspace's, if there is one, and *read* reads it."""
+    """Yield every check once; *root* is the workspace's, if there is one, and *read* reads it."""
     yield from _interpreter()
     yield from _installed(catalogue)
     if root is None:
         yield Check("workspace", "note", "none here or above", "deedbook init")
     else:
-        yield from _workspace(catalogue, read)
+        yield from dict.fromkeys(_workspace(catalogue, read))  # the kernel and a feature may find the same
     yield from _system()
 
 
@@ -154,13 +152,14 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
         yield Check("skill", "note", f"set aside: {why}", "correct it; `deedbook skills lint` names every one")
     for place, message in absent(workspace.abilities.values()):
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
-    for each in doubtful(charter.document, workspace.policies):
-        level: Level = "fault" if each.unguarding else "note"
-        yield Check("policy", level, f"rule {each.index + 1} of policy {each.policy} {each.why}", f"edit {each.place}")
+    for each in doubtful(charter.document, installed_kinds(catalogue), workspace.policies):
+        yield Check("policy", "fault" if each.unguarding else "note", str(each), f"edit {each.place}")
     yield from _unanswerable(charter)
     yield _lock(workspace, charter, catalogue)
-    yield from _evidence(workspace)
-    yield from _log(workspace)
+    yield from _in_force(workspace)
+    yield from _interrupted(workspace.state)
+    yield from first_faults(list(_lost(workspace.state)))
+    yield from _contributed(workspace, catalogue)
     yield from _disk(workspace.state)
 
 
@@ -182,8 +181,16 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
     try:
         with Folder.at(workspace.root) as root:
             workers = Workers()  # which starts nothing before it is asked to
-            host = ReadingHost(root, site.file_roots, site.hidden, site.secret_values(), None, workers, site.secrets)
-            host.routes = partial(told, charter.document, {})
+            host = ReadingHost(
+                root,
+                site.file_roots,
+                site.hidden,
+                site.secret_values(),
+                None,
+                workers,
+                site.secrets,
+                partial(told, charter.document, {}),
+            )
             freeze(charter, catalogue, host, Schemas.load(data_folder("schemas")))
     except DeedbookError as problem:
         yield from (Check("binding", "fault", str(each), _remedy(each)) for each in problem.errors)
@@ -244,8 +251,11 @@ def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check
     return Check("lock", "fault" if wanted else "note", said, "look at what changed, then run: deedbook lock")
 
 
-def _in_force(workspace: Workspace, key: CacheKey) -> Iterator[Check]:
-    """Look at the charter that the state folder says is in force: its bytes, and whether *key* authenticates it."""
+def _in_force(workspace: Workspace) -> Iterator[Check]:
+    """Look at the charter that the state folder says is in force: its bytes, and who vouches for it."""
+    key = cache_key(workspace.root, workspace.state)
+    if key.secret is None and not key.absent:
+        yield Check("start", "note", f"every start compiles the charter again: {key.why}", "see docs/workspace.md")
     try:
         with Folder.at(workspace.state) as state:
             store = Store(state, key)
@@ -266,7 +276,7 @@ def _in_force(workspace: Workspace, key: CacheKey) -> Iterator[Check]:
         why = "your key does not authenticate charters/current.json; the next start compiles the sources again"
         yield Check("charter", "note", why)
     else:
-        yield Check("charter", "ok", f"charter {digest[:12]} is in force and recorded")
+        yield Check("charter", "ok", f"charter {digest[:12]} is in force")
 
 
 def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[DomainError]:
@@ -279,23 +289,38 @@ def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[Do
             yield refused
 
 
-def _evidence(workspace: Workspace) -> Iterator[Check]:
-    """Look at ledgers and charters as `deedbook verify` does, and at what the next start relies on."""
+def _contributed(workspace: Workspace, catalogue: Catalogue) -> Iterator[Check]:
+    """Yield the checks of installed features, and note first-party features that are not installed."""
+    for name, owner in known_owners("doctor").items():
+        if catalogue.offered(FEATURE, name) is None:
+            yield Check(name, "note", "not checked", f"pip install {owner}")
+    for name in catalogue.names(FEATURE):
+        try:
+            yield from Features(catalogue, [name]).each("examine", workspace=workspace)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, and the others are asked, too
+            yield Check(name, "fault", f"cannot be checked: {describe(problem)}", "pip install --force-reinstall it")
+
+
+def first_faults(faults: Sequence[Check]) -> Iterator[Check]:
+    """Yield the first of many faults of one kind, and how many more there are."""
+    yield from faults[:MOST_OF_A_KIND]
+    if (more := len(faults) - MOST_OF_A_KIND) > 0:
+        yield Check(faults[0].name, "fault", f"{more} more faults of this kind", "deedbook verify")
+
+
+def _lost(state: Path) -> Iterator[Check]:
+    """Say which sessions lack what the workspace ledger recorded of them."""
+    heads: dict[str, list[Head]] = {}
     try:
-        known = examine_ledgers(workspace.root)
+        for head in recorded(state):
+            heads.setdefault(head.session, []).append(head)
+        found = [gap for known in heads.values() for gap in gaps(state, known)]
     except (DeedbookError, OSError) as problem:
         yield Check("ledger", "fault", describe(problem), "deedbook verify")
-        return
-    found = [Check(each.subject, each.level, each.found, each.fix) for each in known.findings]
-    kinds = groupby(sorted(found, key=_kind), _kind)
-    yield from (check for _, alike in kinds for check in _first(list(alike)))
-    yield from _interrupted(workspace.state)
-    key = cache_key(workspace.root, workspace.state)
-    if key.secret is None and not key.absent:
-        yield Check("start", "note", f"every start compiles the charter again: {key.why}", "see docs/workspace.md")
-    if all(check.name != "charter" for check in found):
-        yield from _in_force(workspace, key)
-    yield Check("ledger", "ok", f"{known.sound} of {known.ledgers} ledgers are sound (unwitnessed)")
+    else:
+        yield from (Check("ledger", "fault", str(gap), f"deedbook verify {gap.session}") for gap in found)
 
 
 def _interrupted(state: Path) -> Iterator[Check]:
@@ -312,42 +337,7 @@ def _interrupted(state: Path) -> Iterator[Check]:
         )
 
 
-def _kind(check: Check) -> tuple[str, str]:
-    return check.name, check.level
-
-
-def _first(alike: Sequence[Check]) -> Iterator[Check]:
-    """Yield the first of many checks of one kind, and how many more there are."""
-    yield from alike[:MOST_OF_A_KIND]
-    if (more := len(alike) - MOST_OF_A_KIND) > 0:
-        yield Check(alike[0].name, alike[0].level, f"{more} more {alike[0].level}s of this kind", "deedbook verify")
-
-
 # --- the machine ------------------------------------------------------------------------------------------------------
-
-
-def _log(workspace: Workspace) -> Iterator[Check]:
-    """Look at the newest checkpoint, and whether this user has the key that signs the next."""
-    try:
-        with Folder.at(workspace.state) as state:
-            known = newest(state)
-            refuse_cut(state)
-    except FileNotFoundError:
-        known = None
-    except DeedbookError as problem:
-        yield Check("log", "fault", describe(problem), "deedbook verify")
-        return
-    if known is None:
-        yield Check("log", "ok", "no checkpoints, since the log has no key (deedbook keys rotate)")
-        return
-    settings = Settings.read(workspace.checkpoints, workspace.root)
-    ledger = known.checkpoint.origin.removeprefix(origin_of(""))
-    lacks = LogKeys.of(ledger, settings.key).lacks(known.note.signatures[0].id)
-    if lacks and settings.before:
-        denied = f"calls that are {' or '.join(sorted(settings.before))} are denied"
-        yield Check("log", "note", f"{lacks.error.message}; {denied}", "deedbook keys rotate --lost, or another user")
-    else:
-        yield Check("log", "ok", f"{known.checkpoint.size} leaves, and the key that signs the next checkpoint is here")
 
 
 def _disk(state: Path) -> Iterator[Check]:

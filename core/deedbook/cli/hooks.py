@@ -18,8 +18,9 @@ def command(ctx: click.Context, profile: str | None) -> int:
     if ctx.invoked_subcommand is not None:
         return 0
     from deedbook.contract.lifecycle import EVENTS
-    from deedbook.kernel import bound_for_judging, read_workspace
+    from deedbook.kernel import bound_for_judging
     from deedbook.policy.fitting import facts_of, fittings
+    from deedbook.workspace.workspace import read_workspace
 
     asked = ctx.find_object(Asked)
     assert asked is not None
@@ -60,8 +61,9 @@ def test(asked: Asked, files: tuple[str, ...], profile: str | None) -> int:
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.format.terminal import plain
-    from deedbook.kernel import bound_for_asking, read_workspace
+    from deedbook.kernel import bound_for_asking
     from deedbook.workspace.trees import trees
+    from deedbook.workspace.workspace import read_workspace
 
     from . import trials
 

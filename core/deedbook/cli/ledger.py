@@ -11,7 +11,6 @@ from .common import OpenGroup
 
 OWN: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "import": "Take in an old ledger, as it is.",
         "amend": "Say a recorded event otherwise, by a further one.",
         "erase": "Delete sealed values; lines and proofs stay.",
         "excise": "Take a payload out of its line: the last resort.",
@@ -31,6 +30,9 @@ class _Parts(OpenGroup):
             return super().get_command(ctx, cmd_name)
         command: click.Command = importlib.import_module(f".ledger_{cmd_name}", __package__).command
         return command
+
+    def is_offered(self, name: str) -> bool:
+        return name not in OWN
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         lines = {name: each.describe().line for name, each in self.offered().items()}

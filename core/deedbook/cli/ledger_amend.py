@@ -31,11 +31,11 @@ def command(
     """Say event SEQ of SESSION (an id, or `workspace`) otherwise; the recorded line stays, and both are shown."""
     from deedbook.format.errors import recordable
     from deedbook.format.schema import Schemas, data_folder
-    from deedbook.kernel import read_workspace
     from deedbook.maintenance.amending import amend
     from deedbook.maintenance.authors import author
-    from deedbook.maintenance.covering import cover
+    from deedbook.maintenance.extending import tell_extended
     from deedbook.workspace.site import Site
+    from deedbook.workspace.workspace import read_workspace
 
     from .ledgers import ledger_named
 
@@ -44,7 +44,7 @@ def command(
     name, by = ledger_named(source, session), author(source, principal)
     schemas = Schemas.load(data_folder("schemas"))
     made = amend(Site.of(source), schemas, name, seq, patch, reason=recordable(reason), by=by)
-    cover(source, name, lambda why: complain(worded(why)))
+    tell_extended(source, name, lambda why: complain(worded(why)))
     message(f"event {seq} of {name} is amended by event {made}")
     return 0
 

@@ -31,11 +31,11 @@ def command(
     Backups are not reached: see to them yourself.
     """
     from deedbook.format.errors import recordable
-    from deedbook.kernel import read_workspace
     from deedbook.maintenance.authors import author
-    from deedbook.maintenance.covering import cover
     from deedbook.maintenance.erasing import erase
+    from deedbook.maintenance.extending import tell_extended
     from deedbook.workspace.site import Site
+    from deedbook.workspace.workspace import read_workspace
 
     from .ledgers import ledger_named
 
@@ -44,7 +44,7 @@ def command(
     name, reason = ledger_named(source, session), recordable(reason)
     done = erase(site, name, seq=seq, digest=digest, reason=reason, by=by)
     _tell(name, done)
-    cover(source, name, lambda why: complain(worded(why)))
+    tell_extended(source, name, lambda why: complain(worded(why)))
     if not copies:
         return _point_to(done.copies)
     left = [each for each in done.copies if not _erased(site, each, reason, by)]

@@ -21,12 +21,11 @@ def command(asked: Asked, session: str, seq: int, reason: str, principal: str | 
     and all hashes stay, and the ledger says what was taken out, when and by whom.
     """
     from deedbook.format.errors import recordable
-    from deedbook.kernel import read_workspace
     from deedbook.maintenance.authors import author
-    from deedbook.maintenance.covering import cover
     from deedbook.maintenance.excising import excise, looked_at
-    from deedbook.maintenance.pages import anew
+    from deedbook.maintenance.extending import refuse_missing, renew_pages, tell_extended
     from deedbook.workspace.site import Site
+    from deedbook.workspace.workspace import read_workspace
 
     from .ledgers import ledger_named
 
@@ -40,9 +39,10 @@ def command(asked: Asked, session: str, seq: int, reason: str, principal: str | 
         say(f"event {seq} of {name}: {line.event_type}, {line.ts}, a payload of {len(line.payload)} bytes")
         message("it would be taken out of the ledger for good, and cannot be brought back; to do it, add --yes")
         return 2
+    refuse_missing(source.state)
     line = excise(site, name, seq, reason=recordable(reason), by=by)
-    anew(source, name)
-    cover(source, name, lambda why: complain(worded(why)))
+    renew_pages(source, name)
+    tell_extended(source, name, lambda why: complain(worded(why)))
     if line.excised:
         message(f"the payload of event {seq} of {name} ({line.event_type}) was taken out already")
         return 0

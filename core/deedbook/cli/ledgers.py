@@ -7,15 +7,16 @@ from pathlib import Path
 from deedbook.format.errors import DeedbookError, LedgerError, fault
 from deedbook.format.events import FORMAT, MAX_PAYLOAD, SESSION_ID, first_workspace_hash, split_line
 from deedbook.format.files import Folder
+from deedbook.format.paths import is_state
 from deedbook.format.reader import sessions
 from deedbook.format.schema import suggest
 from deedbook.format.upcasting.naming import parted
 from deedbook.format.upcasting.recognition import form_of, not_a_ledger, require_form
 from deedbook.format.upcasting.table import UPCASTERS
-from deedbook.kernel import read_workspace
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.site import STATE, state_at, told_state
 from deedbook.workspace.sources import SYSTEM, find_workspace
+from deedbook.workspace.workspace import read_workspace
 
 FILE = ".events.jsonl"
 WORKSPACE = "workspace"
@@ -43,11 +44,6 @@ def standing(workspace: str) -> tuple[Workspace, list[str]]:
 def bare(state: Path, root: Path) -> Workspace:
     """Return a workspace of which nothing is known but its *state* folder."""
     return Workspace(root=root, system=root / SYSTEM, state=state)
-
-
-def is_state(place: Path) -> bool:
-    """Say whether *place* is a state folder: it holds sessions, or a workspace ledger, and is no ledger's own."""
-    return any((place / name).is_dir() for name in ("sessions", WORKSPACE)) and not (place / FILE).exists()
 
 
 def known_by(state: Path, root: Path) -> tuple[Workspace, list[str]]:

@@ -24,22 +24,23 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
     What MCP servers offer is looked at first, and what is other than before is shown.
     """
     from deedbook.charter.locks import LOCK, lock
+    from deedbook.charter.policies import notes
     from deedbook.charter.store import Store
     from deedbook.format.files import Folder
     from deedbook.format.release import VERSION
     from deedbook.format.terminal import plain
-    from deedbook.kernel import read_workspace
     from deedbook.plugins.plugins import discover
+    from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.policy.fitting import unasked, unguarded
-    from deedbook.rules.rulebook import idle, misspelt
+    from deedbook.workspace.workspace import read_workspace
 
     if not no_servers and not _look(asked.workspace, yes=yes):
         message("nothing was pinned")
         return 1
-    source = read_workspace(asked.workspace, profile)
+    source, catalogue = read_workspace(asked.workspace, profile), discover()
     with Folder.at(source.root) as root, Folder.at(source.state, create=True) as state:
         first = not root.exists(LOCK)
-        opened = lock(source, discover(), Store(state), root, kernel=VERSION, editable=editable)
+        opened = lock(source, catalogue, Store(state), root, kernel=VERSION, editable=editable)
     free, silent = unguarded(opened.charter.document), unasked(opened.charter.document)
     if asked.json:
         as_json(
@@ -56,18 +57,23 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
         )
         return 0
     _tell(opened, free, silent, first=first)
-    for each in (*idle(opened.charter.document), *misspelt(opened.charter.document, source.policies)):
-        say(f"{plain(each.place)}: rule {each.index + 1} of policy {plain(each.policy)} {each.why}")
+    for each in notes(opened.charter.document, installed_kinds(catalogue), source.policies):
+        say(plain(f"{each.place}: {each}"))
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0
 
 
 def _look(workspace: str, *, yes: bool) -> bool:
     """Look at what the MCP servers offer; say whether what is other than before is wanted."""
-    from deedbook.mcp.commands.servers import review, surveyed
+    from deedbook.plugins.features import Features
+    from deedbook.plugins.plugins import discover
+
+    from .common import surveyed
 
     found = surveyed(workspace)
-    return review(found, found.servers.values(), yes=yes) if found.servers else True
+    if not found.servers:
+        return True
+    return Features(discover(), ["servers"]).all("before_lock", workspace=found, yes=yes)
 
 
 def _tell(opened: "Opened", free: list[str], silent: list[str], *, first: bool) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 
@@ -16,6 +16,23 @@ from deedbook.format.terminal import plain
 TAB: Final = 8
 _OUT: Final[ContextVar[TextIO | None]] = ContextVar("deedbook_stdout", default=None)
 DENIED: Final = 3
+_MARK: Final = "deedbook_data_command"
+C = TypeVar("C", bound=click.Command)
+
+
+def data_command(command: C) -> C:
+    """Mark a command whose standard output is for its data alone; decorate the click command with it.
+
+    What plugins print while it runs goes to standard error, and the command writes with `say`, `write` and `as_json`.
+    The subcommands of a marked group are marked, too; those that other distributions add to it mark themselves.
+    """
+    setattr(command, _MARK, True)
+    return command
+
+
+def is_data_command(command: click.Command) -> bool:
+    """Say whether *command* is marked."""
+    return getattr(command, _MARK, False) is True
 
 
 @contextmanager

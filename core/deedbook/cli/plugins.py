@@ -43,6 +43,8 @@ def command(asked: Asked, kind: str | None) -> int:
 
 
 def _rows(catalogue: "Catalogue", used: dict[tuple[str, str], list[str]]) -> list[dict[str, Any]]:
+    from deedbook.plugins.plugins import FEATURE
+
     return [
         {
             "kind": offer.kind,
@@ -53,6 +55,7 @@ def _rows(catalogue: "Catalogue", used: dict[tuple[str, str], list[str]]) -> lis
             "used": used.get((offer.kind, offer.name), []),
         }
         for _, offer in sorted(catalogue.offers.items())
+        if offer.kind != FEATURE
     ]
 
 
@@ -66,7 +69,7 @@ def _said(row: dict[str, Any]) -> str:
 def _used(workspace: str) -> dict[tuple[str, str], list[str]]:
     """Return what the workspace names, each with who names it; nothing where there is no workspace to be read."""
     from deedbook.format.errors import DeedbookError
-    from deedbook.kernel import read_workspace
+    from deedbook.workspace.workspace import read_workspace
 
     try:
         source = read_workspace(workspace)

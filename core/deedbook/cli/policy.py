@@ -11,9 +11,9 @@ from .output import as_json, message, say, table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from deedbook.charter.cases import Finding, Part
+    from deedbook.charter.policies import Note
     from deedbook.format.errors import DomainError
-    from deedbook.rules.cases import Finding, Part
-    from deedbook.rules.rulebook import Idle
     from deedbook.workspace.declarations import Workspace
 
 
@@ -28,18 +28,21 @@ def command() -> None:
 @click.pass_obj
 def listing(asked: Asked, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
-    from deedbook.kernel import bound_for_judging, read_workspace
+    from deedbook.charter.policies import notes
+    from deedbook.kernel import bound_for_judging
+    from deedbook.plugins.plugins import discover
+    from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.policy.fitting import covers
-    from deedbook.rules.rulebook import idle, misspelt
+    from deedbook.workspace.workspace import read_workspace
 
-    source = read_workspace(asked.workspace, profile)
-    with bound_for_judging(source) as bindings:
+    source, catalogue = read_workspace(asked.workspace, profile), discover()
+    with bound_for_judging(source, catalogue) as bindings:
         document = bindings.charter.document
-        never, fits = [*idle(document), *misspelt(document, source.policies)], covers(document)
+        never, fits = notes(document, installed_kinds(catalogue), source.policies), covers(document)
     policies = sorted(document["policies"].items())
     if asked.json:
         as_json({"schema_version": "v1", "policies": [_policy(name, entry, fits[name]) for name, entry in policies],
-                 "idle": [_idle(each) for each in never]})  # fmt: skip
+                 "idle": [_idle(each, each.rule) for each in never if each.rule is not None]})  # fmt: skip
         return 0
     if not policies:
         say("no policies are declared; add one in .system/policies/")
@@ -48,20 +51,22 @@ def listing(asked: Asked, profile: str | None) -> int:
         for name, entry in policies
     )
     for each in never:
-        message(f"{each.place}: rule {each.index + 1} of {each.policy} {each.why}")
+        message(f"{each.place}: {each}")
     return 0
 
 
 def _policy(name: str, entry: "Mapping[str, Any]", fits: "Sequence[str]") -> dict[str, Any]:
-    rules = entry["settings"].get("rules", []) if entry["rules"] else []
+    from deedbook.policy.forms import lists_rules
+
+    rules = entry["settings"]["rules"] if lists_rules(entry) else []
     told = [{"place": place, "then": rule["then"], "reason": rule.get("reason", ""), "when": rule.get("when")}
             for place, rule in zip(entry["rules"], rules, strict=False)]  # fmt: skip
     return {"id": name, "kind": entry["plugin"][1], "place": entry["place"], "abilities": list(fits),
-            "reads": entry["reads"], "rules": told if entry["plugin"] == ["policy", "rules"] else []}  # fmt: skip
+            "reads": entry["reads"], "rules": told}  # fmt: skip
 
 
-def _idle(each: "Idle") -> dict[str, Any]:
-    return {"policy": each.policy, "rule": each.index + 1, "place": each.place, "why": each.why}
+def _idle(each: "Note", rule: int) -> dict[str, Any]:
+    return {"policy": each.policy, "rule": rule + 1, "place": each.place, "why": each.why}
 
 
 def _counted(things: "Sequence[Any]", noun: str) -> str:
@@ -88,14 +93,17 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
     A rule is covered if it decided what its policy answered in at least one case. Exit status 1 if a case fails;
     without any tests 0, and a message says that there are none.
     """
-    from deedbook.kernel import bound_for_judging, read_workspace
-    from deedbook.rules import cases
+    from deedbook.charter import cases
+    from deedbook.kernel import bound_for_judging
+    from deedbook.plugins.plugins import discover
+    from deedbook.plugins.policy_kinds import installed_kinds
+    from deedbook.workspace.workspace import read_workspace
 
-    source = read_workspace(asked.workspace, profile)
+    source, catalogue = read_workspace(asked.workspace, profile), discover()
     found = _cases(source, files)
-    with bound_for_judging(source) as bindings:
+    with bound_for_judging(source, catalogue) as bindings:
         findings = [cases.run(bindings, case, hooks=hooks) for case in found]
-        parts = cases.coverage(bindings, findings)
+        parts = cases.coverage(bindings, findings, installed_kinds(catalogue))
     failed = [finding for finding in findings if finding.problem]
     percent = 100.0 if not parts else 100 * sum(part.covered for part in parts) / len(parts)
     enough = coverage is None or percent >= coverage
@@ -109,10 +117,10 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
 
 
 def _cases(source: "Workspace", paths: tuple[str, ...]) -> "list[Any]":
+    from deedbook.charter import cases
     from deedbook.format.errors import SourceError, raise_all
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
-    from deedbook.rules import cases
     from deedbook.workspace.trees import trees
 
     schemas = Schemas.load(data_folder("schemas"))

@@ -15,12 +15,12 @@ from typing import Final
 
 import click
 
-from deedbook.format.errors import CODES, DeedbookError, DomainError, fault
+from deedbook.format.errors import CODES, BindingError, DeedbookError, DomainError, fault
 from deedbook.plugins.commands import find_commands
 
 from .common import Asked, Suggesting, as_command
 from .completing import VARIABLE
-from .output import as_json, complain, message, worded
+from .output import as_json, complain, data_command, message, worded
 from .process import flush, hold_streams, leave, take_signals
 
 TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
@@ -44,6 +44,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "Workspace": {
             "abilities": "List what the workspace declares; `abilities show`.",
             "registry": "Check what the workspace declares: `registry lint`.",
+            "route": "Rank abilities and documents for a prompt, with reasons.",
             "skills": "List the skills; `skills show`, `skills lint`.",
             "agents": "List the agents that have a card, and the roles.",
             "hooks": "List the hooks, and test them.",
@@ -60,7 +61,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 )
 """The kernel's own commands by section, and what each does in a sentence. They win over those of distributions."""
 
-OWN_NAMES: Final = frozenset(name for section in OWN.values() for name in section)
+OWN_NAMES: Final = tuple(name for section in OWN.values() for name in section)
 
 
 def sections() -> dict[str, dict[str, str]]:
@@ -87,6 +88,13 @@ class _Commands(Suggesting):
         offered = find_commands().get(cmd_name)
         return as_command(offered) if offered and "." not in cmd_name else None
 
+    def is_offered(self, name: str) -> bool:
+        return name not in OWN_NAMES
+
+    @property
+    def prefix(self) -> str:
+        return ""
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         listed = sections()
         width = max(len(name) for commands in listed.values() for name in commands)
@@ -95,6 +103,7 @@ class _Commands(Suggesting):
                 formatter.write_dl([(name.ljust(width), line) for name, line in commands.items()])
 
 
+@data_command
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-C", "--workspace", default=".", metavar="DIR", help="Look for the workspace here and above.")
 @click.version_option(package_name="deedbook", message="%(prog)s %(version)s")
@@ -128,14 +137,24 @@ def _status(asked: Asked) -> int:
         complain(why)
         _as_json(asked, [fault("FAILED", why)])
         return 1
-    except Exception as problem:
-        if os.environ.get(TRACEBACK):
-            raise
-        why = f"internal error: {type(problem).__name__}: {problem}; {TRACEBACK}=1 shows where, please report it"
-        complain(why)
-        _as_json(asked, [fault("FAILED", why)])
-        return 1
+    except Exception as problem:  # noqa: BLE001 - whatever happens, one line says it
+        return _broken(problem, asked)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _broken(problem: Exception, asked: Asked) -> int:
+    """Say which distribution is missing, or that the program itself is at fault; raises *problem* on request."""
+    missing = (problem.name or "").partition(".")[0] if isinstance(problem, ModuleNotFoundError) else ""
+    if missing.startswith("deedbook_"):
+        owner = missing.replace("_", "-")
+        why = f"this needs {owner}, which is not installed: pip install {owner}"
+        return _failed(BindingError(fault("PLUGIN_MISSING", why)), asked)
+    if os.environ.get(TRACEBACK):
+        raise problem
+    why = f"internal error: {type(problem).__name__}: {problem}; {TRACEBACK}=1 shows where, please report it"
+    complain(why)
+    _as_json(asked, [fault("FAILED", why)])
+    return 1
 
 
 def _misused(problem: click.ClickException, asked: Asked) -> int:

@@ -117,9 +117,9 @@ def close(asked: Asked, session: str) -> int:
     ended is set aside. A session that was taken in stays as it is.
     """
     from deedbook.format.errors import LedgerError
-    from deedbook.kernel import read_workspace
     from deedbook.maintenance.closing import told
     from deedbook.maintenance.upkeep import close_session, discard_session, mend_session
+    from deedbook.workspace.workspace import read_workspace
 
     from .ledgers import session_here
 

@@ -113,8 +113,8 @@ def _skills(asked: Asked, profile: str | None) -> Listing:
     from deedbook.charter.linker import Linker
     from deedbook.charter.skills import Skills
     from deedbook.format.errors import BindingError, raise_all
-    from deedbook.kernel import read_workspace
     from deedbook.plugins.plugins import discover
+    from deedbook.workspace.workspace import read_workspace
 
     catalogue = discover()
     workspace = read_workspace(asked.workspace, profile, catalogue)

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.bindings import EVERYTHING, Bindings, Caller
 from deedbook.contract import Decision, Event, Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import SourceError, fault, raise_all
 from deedbook.format.reader import read as read_ledger
 from deedbook.format.schema import Schemas, suggest
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import EVERYTHING, Caller
 from deedbook.policy.gates import BoundGate, answer
 from deedbook.policy.judge import Circumstances, make_call
 from deedbook.programs.exchange import ARGUMENTS

@@ -349,6 +349,79 @@ class Gate(Protocol):
         """Judge *call*; an exception, a late answer or anything but a `Decision` denies."""
 
 
+@attrs.frozen(kw_only=True)
+class PolicyTarget:
+    """An ability that a policy is asked about, as the charter has it.
+
+    *takes* holds the JSON Schemas that its arguments fit, all of them. It is empty where nobody can tell, as for a
+    request to a model.
+    """
+
+    id: str
+    kind: str
+    effects: Effects
+    tags: frozenset[str]
+    scopes: frozenset[str]
+    paths: tuple[str, ...]
+    takes: tuple[Object, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class PolicyProblem:
+    """One thing that a policy kind finds in the body of a policy.
+
+    *pointer* is a JSON pointer into the body, such as ``/rules/0/when``, and *at* an offset in characters into the text
+    there. *rule* is the index of the rule that the problem is about, in a body that lists ``rules``; the places of
+    *other_rules* are told with the message. *names* are abilities that a rule names which should deny or ask, and which
+    the policy is not asked about: where they exist nowhere, the rule guards nothing. *own*: the problem refuses only a
+    policy of the workspace's own; one from a pack may be about abilities that this workspace lacks.
+    """
+
+    message: str
+    pointer: str = ""
+    at: int | None = None
+    rule: int | None = None
+    other_rules: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    own: bool = False
+    code: str = "BINDING_INVALID"
+
+
+class PolicyChecks(Protocol):
+    """What a policy kind can say of a policy before any call: static or class methods of its class, each optional.
+
+    *body* is the policy as it stands in YAML, without ``kind`` and ``match``; *abilities* are those that the policy is
+    asked about. An exception is a fault of the plugin (``PLUGIN_BROKEN``). There is no need to inherit from this class.
+    """
+
+    @staticmethod
+    def check(body: Object, abilities: Sequence[PolicyTarget]) -> Iterable[PolicyProblem]:
+        """Yield what is wrong with a body that may be malformed; any problem refuses the workspace.
+
+        Called when the charter is compiled. If it yields nothing, the kernel checks the body against ``spec.settings``.
+        *abilities* is empty where nobody can tell which they are.
+        """
+
+    @staticmethod
+    def reads(body: Object) -> Iterable[str]:
+        """Return the facts that this policy reads, beside those of ``spec.reads``; the body may be malformed."""
+
+    @staticmethod
+    def lint(body: Object, abilities: Sequence[PolicyTarget]) -> Iterable[PolicyProblem]:
+        """Yield what is doubtful about a sound body, such as a rule that never decides; nothing is refused for it.
+
+        The message goes on from "rule 1 of policy NAME", or from "policy NAME" without *rule*. Called by ``lock``,
+        ``policy list``, ``registry lint``, ``doctor`` and ``explain``, and to explain a denial.
+        """
+
+    @staticmethod
+    def reachable(body: Object, abilities: Sequence[PolicyTarget]) -> Iterable[int | None]:
+        """Return the rules of a sound body that can decide about *abilities*, by index; ``None`` is the default.
+
+        Called by ``policy test``, which counts the rules and the default of a kind that has this method.
+        """
+
+
 @attrs.frozen
 class Skill:
     """Operational knowledge in Markdown. *allowed* has the names in its ``allowed-tools``; *source* is its file."""
@@ -381,7 +454,9 @@ class Plugin(Protocol[Spec_co, Made_co]):
 
 
 Acting: TypeAlias = Plugin[HandlerSpec, Handler]  # deedbook.tools, .providers, .flows: three groups, one shape
-PolicyKind: TypeAlias = Plugin[GateSpec, Gate]  # deedbook.policy_kinds: settings are the policy's YAML body
+PolicyKind: TypeAlias = Plugin[
+    GateSpec, Gate
+]  # deedbook.policy_kinds: settings are the policy's YAML body; `PolicyChecks`
 Hook: TypeAlias = Plugin[GateSpec, object]  # deedbook.hooks: methods of `lifecycle.Lifecycle`, with `hookimpl`
 SkillLoader: TypeAlias = Plugin[GateSpec, Skills]  # deedbook.skill_loaders
 

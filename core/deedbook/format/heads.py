@@ -13,12 +13,12 @@ from typing import Final
 import attrs
 
 from deedbook.contract import Event
-from deedbook.ledger.journal import NAME
 
 from .canonical import MAX_INTEGER
 from .events import MAX_PAYLOAD, SESSION_ID, split_line
 from .files import Folder
 from .lines import Lines
+from .paths import LEDGER_FILE
 from .reader import read
 
 MAX_LINE: Final = MAX_PAYLOAD + 1024
@@ -146,9 +146,9 @@ def _trace(event: Event) -> Iterator[tuple[str, str]]:
 def _hashes(place: Path, wanted: AbstractSet[int]) -> tuple[int, dict[int, str], str]:
     """Return how many lines the ledger in *place* has, up to the last *wanted*, the hashes of those, and its trace."""
     count, hashes, trace = 0, {}, ""
-    with Folder.at(place) as folder, folder.open(NAME) as file:
+    with Folder.at(place) as folder, folder.open(LEDGER_FILE) as file:
         for count, line in enumerate(islice(Lines(file, MAX_LINE), max(wanted)), 1):
             if count in wanted:
-                found = split_line(line, place=f"{place / NAME}:{count}")
+                found = split_line(line, place=f"{place / LEDGER_FILE}:{count}")
                 hashes[count], trace = found.envelope_hash, found.trace_id
     return count, hashes, trace

@@ -10,6 +10,8 @@ MAX_PATH: Final = 4096
 DRAFT: Final = ".deedbook-draft"
 """What a file is called until it is whole. A folder has at most one, under the folder's lock; a killed writer leaves it
 behind, the next writer takes its place. No path may name it."""
+LEDGER_FILE: Final = ".events.jsonl"
+"""The name of a ledger's file in the folder of its session."""
 
 _MAX_SHOWN: Final = 200
 
@@ -30,6 +32,11 @@ def path_fault(path: str) -> str | None:
     if "" in parts or "." in parts or ".." in parts:
         return 'has a component that is empty, "." or ".."; name the file directly'
     return "is the kernel's own name for a file being written; choose another" if DRAFT in parts else None
+
+
+def is_state(place: Path) -> bool:
+    """Say whether *place* is a state folder: it holds sessions, or a workspace ledger, and is no ledger's own."""
+    return any((place / name).is_dir() for name in ("sessions", "workspace")) and not (place / LEDGER_FILE).exists()
 
 
 def user_folder(environment: Mapping[str, str]) -> Path:

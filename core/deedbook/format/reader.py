@@ -18,12 +18,13 @@ from deedbook.contract import Event
 from deedbook.format.upcasting.naming import parted
 from deedbook.format.upcasting.recognition import form_of
 from deedbook.format.upcasting.table import UPCASTERS
-from deedbook.ledger.journal import NAME, find_tail, lines_from_end
 
 from .canonical import MAX_BYTES
 from .errors import DeedbookError, LedgerError, fault
 from .events import FORMAT, SESSION_ID, Line, is_ended, split_line
 from .files import Folder
+from .paths import LEDGER_FILE
+from .tail import find_tail, lines_from_end
 
 State: TypeAlias = Literal["open", "ended", "interrupted", "empty", "damaged"]
 
@@ -59,10 +60,10 @@ def read(source: str | Path | Folder) -> Iterator[Event]:
     does a file of several sessions of which none is named (``SESSION_NOT_NAMED``), an absent one `FileNotFoundError`.
     """
     if isinstance(source, Folder):
-        yield from _events(source.open(NAME), f"{source.path}/{NAME}", None)
+        yield from _events(source.open(LEDGER_FILE), f"{source.path}/{LEDGER_FILE}", None)
         return
     path, session = parted(source)
-    path = path / NAME if path.is_dir() else path
+    path = path / LEDGER_FILE if path.is_dir() else path
     with Folder.at(path.parent) as folder:
         yield from _events(folder.open(path.name), str(path), session)
 
@@ -227,7 +228,7 @@ def is_open(state: Folder, session: str) -> bool:
     if not SESSION_ID.fullmatch(session):
         return False
     try:
-        with state.open(f"sessions/{session}/{NAME}") as file:
+        with state.open(f"sessions/{session}/{LEDGER_FILE}") as file:
             return _unended(file.fileno()) == "open"
     except FileNotFoundError:
         return False
@@ -236,7 +237,7 @@ def is_open(state: Folder, session: str) -> bool:
 def is_empty(folder: Folder) -> bool:
     """Say whether a session's *folder* holds no event and no byte of one: no ledger, or an empty one."""
     try:
-        with folder.open(NAME) as file:
+        with folder.open(LEDGER_FILE) as file:
             return not os.fstat(file.fileno()).st_size
     except FileNotFoundError:
         return True
@@ -248,8 +249,8 @@ def has_begun(folder: Folder) -> bool:
     Raises `LedgerError` (``LEDGER_UNSOUND``) where there are more bytes than one write can have left.
     """
     try:
-        with folder.open(NAME) as file:
-            return bool(find_tail(file.fileno(), place=f"{folder.path}/{NAME}").end)
+        with folder.open(LEDGER_FILE) as file:
+            return bool(find_tail(file.fileno(), place=f"{folder.path}/{LEDGER_FILE}").end)
     except FileNotFoundError:
         return False
 
@@ -259,7 +260,7 @@ def strays(folder: Folder) -> list[str]:
 
     It may have left its ledger's file, and sealed values of an event that was not written.
     """
-    names = sorted({place.name for place in Path(folder.path).iterdir()} - {NAME})
+    names = sorted({place.name for place in Path(folder.path).iterdir()} - {LEDGER_FILE})
     return [name for name in names if name != SEALED or not _only_values(folder)]
 
 
@@ -269,7 +270,7 @@ def _only_values(folder: Folder) -> bool:
 
 def listed(state: Folder, name: str) -> Listed:
     """Return the session *name* of a state folder as `sessions` lists it."""
-    place = f"sessions/{name}/{NAME}"
+    place = f"sessions/{name}/{LEDGER_FILE}"
     try:
         with state.open(place) as file:
             found = _seen(file, name, f"{state.path}/{place}")

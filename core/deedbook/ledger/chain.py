@@ -30,9 +30,11 @@ from deedbook.format.events import (
     timestamp,
 )
 from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.sealed import Blob, Sealer
+from deedbook.format.tail import find_tail, lines_from_end
 
-from .journal import NAME, Journal, Torn, find_tail, lines_from_end, set_aside, unrecorded
+from .journal import Journal, Torn, set_aside, unrecorded
 
 _END: Final = label("session.end", "runtime", None).partition(",")[0]
 
@@ -305,4 +307,4 @@ def explained(place: str) -> Iterator[None]:
 
 def place_of(folder: Folder) -> str:
     """Return where the ledger in *folder* is, for messages."""
-    return f"{folder.path}/{NAME}"
+    return f"{folder.path}/{LEDGER_FILE}"

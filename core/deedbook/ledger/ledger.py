@@ -27,22 +27,12 @@ from deedbook.format.events import (
     timestamp,
 )
 from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.sealed import Sealer, opened
+from deedbook.format.tail import find_tail, lines_from_end
 
 from .chain import Chain, Place, explained, first_line, place_of, survey
-from .journal import (
-    DATASYNC,
-    NAME,
-    Durability,
-    Journal,
-    Torn,
-    acquire,
-    find_tail,
-    is_replaced,
-    lines_from_end,
-    release,
-    set_aside,
-)
+from .journal import DATASYNC, Durability, Journal, Torn, acquire, is_replaced, release, set_aside
 from .newest import refuse_below
 
 LOCK_SECONDS: Final = 0.25
@@ -111,7 +101,7 @@ def _locked(folder: Folder, *, create: bool) -> Iterator[int]:
     place = place_of(folder)
     with explained(place):
         try:
-            fd = _present(folder, partial(folder.append, NAME, create=create), LOCK_SECONDS)
+            fd = _present(folder, partial(folder.append, LEDGER_FILE, create=create), LOCK_SECONDS)
         except FileExistsError:
             raise LedgerError(fault("LEDGER_BROKEN", "there is a ledger already; reopen it", place=place)) from None
         except FileNotFoundError:
@@ -135,7 +125,7 @@ def _present(folder: Folder, begin: Callable[[], int], seconds: float) -> int:
             os.close(fd)
             raise
         os.close(fd)
-        begin = partial(folder.append, NAME, create=False)
+        begin = partial(folder.append, LEDGER_FILE, create=False)
 
 
 # --- the workspace ----------------------------------------------------------------------------------------------------
@@ -255,7 +245,10 @@ class WorkspaceLedger(Chain):
     def _move(self) -> None:
         """Go on with the file that took this one's place: the same lines, of which payloads may have been taken out."""
         seq, head, _ = self._chain
-        fd, place = _present(self._folder, partial(self._folder.append, NAME, create=False), TURN_SECONDS), self.place
+        fd, place = (
+            _present(self._folder, partial(self._folder.append, LEDGER_FILE, create=False), TURN_SECONDS),
+            self.place,
+        )
         end, last = _end_of(fd, seq)
         if split_line(last, place=place).envelope_hash != head:
             os.close(fd)
@@ -300,9 +293,9 @@ def _end_of(fd: int, lines: int) -> tuple[int, bytes]:
 
 def _shared_file(folder: Folder) -> int:
     try:
-        return folder.append(NAME, create=True)
+        return folder.append(LEDGER_FILE, create=True)
     except FileExistsError:
-        return folder.append(NAME, create=False)
+        return folder.append(LEDGER_FILE, create=False)
 
 
 @contextmanager

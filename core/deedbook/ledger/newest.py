@@ -13,10 +13,9 @@ from deedbook.format.events import MAX_PAYLOAD, split_line
 from deedbook.format.files import Folder
 from deedbook.format.leaves import CHECKPOINT, Signed, origin_of
 from deedbook.format.notes import MAX_TEXT, Note
+from deedbook.format.paths import LEDGER_FILE as JOURNAL
 from deedbook.format.proofs import Checkpoint
-
-from .journal import NAME as JOURNAL
-from .journal import find_tail, lines_from_end
+from deedbook.format.tail import find_tail, lines_from_end
 
 NAME: Final = "checkpoint"
 

@@ -9,9 +9,9 @@ from deedbook.contract import Event
 from deedbook.format.events import split_line
 from deedbook.format.files import Folder
 from deedbook.format.folds import fold
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import read
 
-from .journal import NAME
 from .lifelines import living
 
 Ending: TypeAlias = Literal["running", "shut down", "died"]
@@ -108,10 +108,10 @@ def survey(state: Folder) -> Processes:
 
 
 def _read(state: Folder) -> Processes:
-    place = Path(state.path, "workspace", NAME)
+    place = Path(state.path, "workspace", LEDGER_FILE)
     try:
         found = fold(ProcessesFold(), read(place))
-        with state.open(f"workspace/{NAME}") as file:
+        with state.open(f"workspace/{LEDGER_FILE}") as file:
             first = file.readline()
     except FileNotFoundError:
         return Processes()

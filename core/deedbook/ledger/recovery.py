@@ -13,10 +13,11 @@ from deedbook.format.events import OUTCOMES, Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.folds import NAMED_BY, fold
 from deedbook.format.heads import Head, gaps, recorded
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import SEALED, has_begun, strays
 
 from .chain import explained, place_of
-from .journal import NAME, acquire
+from .journal import acquire
 from .ledger import LOCK_SECONDS, Ledger
 
 REASON = "interrupted: the process died before the session ended"
@@ -61,7 +62,7 @@ def refuse_cut(state: Path, identity: str, heads: Sequence[Head] | None = None) 
             f"it is not what the workspace ledger recorded: {gap.check}: expected {gap.expected}, found {gap.found}. "
             "Nothing was written. Put the whole file back from a copy, or leave it as it is; `deedbook verify` says all"
         )
-        raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(state / "sessions" / identity / NAME)))
+        raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(state / "sessions" / identity / LEDGER_FILE)))
 
 
 def discard(folder: Folder, keep: Callable[[bytes], None], seconds: float = LOCK_SECONDS) -> None:
@@ -85,7 +86,7 @@ def discard(folder: Folder, keep: Callable[[bytes], None], seconds: float = LOCK
                     folder.remove(f"{SEALED}/{name}")
                 Path(folder.path, SEALED).rmdir()
             if fd is not None:
-                folder.remove(NAME)
+                folder.remove(LEDGER_FILE)
             Path(folder.path).rmdir()
         finally:
             if fd is not None:
@@ -94,7 +95,7 @@ def discard(folder: Folder, keep: Callable[[bytes], None], seconds: float = LOCK
 
 def _ledger_file(folder: Folder) -> int | None:
     with suppress(FileNotFoundError):
-        return folder.append(NAME, create=False)
+        return folder.append(LEDGER_FILE, create=False)
     return None
 
 

@@ -11,10 +11,10 @@ from deedbook.format.amendments import TYPE, Amendments, AmendmentsFold, Unfit, 
 from deedbook.format.canonical import decode, encode_payload
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.folds import fold
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas
 from deedbook.format.sealed import digests_in
-from deedbook.ledger.journal import NAME
 from deedbook.workspace.site import Site
 
 from .opening import Opened, opened
@@ -47,7 +47,7 @@ def _append(ledger: Opened, line: events.Line, patch: Sequence[Object], reason: 
 
 def _check(site: Site, schemas: Schemas, told: Amendments, event: Event, patch: Sequence[Object]) -> bool:
     """Refuse what does not fit; say whether anything of it stands where values are sealed."""
-    place = f"{NAME}#{event.seq}"
+    place = f"{LEDGER_FILE}#{event.seq}"
     if event.type.startswith(REFUSED):
         raise _refused(f"{event.type} says what was done with the ledger, and is not corrected", place)
     if events.EXCISED_KEY in event.payload:

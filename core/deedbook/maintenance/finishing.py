@@ -15,12 +15,12 @@ from deedbook.format.canonical import decode
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import Line, excised, split_line
 from deedbook.format.files import Folder
-from deedbook.format.paths import DRAFT
+from deedbook.format.paths import DRAFT, LEDGER_FILE
 from deedbook.format.sealed import digests_in
 from deedbook.ledger.chain import place_of
-from deedbook.ledger.journal import NAME, acquire, is_replaced
+from deedbook.ledger.journal import acquire, is_replaced
 from deedbook.ledger.ledger import LOCK_SECONDS, TURN_SECONDS
-from deedbook.memory.store import NAME as STORE
+from deedbook.plugins.features import Features
 
 FOLDER: Final = "unfinished"
 """Where a state folder has a file for each ledger in which something is being erased or taken out."""
@@ -73,9 +73,8 @@ def finish(state: Folder, name: str) -> Done:
         raise LedgerError(fault("SESSION_NOT_FOUND", f"there is no ledger {name!r}")) from None
     with folder, _held(folder, TURN_SECONDS if name == "workspace" else LOCK_SECONDS) as fd:
         done = _finished(folder, fd)
-    if done.excised and name == "workspace":
-        with suppress(FileNotFoundError):  # a cache of the ledger, which knows what was taken out of it
-            state.remove(STORE)
+    if done.excised:
+        Features.installed().demand("payload_removed", state=state, name=name)
     return done
 
 
@@ -83,7 +82,7 @@ def finish(state: Folder, name: str) -> Done:
 def _held(folder: Folder, seconds: float) -> Iterator[int]:
     """Open the ledger's file under its lock; the file that has the name, not one that was replaced meanwhile."""
     while True:
-        fd = folder.append(NAME, create=False)
+        fd = folder.append(LEDGER_FILE, create=False)
         try:
             acquire(fd, place=place_of(folder), seconds=seconds)
             if not is_replaced(fd):
@@ -141,7 +140,7 @@ def _renew(folder: Folder, fd: int, standing: dict[int, Line]) -> None:
     with os.fdopen(os.dup(fd), "rb") as old:
         old.seek(0)
         lines = (_without(raw, standing[seq]) if seq in standing else raw for seq, raw in enumerate(old))
-        folder.replace(NAME, lines)
+        folder.replace(LEDGER_FILE, lines)
 
 
 def _without(raw: bytes, line: Line) -> bytes:

@@ -1,7 +1,7 @@
-"""Old ledgers in a workspace: their bytes kept as they were, under their hash, and who took them in.
+"""Old ledgers that were taken into a workspace: where their bytes are, and who took them in.
 
 The workspace ledger tells of each (``ledger.imported``); the bytes lie in ``imported/<sha256>/`` of the state folder,
-read-only. They are never rewritten: whoever reads them gets present events.
+read-only. They are never rewritten: readers get present events. ``deedbook-legacy`` takes ledgers in.
 """
 
 import os
@@ -12,17 +12,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from deedbook.contract import Object
-from deedbook.format.canonical import encode_payload
-from deedbook.format.errors import IntakeError, LedgerError, fault, recordable
-from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.reader import Listed, read
-from deedbook.format.report import Report
 from deedbook.format.sealed import opened
-from deedbook.ledger.ledger import WorkspaceLedger
-
-from .old_file import OldFile
 
 FOLDER: Final = "imported"
 FILE: Final = "events.jsonl"
@@ -89,31 +81,13 @@ def find(known: Sequence[Imported], name: str) -> list[tuple[Imported, Listed]]:
     return exact or [pair for pair in pairs if wanted and pair[1].id.startswith(wanted)]
 
 
-# --- taking one in ----------------------------------------------------------------------------------------------------
-
-
-def keep(state: Folder, old: OldFile) -> None:
-    """Keep the bytes of an old ledger in the *state* folder, durably and read-only, under their hash, as `PENDING`.
-
-    What is there already with these bytes stays; other bytes under this hash raise `LedgerError` (``LEDGER_UNSOUND``).
-    """
-    folder = f"{FOLDER}/{old.sha256}"
-    state.make(folder)
-    try:
-        if state.digests(folder, [FILE]) != [old.sha256]:
-            why = "other bytes are kept there than their name says; put the right ones there, or remove it by hand"
-            raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{folder}/{FILE}"))
-    except FileNotFoundError:
-        state.replace(f"{folder}/{PENDING}", old.blocks(), mode=0o444)
-
-
 def settle(state: Folder) -> None:
     """Give the bytes of recorded imports that were killed their own name; raises `LedgerError` as `imports` does."""
     pending = [name for name in _folders(state) if state.exists(f"{FOLDER}/{name}/{PENDING}")]
     if pending:
         told = {each.sha256 for each in imports(Path(state.path))}
         for name in told.intersection(pending):
-            _finish(state, name)
+            finish(state, name)
 
 
 def _folders(state: Folder) -> list[str]:
@@ -123,53 +97,8 @@ def _folders(state: Folder) -> list[str]:
         return []
 
 
-def _finish(state: Folder, sha256: str) -> None:
+def finish(state: Folder, sha256: str) -> None:
+    """Give the bytes of an old ledger their own name, now that the workspace ledger tells of them."""
     with suppress(FileNotFoundError), state.held(f"{FOLDER}/{sha256}") as folder:
         os.rename(PENDING, FILE, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)
-
-
-def take_in(
-    state: Folder, ledger: WorkspaceLedger, old: OldFile, report: Report, *, by: str, as_is: str | None
-) -> Imported:
-    """Keep an *old* ledger in the *state* folder and record that in the workspace's *ledger*; raises `LedgerError`.
-
-    *report* is what its verification found. The import may be killed at any moment and begun again: the bytes are
-    there before the ledger tells of them, and get their name after that, here or by `settle`.
-    """
-    sessions, stamp = old.sessions(lenient=not report.faultless), ledger.now()
-    verdict: Verdict = "sound" if report.sound else "unhashed" if report.faultless else "unsound"
-    why = None if as_is is None or report.faultless else recordable(as_is)
-    name = recordable(Path(old.name).name)
-    found = Imported(old.sha256, old.size, old.form, sessions, name, by, verdict, stamp, why)
-    entry = Entry(label(TOLD, "user", by), ledger.span(), ledger.root, _payload(found, old.name))
-    keep(state, old)
-    ledger.append([entry], ts=stamp, durable=True)
-    _finish(state, old.sha256)
-    return found
-
-
-def _payload(found: Imported, place: str) -> bytes:
-    """Return the payload of ``ledger.imported``; raises `LedgerError` (``IMPORT_REFUSED``) if it cannot be one."""
-    try:
-        return encode_payload(told(found))
-    except IntakeError:
-        why = f"it holds {len(found.sessions)} sessions, too many for one event; divide the file"
-        raise LedgerError(fault("IMPORT_REFUSED", why, place=place)) from None
-
-
-def told(found: Imported) -> Object:
-    """Return what ``ledger.imported`` says of it."""
-    sessions = [
-        {
-            "session": each.id,
-            "events": each.events,
-            "started": each.started,
-            "latest": each.latest,
-            "ended": each.state == "ended",
-        }
-        for each in found.sessions
-    ]
-    own = {name: getattr(found, name) for name in ("sha256", "size", "format", "by", "verdict")}
-    more = {} if found.as_is is None else {"as_is": found.as_is}
-    return {**own, "sessions": sessions, "from": found.name, **more}

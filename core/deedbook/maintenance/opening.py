@@ -12,10 +12,10 @@ from deedbook.format.canonical import encode_payload
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import Entry, Line, label, split_line
 from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.release import VERSION
 from deedbook.format.sealed import Sealer
 from deedbook.ledger.chain import Chain
-from deedbook.ledger.journal import NAME
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.ledger.recovery import refuse_cut
 from deedbook.workspace.site import Site
@@ -47,8 +47,8 @@ class Opened:
 
     def line(self, seq: int) -> Line:
         """Return the line with that *seq*; raises `LedgerError` (``USAGE``)."""
-        place = f"{self.folder.path}/{NAME}"
-        with self.folder.open(NAME) as file:
+        place = f"{self.folder.path}/{LEDGER_FILE}"
+        with self.folder.open(LEDGER_FILE) as file:
             for number, raw in enumerate(file):
                 if number == seq and raw.endswith(b"\n"):
                     return split_line(raw, place=place)

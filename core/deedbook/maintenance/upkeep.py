@@ -1,19 +1,17 @@
 """Doing one thing to a workspace's ledgers without opening the workspace: its own ledger, a session to be ended."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from deedbook.charter.settings import Settings
 from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
-from deedbook.format.release import VERSION
 from deedbook.ledger.journal import Torn
-from deedbook.ledger.ledger import Ledger, WorkspaceLedger
-from deedbook.log.checkpoints.service import Checkpoints
+from deedbook.ledger.ledger import Ledger
+from deedbook.workspace.own_ledger import own_ledger
 from deedbook.workspace.site import Site
 
 from .closing import Removed, close, remove, set_torn_aside, write_head
+from .extending import tell_extended
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace
@@ -53,23 +51,11 @@ def _tell(workspace: "Workspace", ledger: Ledger, state: str, failed: Callable[[
     """Record the new head of a session in the workspace's own ledger, and let a checkpoint cover it."""
     with own_ledger(workspace) as own:
         write_head(own, ledger.session_id, ledger.size, ledger.head, state)
-        with Folder.at(workspace.state) as folder:
-            checkpoints = Checkpoints(folder, own, Settings.read(workspace.checkpoints, workspace.root))
-            checkpoints.failed = failed or checkpoints.failed
-            checkpoints.cover([ledger.session_id])
-            checkpoints.close()
+    tell_extended(workspace, ledger.session_id, failed or _unheard)
 
 
-@contextmanager
-def own_ledger(workspace: "Workspace") -> Iterator[WorkspaceLedger]:
-    """Open the workspace's own ledger for writing, and nothing else; raises `DeedbookError`."""
-    site = Site.of(workspace)
-    with Folder.at(workspace.state, create=True) as state:
-        own = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=site.sealer())
-        try:
-            yield own
-        finally:
-            own.close()
+def _unheard(_: DomainError) -> None:
+    """Nobody is told."""
 
 
 def discard_session(workspace: "Workspace", identity: str) -> Removed | None:

@@ -69,7 +69,7 @@ class Description:
 def find_commands() -> dict[str, OfferedCommand]:
     """Return the commands of installed distributions by name; a distribution that cannot be read offers none."""
     found: dict[str, dict[str, str]] = {}
-    for owner, point in _points():
+    for owner, point in entry_points(GROUP):
         found.setdefault(point.name, {}).setdefault(point.value, owner)
     return {
         name: OfferedCommand(name, tuple(targets), tuple(dict.fromkeys(targets.values())))
@@ -77,15 +77,16 @@ def find_commands() -> dict[str, OfferedCommand]:
     }
 
 
-def _points() -> Iterator[tuple[str, EntryPoint]]:
+def entry_points(group: str) -> Iterator[tuple[str, EntryPoint]]:
+    """Yield the entry points of a *group*, each with its distribution; one that cannot be read offers none."""
     seen: set[str] = set()
     for distribution in distributions():
         try:
             text = distribution.read_text("entry_points.txt") or ""
-            if GROUP not in text:
+            if group not in text:
                 continue
             owner = distribution.name
-            points: Iterable[EntryPoint] = distribution.entry_points.select(group=GROUP)
+            points: Iterable[EntryPoint] = distribution.entry_points.select(group=group)
         except Exception:  # noqa: BLE001, S112 - a half removed package must not stop every command
             continue
         if owner not in seen:  # the first on the path counts, as for Python's own import

@@ -20,8 +20,8 @@ from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, describe
 from deedbook.format.files import Folder
 from deedbook.programs.exchange import dumps, subject
-from deedbook.programs.threads import asked
 
+from .answers import asked
 from .host import WorkspaceHost
 from .plugins import discover, implementations, load
 
@@ -57,8 +57,8 @@ class Hooked:
         if (offer.distribution, offer.version, offer.digest) != (told["distribution"], told["version"], told["digest"]):
             raise RuntimeError(f"{offer} is not the code that the charter names; run: deedbook lock")
         folder = self._held.enter_context(Folder.at(Path(told["root"])))
-        host = WorkspaceHost(folder, told["roots"], told["hidden"], told["secrets"])
-        host.routes = partial(told.__getitem__, "routes") if "routes" in told else None
+        routes = partial(told.__getitem__, "routes") if "routes" in told else None
+        host = WorkspaceHost(folder, told["roots"], told["hidden"], told["secrets"], routes=routes)
         self._event, self._mask = told["event"], host.mask
         return asked(self._event, implementations(offer, load(offer)(told["settings"], host), self._event))
 

@@ -4,8 +4,9 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
+from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import Any, BinaryIO, Final, NoReturn, Protocol
 from unicodedata import category, normalize
 
 from deedbook.contract import Entry, Failed, Host, Kept, Ran, Routes, Shared
@@ -14,12 +15,57 @@ from deedbook.format.errors import BindingError, FileRefused, SchemaError, fault
 from deedbook.format.files import Conflict, Folder
 from deedbook.format.schema import Schemas, suggest
 from deedbook.format.sealed import Sealer
-from deedbook.programs.workers import LIMIT, Workers
 
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
 """Parts of paths at and below which no tool writes, in whatever case."""
 NEVER_READ: Final = (".env", ".git")
 """Names of files and folders that are not even read, nor what begins like the first: secrets are kept there."""
+
+LIMIT: Final = 1_048_576
+"""How many bytes a program may write, on each of its outputs, where the caller says nothing else."""
+
+
+class KeptProgram(Protocol):
+    """A program that answers each line with one line."""
+
+    def ask(self, line: bytes, seconds: float) -> bytes:
+        """Send *line* and return the line that answers it; raises `Failed`."""
+
+
+class ProgramRunner(Protocol):
+    """Runs programs for a host: `programs.workers.Workers`. Hosts of those who only judge have none."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: int | str | Path | None = None,
+        seconds: float,
+        limit: int = LIMIT,
+    ) -> Ran:
+        """Run a program to its end; raises `Failed`."""
+
+    def keep(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: int | str | Path | None = None,
+        limit: int = LIMIT,
+    ) -> KeptProgram:
+        """Return a program that is kept alive between questions; raises `Failed`."""
+
+    def hold(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: int | str | Path | None = None,
+        mask: Callable[[str], str] = str,
+    ) -> Kept:
+        """Start a program and leave its pipes to the caller; raises `Failed`."""
 
 
 class HeldSecret:
@@ -53,19 +99,20 @@ class WorkspaceHost:
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
     read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
     Without *workers* it runs no programs: the charter is still being compiled. *variables* names the environment
-    variable of each secret. *asked* are the secrets that somebody wanted. *routes* tells where prompts may lead
-    (`routes.told`); whoever has a charter says so before plugins are bound.
+    variable of each secret. *asked* are the secrets that somebody wanted. *routes* returns what
+    `routing.routes.told` returns, where there is a charter.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a workspace has, mostly given by name
         self,
         folder: Folder,
         roots: Sequence[str],
         hidden: Sequence[str],
         secrets: Mapping[str, str | None],
         schemas: Schemas | None = None,
-        workers: Workers | None = None,
+        workers: ProgramRunner | None = None,
         variables: Mapping[str, str] | None = None,
+        routes: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self._folder = folder
         self._roots = tuple(_normal(root) for root in roots)
@@ -77,7 +124,7 @@ class WorkspaceHost:
         self._variables = variables or {}
         self._sharing = Lock()
         self._shared: dict[str, Any] = {}
-        self.routes: Callable[[], Mapping[str, Any]] | None = None
+        self._routes = routes
         self._sealer = Sealer(secrets={name: value for name, value in secrets.items() if value})
 
     @property
@@ -86,7 +133,7 @@ class WorkspaceHost:
         return self._folder
 
     @property
-    def workers(self) -> Workers | None:
+    def workers(self) -> ProgramRunner | None:
         """What runs programs, unless the charter is still being compiled."""
         return self._workers
 
@@ -159,15 +206,15 @@ class WorkspaceHost:
 
     def catalogue(self) -> Routes:
         """Return where prompts may lead, worked out for whoever asks."""
-        from deedbook.routing.routes import CharterRoutes  # noqa: PLC0415 - few sessions have a hook that ranks
+        from deedbook.plugins.routing.routes import CharterRoutes  # noqa: PLC0415 - few sessions have a hook that ranks
 
         return CharterRoutes(self.told())
 
     def told(self) -> Mapping[str, Any]:
         """Return, as JSON, what the catalogue is made of; raises `Failed`."""
-        if self.routes is None:
+        if self._routes is None:
             raise Failed("BINDING_INVALID", "there is no catalogue where the charter is not made yet; ask in a hook")
-        return self.routes()
+        return self._routes()
 
     def run(
         self,
@@ -205,7 +252,7 @@ class WorkspaceHost:
                 each.close()
 
     @contextmanager
-    def _working(self, cwd: str) -> Iterator[tuple[Workers, int]]:
+    def _working(self, cwd: str) -> Iterator[tuple[ProgramRunner, int]]:
         """Hold the folder that a program works in; raises `Failed`."""
         if self._workers is None:
             raise Failed("NOT_STARTED", "no program is run while the charter is compiled; run it in the call")
@@ -251,6 +298,11 @@ class ReadingHost(WorkspaceHost):
     def replace(self, path: str, data: bytes, *, expected: str) -> str:  # noqa: ARG002 - refused whatever it is
         """Refuse."""
         raise Failed("PATH_REFUSED", f"{path[:200]!r}: nothing is written while calls are judged again")
+
+
+def hidden_folders(root: Path, state: Path) -> list[str]:
+    """Return the folders of the workspace at *root* that plugins may not even read: its *state*, if it is inside."""
+    return [str(state.relative_to(root))] if state.is_relative_to(root) else []
 
 
 @contextmanager

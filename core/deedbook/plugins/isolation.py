@@ -15,15 +15,14 @@ import attrs
 import orjson
 
 from deedbook.contract import Decision, Failed, Host
+from deedbook.contract.unanswered import Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, IntakeError, fault, recordable
 from deedbook.format.terminal import plain, short
-from deedbook.policy.gates import Unanswered
 from deedbook.programs import scripts
 from deedbook.programs.exchange import decision, dumps, parse, parse_frame, question
-from deedbook.programs.workers import LIMIT, Worker, Workers
 
-from .host import WorkspaceHost
+from .host import LIMIT, KeptProgram, ProgramRunner, WorkspaceHost
 
 BEGIN: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from deedbook.plugins.hookhost import main; main()"
@@ -78,7 +77,7 @@ def _reached(program: str, root: str) -> str:
 class Script:
     """A program that is asked: once per process, or line by line in one that is kept."""
 
-    def __init__(self, entry: Mapping[str, Any], host: WorkspaceHost, workers: Workers) -> None:
+    def __init__(self, entry: Mapping[str, Any], host: WorkspaceHost, workers: ProgramRunner) -> None:
         said = entry["script"]
         self._event, self._settings = entry["event"], entry["settings"]
         self._limit = entry["timeout_ms"] / 1000
@@ -86,7 +85,7 @@ class Script:
         self._started = [_reached(self._argv[0], host.folder.path), *self._argv[1:]]
         self._env = dict(_environment(said["env"], host))
         self._folder, self._workers, self._host = host.folder, workers, host
-        self._kept: Worker | None = None
+        self._kept: KeptProgram | None = None
         if said["protocol"] == "lines":
             self._kept = workers.keep(self._started, env=self._env, cwd=host.folder.path, limit=_SCRIPT)
 
@@ -109,7 +108,7 @@ class Script:
             raise Unanswered(why + self._complaint(ran.err))
         return parse(ran.out)
 
-    def _line(self, kept: Worker, asked: dict[str, Any]) -> Any:
+    def _line(self, kept: KeptProgram, asked: dict[str, Any]) -> Any:
         """Ask a kept program, whose answer repeats the question's id: else an older answer might be taken for it."""
         name = token_hex(8)
         said = parse(kept.ask(dumps({"id": name, **asked}), self._limit))
@@ -143,7 +142,7 @@ class Plugged:
     """A plugin's hook in a process of its own, which is kept."""
 
     def __init__(
-        self, entry: Mapping[str, Any], plugin: Mapping[str, Any], host: WorkspaceHost, workers: Workers
+        self, entry: Mapping[str, Any], plugin: Mapping[str, Any], host: WorkspaceHost, workers: ProgramRunner
     ) -> None:
         self._event, self._limit = entry["event"], entry["timeout_ms"] / 1000
         path = orjson.dumps([each for each in sys.path if Path(each).is_absolute()]).decode()

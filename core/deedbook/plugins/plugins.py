@@ -33,6 +33,9 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Kind of plugin, and its entry-point group."""
+FEATURE: Final = "feature"
+"""The kind of what takes part in the life of sessions (`deedbook.contract.features`)."""
+_EVERY: Final[Mapping[str, str]] = MappingProxyType({**GROUPS, FEATURE: "deedbook.features"})
 
 _TOLD: Final = (("entry_points.txt",), (MARKER,))
 
@@ -134,10 +137,15 @@ class Catalogue:
         )
 
 
+def known_owners(kind: str) -> dict[str, str]:
+    """Return which distribution offers what of a *kind*, by name, whether it is installed or not."""
+    known = canonical.decode((data_folder("known") / "plugins.json").read_bytes())
+    return {name.removeprefix(f"{kind}/"): owner for name, owner in known.items() if name.startswith(f"{kind}/")}
+
+
 def _advice(kind: str, name: str) -> str:
     """Return what to do about a plugin that is not installed, with its distribution if that is known."""
-    known = canonical.decode((data_folder("known") / "plugins.json").read_bytes())
-    if owner := known.get(f"{kind}/{name}"):
+    if owner := known_owners(kind).get(name):
         return f"It is in {owner}: pip install {owner}"
     return "Correct the name, or pip install its plugin."
 
@@ -221,7 +229,7 @@ def _broken(offer: Offer, problem: str, place: str | None) -> DomainError:
 
 
 def _offers(name: str, distribution: importlib_metadata.Distribution) -> Iterator[Offer]:
-    kinds = {group: kind for kind, group in GROUPS.items()}
+    kinds = {group: kind for kind, group in _EVERY.items()}
     points = [point for point in distribution.entry_points if point.group in kinds]
     version = distribution.version if points else ""
     for point in points:
@@ -248,7 +256,7 @@ def _shadows(first: importlib_metadata.Distribution, distribution: importlib_met
     """Say whether *distribution* would offer plugins if it were not for *first*, which is elsewhere."""
     if first is distribution or _home(first) == _home(distribution):
         return False
-    return any(point.group in GROUPS.values() for point in distribution.entry_points)
+    return any(point.group in _EVERY.values() for point in distribution.entry_points)
 
 
 def _where(distribution: importlib_metadata.Distribution, problem: Exception) -> str:
@@ -280,4 +288,4 @@ def _file_digest(path: importlib_metadata.PackagePath) -> str:
 def _import(offer: Offer) -> Any:
     if offer.kind == "pack":
         raise TypeError("a pack is data, and is never imported")
-    return importlib_metadata.EntryPoint(offer.name, offer.target, GROUPS[offer.kind]).load()
+    return importlib_metadata.EntryPoint(offer.name, offer.target, _EVERY[offer.kind]).load()

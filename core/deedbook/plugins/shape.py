@@ -26,6 +26,15 @@ _CALLED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Kind of plugin, and what its objects are called with."""
+_CHECKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "check": ("body", "abilities"),
+        "reads": ("body",),
+        "lint": ("body", "abilities"),
+        "reachable": ("body", "abilities"),
+    }
+)
+"""The methods of `PolicyChecks`, and their arguments."""
 _EVENTS: Final[Mapping[str, Any]] = MappingProxyType(
     {name: method for name, method in vars(Lifecycle).items() if hasattr(method, "deedbook_spec")}
 )
@@ -37,6 +46,8 @@ def misfits(kind: str, made: Any) -> Iterator[str]:
     """Yield what keeps *made* from being a plugin of *kind*, in words for its author; nothing if it fits."""
     if not inspect.isclass(made):
         yield f"it is {type(made).__name__}, not a class"
+        return
+    if kind == "feature":  # its methods are checked against the hooks when it is made
         return
     wanted = HandlerSpec if kind in ("tool", "provider", "flow") else GateSpec
     spec = inspect.getattr_static(made, "spec", None)
@@ -53,8 +64,19 @@ def misfits(kind: str, made: Any) -> Iterator[str]:
         yield from _method_problems(made, "__call__", _CALLED[kind], plain=kind == "policy")
         if kind in ("tool", "provider", "flow") and _yields(made):
             yield "`__call__` is a generator; return the whole result, and show what comes before with `ctx.progress`"
+    if kind == "policy":
+        yield from _check_problems(made)
     if getattr(spec, "reconciles", None) is True:
         yield from _method_problems(made, "reconcile", ("self", "args", "idempotency_key"), plain=True)
+
+
+def _check_problems(made: type[Any]) -> Iterator[str]:
+    for name, wanted in _CHECKS.items():
+        method = inspect.getattr_static(made, name, None)
+        if isinstance(method, staticmethod | classmethod):
+            yield from _argument_problems(getattr(made, name), name, wanted)
+        elif method is not None:
+            yield f"`{name}` must be a static or a class method: it is asked about a policy before there is one"
 
 
 def _is_read_otherwise(made: type[Any]) -> bool:

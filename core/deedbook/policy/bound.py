@@ -49,6 +49,8 @@ class Scope:
         return f"{self.why}: {pointers} has to be one command that fits {patterns}, without {commands.SHELL}"
 
 
+EXTERNAL: Final = "elsewhere"
+"""The tool that stands for an effect that the caller has itself, such as a coding agent's own tools."""
 EVERYTHING: Final = Scope("everything")
 DURABLE: Final = frozenset({"write", "irreversible"})
 """The effects before which the intent has to be durable."""

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.bindings import EVERYTHING, Bindings, Caller, Scope
 from deedbook.contract import Principal, Skill
 from deedbook.format.errors import BindingError, fault, require_type
 from deedbook.format.schema import suggest
 
+from .bindings import Bindings
+from .bound import EVERYTHING, Caller, Scope
 from .fitting import facts_of
 from .match import Match
 

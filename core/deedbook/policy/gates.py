@@ -13,6 +13,7 @@ import attrs
 
 from deedbook.contract import ALLOW, Call, Decision
 from deedbook.contract.lifecycle import TEXTS
+from deedbook.contract.unanswered import Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, describe, recordable
 
@@ -21,9 +22,10 @@ Clock: TypeAlias = Callable[[], float]
 RANK: Final = {"allow": 0, "transform": 1, "ask": 2, "deny": 3}
 """The conservative answer wins: the highest rank; from ``ask`` on, a call does not go on by itself."""
 
-
 APPROVAL_GATE: Final = "approval-gate"
 """The tag of an ability whose every call waits for a person."""
+ASK_BY_DEFAULT: Final = "ask-by-default"
+"""The tag of an ability about whose calls a person is asked where a policy has no rule and its default is to deny."""
 ASKING: Final = ("destructive", "irreversible")
 """The tags of an ability whose calls wait for a person, unless a policy that names the tag allows the call."""
 
@@ -56,10 +58,6 @@ class BoundGate:
     tags: frozenset[str] = frozenset()
     rule_tags: tuple[frozenset[str], ...] = ()
     mask: Callable[[str], str] = str
-
-
-class Unanswered(Exception):  # noqa: N818 - it says what a gate is
-    """A gate has no answer that counts; the message is the reason to record, in whole."""
 
 
 Asked: TypeAlias = list[tuple[BoundGate, Decision]]

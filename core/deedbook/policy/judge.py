@@ -10,12 +10,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
-from deedbook.charter.bindings import Bindings, Bound, Caller
 from deedbook.contract import Call, Decision, Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import describe, recordable
 from deedbook.format.schema import Violation, suggest
 
+from .bindings import Bindings
+from .bound import Bound, Caller
 from .gates import Asked, BoundGate, Clock, answer, by, heard, merge, refusal, signals_of, tag_that_asks
 from .requests import Approved, call_digest
 

@@ -12,9 +12,9 @@ import orjson
 
 from deedbook.contract import Call, Decision, Principal
 from deedbook.contract.lifecycle import EVENTS, Lifecycle
+from deedbook.contract.unanswered import Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError
-from deedbook.policy.gates import Unanswered
 
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

@@ -1,49 +1,14 @@
-"""How a hook is asked where it stands: on the calling thread, or on one of its own."""
+"""Asking a hook on a thread of its own, within its limit."""
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
-from deedbook.contract import ALLOW, Decision
-from deedbook.contract.lifecycle import EVENTS
-from deedbook.format import canonical
-from deedbook.policy.gates import Unanswered
+from deedbook.contract.unanswered import Unanswered
 
 MOST: Final = 32
 """How many threads may answer for one hook at a time."""
-
-
-def is_apart(entry: Mapping[str, Any]) -> bool:
-    """Say whether a hook of the charter is asked in a process of its own."""
-    return bool(entry.get("isolation") == "worker")
-
-
-def is_elsewhere(entry: Mapping[str, Any]) -> bool:
-    """Say whether a hook or policy of the charter is asked elsewhere than on the calling thread."""
-    return "isolation" in entry and entry["isolation"] != "inline"
-
-
-def placed(ask: Callable[..., Any], entry: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return *ask* as it is called where the charter's *entry* says that the hook stands."""
-    return Threads(ask, entry["timeout_ms"] / 1000) if is_elsewhere(entry) else ask
-
-
-def identity(entry: Mapping[str, Any], plugins: Mapping[str, Any]) -> str:
-    """Return what identifies a gate of the charter: what it is told to do, and the code that does it."""
-    keys = ("plugin", "settings", "match", "isolation", "script")
-    told = {key: entry[key] for key in keys if key in entry}
-    if "plugin" in entry:
-        plugin = plugins["/".join(entry["plugin"])]
-        told |= {"code": plugin["digest"], "version": plugin["version"]}
-    return canonical.digest(canonical.encode(told))
-
-
-def asked(event: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *method*, which answers *event*, as a gate is asked: with a `Decision` for an answer."""
-    if EVENTS[event].blocking:
-        return method
-    return _observer(method) if event == "PostToolUse" else _witness(event, method)
 
 
 class Threads:
@@ -115,24 +80,3 @@ class _Asking:
         if self._raised is not None:
             raise self._raised
         return self._said
-
-
-def _observer(method: Callable[..., Any]) -> Callable[..., Decision]:
-    def observe(*subject: Any) -> Decision:
-        seen = method(*subject)
-        if type(seen) is Decision:
-            why = "PostToolUse takes no decision and no signals, which is a configuration error; return the result"
-            raise Unanswered(f"answered a Decision; {why}")
-        return Decision("transform", args={"result": seen})
-
-    return observe
-
-
-def _witness(event: str, method: Callable[..., Any]) -> Callable[..., Decision]:
-    def witness(*subject: Any) -> Decision:
-        said = method(*subject)
-        if type(said) is Decision and said.signals:
-            raise Unanswered(f"carried signals; {event} is not blocking, so that is a configuration error")
-        return ALLOW
-
-    return witness

@@ -18,6 +18,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, IntakeError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.format.schema import foreign
+from deedbook.plugins.moves import moves
 from deedbook.plugins.plugins import Offer
 
 LOCK: Final = ".system/deedbook.lock"
@@ -125,7 +126,9 @@ class Lock:
         """Say, before its import, what speaks against a plugin whose code has *digest* (``None``: it may change)."""
         name, pin = offer.distribution, self.plugins.get(offer.distribution)
         if pin is None:
-            why = f"{name} {offer.version} is not pinned; {_RUN}"
+            move = moves().get(f"{offer.kind}/{offer.name}")
+            moved = f"{offer.kind} {offer.name!r} moved from {move.old}: " if move and move.new == name else ""
+            why = f"{moved}{name} {offer.version} is not pinned; {_RUN}"
         elif digest is None and not pin.editable:
             why = (
                 f"{name} is installed in place, or without a record of its files, and may change unseen; "

@@ -10,6 +10,7 @@ import attrs
 from deedbook.format.errors import SourceError
 from deedbook.format.files import Folder
 from deedbook.format.sealed import Rules, Sealer
+from deedbook.plugins.host import hidden_folders
 
 from .sources import SYSTEM, load_yaml, read
 
@@ -51,8 +52,7 @@ class Site:
     @property
     def hidden(self) -> list[str]:
         """The folders of the workspace that plugins may not even read."""
-        inside = self.state.is_relative_to(self.root)
-        return [str(self.state.relative_to(self.root))] if inside else []
+        return hidden_folders(self.root, self.state)
 
     def secret_values(self) -> dict[str, str | None]:
         """Return the declared secrets as the environment has them; ``None`` where a variable is not set."""

@@ -17,13 +17,12 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from deedbook.contract import Object
 from deedbook.contract.lifecycle import ALIASES
-from deedbook.format.errors import DomainError, SourceError, fault, raise_all
+from deedbook.format.errors import BindingError, DomainError, SourceError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder, suggest
-from deedbook.plugins.plugins import Catalogue
+from deedbook.plugins.features import Features
+from deedbook.plugins.plugins import FEATURE, Catalogue, discover
 from deedbook.programs import scripts
-from deedbook.routing.guides import ABILITY, ROUTING, Guides
-from deedbook.serve import tools
 
 from . import remembering
 from .activation import LEVELS, Activation
@@ -44,12 +43,13 @@ from .declarations import (
     Workspace,
 )
 from .documents import Document, pointer
+from .guides import ABILITY, ROUTING, Guides
 from .logs import trusted
 from .personas import Personas
 from .servers import Servers
 from .site import SETTINGS, STATE, state_at
 from .skillfiles import SkillFiles
-from .sources import SYSTEM, TESTS, entries, public_key, refuse_unreadable
+from .sources import SYSTEM, TESTS, entries, find_workspace, public_key, refuse_unreadable
 from .trees import Reading, Tree
 
 __all__ = [
@@ -279,11 +279,24 @@ class _Loader:
         }
 
     def _add_tools(self, clients: Mapping[str, ClientSource], abilities: dict[str, AbilitySource]) -> None:
-        """Let the tools of each coding agent be abilities, too."""
+        """Let the tools of each coding agent be abilities, too, where the feature that knows agents is installed."""
+        catalogue = (self.catalogue or discover()) if clients else None
+        if catalogue is None:
+            return
+        wanted = next((client for client in clients.values() if client.kind or client.tools), None)
+        if catalogue.offered(FEATURE, AGENTS) is None and wanted is None:
+            return
+        try:
+            features = Features(catalogue, [AGENTS])
+        except BindingError as problem:
+            self.reading.faults.extend(
+                attrs.evolve(each, place=wanted.place if wanted else None) for each in problem.errors
+            )
+            return
         for client in clients.values():
-            for at, why in tools.problems(client):
+            for at, why in features.each("client_problems", client=client):
                 self._refuse("SOURCE_INVALID", why, client.origin.place(at))
-            for each in tools.abilities(client):
+            for each in features.each("client_abilities", client=client):
                 if each.id in abilities:
                     self._twice("abilities", each.id, abilities[each.id], client.origin)
                 abilities.setdefault(each.id, each)
@@ -386,3 +399,20 @@ def _converter() -> cattrs.Converter:
         )
         converter.register_structure_hook(made, renamed)
     return converter
+
+
+def read_workspace(path: str | Path, profile: str | None = None, catalogue: Catalogue | None = None) -> Workspace:
+    """Read the workspace at or above *path*, under *profile* if one is given; raises `SourceError`."""
+    return load_profile(find_workspace(Path(path)), profile, catalogue)
+
+
+def load_profile(root: Path, profile: str | None, catalogue: Catalogue | None = None) -> Workspace:
+    """Read the workspace at *root*, under *profile* if one is given; raises `SourceError` or `BindingError`."""
+    workspace = load_workspace(root, catalogue=catalogue)
+    if profile is None or profile == workspace.profile:
+        return workspace
+    if profile not in workspace.profiles:
+        known = ", ".join(sorted(workspace.profiles)) or "none"
+        why = f"profile {profile!r} is not declared{suggest(profile, workspace.profiles) or '.'} Declared: {known}"
+        raise BindingError(fault("USAGE", why, place=".system/deedbook.yaml"))
+    return attrs.evolve(workspace, profile=profile)

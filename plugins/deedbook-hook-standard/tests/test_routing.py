@@ -8,9 +8,9 @@ from deedbook.contract import Failed, Skill
 from deedbook.format.errors import Err
 from deedbook.format.files import Folder
 from deedbook.plugins.host import ReadingHost
+from deedbook.plugins.routing.fit import choose
+from deedbook.plugins.routing.routes import CharterRoutes
 from deedbook.policy.callers import LOCAL
-from deedbook.policy.routing import choose
-from deedbook.routing.routes import CharterRoutes
 from deedbook_hook_standard import Routing
 
 GUIDE = """\
@@ -130,8 +130,8 @@ ABILITIES = st.dictionaries(
 
 def hinting(tmp, abilities):
     with Folder.at(tmp) as folder:
-        host = ReadingHost(folder, [""], [], {})
-        host.routes = lambda: {"abilities": abilities, "guides": {}, "scopes": {}}
+        routes = {"abilities": abilities, "guides": {}, "scopes": {}}
+        host = ReadingHost(folder, [""], [], {}, routes=lambda: routes)
         return Routing({}, host)
 
 

@@ -11,8 +11,8 @@ import jsonschema_rs
 import pytest
 from ruamel.yaml import YAML
 
-from deedbook.audit.verify import verify_file
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.verify import verify_file
 
 PROMPT = "please say hello to Ada"
 KEY = "sk-live-0123456789"

@@ -11,8 +11,7 @@ from otel_collector import OK, Answer, rejecting, told
 
 from deedbook import allow, deny
 from deedbook.cli import program as cli
-from deedbook.inspect.commands.otel import BROUGHT, PLUGIN
-from deedbook.plugins.plugins import command as found
+from deedbook.plugins.commands import find_commands
 from deedbook_sink_otel import cursors
 from deedbook_sink_otel.commands import command
 from deedbook_sink_otel.conventions import SCHEMA_URL
@@ -36,9 +35,13 @@ def by_name(collector):
 # --- what arrives -----------------------------------------------------------------------------------------------------
 
 
-def test_the_kernel_finds_the_command_and_its_help_promises_what_it_brings():
-    assert found("otel", PLUGIN) is command
-    assert set(command.commands) == set(BROUGHT)
+def test_the_command_is_found_and_described_by_its_entry_point():
+    offered = find_commands()["otel"]
+    assert offered.load() is command
+    assert (offered.describe().line, offered.describe().section) == (
+        "Send spans to an OpenTelemetry collector.",
+        "Record",
+    )
 
 
 def test_spans_arrive_with_the_ids_and_times_of_the_ledger(lab, session, otel, collector):

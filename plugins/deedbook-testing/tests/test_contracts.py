@@ -17,7 +17,7 @@ GROUPS = {
     "providers": "Provider Prose Invents Bare",
     "flows": "Flow MovesOn Random WritingFlow",
     "hooks": "Hook Counts Reads Lax Raises Unmarked",
-    "policy_kinds": "Policy CountingPolicy ReadingPolicy LaxPolicy",
+    "policy_kinds": "Policy CountingPolicy ReadingPolicy LaxPolicy FragilePolicy PointlessPolicy",
     "skill_loaders": "Loader Skips Widens Varies",
 }
 PACKS = {"pack": {"policies/calm.yaml": "calm"}, "code": {"policies/calm2.yaml": "calm2", "run.py": ""}, "empty": {}}
@@ -55,6 +55,8 @@ FAILS = {
     "CountingPolicy": {"is_pure_if_it_says_so"},
     "ReadingPolicy": {"is_pure_if_it_says_so"},
     "LaxPolicy": {"answers_as_its_cases_say_and_is_recorded"},
+    "FragilePolicy": {"never_fails_at_a_body_that_is_malformed"},
+    "PointlessPolicy": {"says_of_a_policy_only_what_the_kernel_can_show"},
     "Loader": set(),
     "Skips": {"names_a_skill_that_is_wrong"},
     "Widens": {"loads_its_skills"},

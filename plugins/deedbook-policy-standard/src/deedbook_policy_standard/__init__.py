@@ -1,6 +1,3 @@
-"""A policy kind for Deedbook: budgets of calls, tokens, cost and time for a session."""
+"""Policy kinds for Deedbook: ``rules`` (`rules`, with conditions in CEL) and ``budget`` (`budgets`)."""
 
-from .budgets import Budget
-
-__all__ = ["Budget"]
 __version__ = "0.1.0"

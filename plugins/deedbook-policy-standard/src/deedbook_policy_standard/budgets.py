@@ -6,12 +6,12 @@ known when it has answered, so that of tokens and money the calls that are under
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import ClassVar, Final, TypeAlias
 
-from deedbook.contract import Call, Decision, GateSpec, Host, Object, allow, ask, deny
+from deedbook.contract import Call, Decision, GateSpec, Host, Object, PolicyProblem, PolicyTarget, allow, ask, deny
 
 Spent: TypeAlias = Callable[[Call], str | None]
 """Says why a call may not go on, or nothing."""
@@ -70,6 +70,16 @@ class Budget:
             if why:
                 return self._answer(why)
         return allow()
+
+    @staticmethod
+    def lint(body: Object, abilities: Sequence[PolicyTarget]) -> Iterator[PolicyProblem]:
+        """Yield the limits of calls that limit nothing, since their glob fits no ability."""
+        calls = body["limits"].get("calls")
+        for glob in calls if isinstance(calls, dict) else ():
+            if not any(re.fullmatch(_pattern(glob), each.id, re.DOTALL) for each in abilities):
+                pointer = f"/limits/calls/{glob.replace('~', '~0').replace('/', '~1')}"
+                why = f"limits the calls of {glob!r}, which fits no ability that this policy is asked about"
+                yield PolicyProblem(pointer=pointer, message=why)
 
 
 def _limits(limits: Object) -> Iterator[Spent]:

@@ -23,8 +23,9 @@ class Contract:
     """Inherit from the contract of a kind in a test class, and say what is yours.
 
     *name* is that of the entry point. *settings* are what YAML gives it, *bad_settings* some that it has to refuse,
-    *secrets* the values of the secrets that it asks for, by name. *prepare* writes what it needs into the workspace.
-    A fixture with ``autouse=True`` may set any of them on ``self``, such as the address of a server of your own.
+    *secrets* the values of the secrets that it asks for, by name. *rooms* are modules of the kernel that a distribution
+    of Deedbook's own may import beside the contract. *prepare* writes what it needs into the workspace. A fixture with
+    ``autouse=True`` may set any of them on ``self``, such as the address of a server of your own.
     """
 
     kind: ClassVar[str] = ""
@@ -34,6 +35,7 @@ class Contract:
     bad_settings: Sequence[Mapping[str, Any]] = ()
     secrets: Mapping[str, str] = {}
     heavy: Collection[str] = HEAVY
+    rooms: Collection[str] = ()
 
     def prepare(self, lab: Lab) -> None:
         """Write into the workspace what the plugin needs there; nothing, unless you say otherwise."""
@@ -131,7 +133,7 @@ class PluginContract(Contract):
 
     def test_imports_of_the_kernel_only_the_contract(self, offer: Offer) -> None:
         """Nothing but ``deedbook`` and ``deedbook.contract`` is promised."""
-        found = list(foreign_imports(offer))
+        found = list(foreign_imports(offer, self.rooms))
         assert not found, f"{offer}: {found}; import from `deedbook` or `deedbook.contract`"
 
     def test_importing_it_imports_nothing_heavy(self, offer: Offer) -> None:

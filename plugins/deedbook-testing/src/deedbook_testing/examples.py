@@ -5,7 +5,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from deedbook.contract import Json
+from deedbook.contract import Effects, Json
 from deedbook.format.canonical import encode
 from deedbook.format.errors import Err, Result
 
@@ -64,7 +64,7 @@ class Asked:
     gives: Any = ANYTHING
     ability: str = "subject"
     args: Json = attrs.field(factory=dict)
-    effects: str = "none"
+    effects: Effects = "none"
     tags: tuple[str, ...] = ()
     roles: frozenset[str] = frozenset()
     result: Any = ANYTHING

@@ -7,10 +7,12 @@ from typing import Any, ClassVar
 import pytest
 
 from deedbook.call.session import Session
-from deedbook.contract import Event, Principal
+from deedbook.contract import PATHS, Event, PolicyTarget, Principal
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.canonical import encode
 from deedbook.format.errors import Err, Ok, Result, SessionRefused, fault
+from deedbook.plugins.policy_kinds import Kind
+from deedbook.policy.facts import FACTS
 
 from .contract import SUBJECT, PluginContract, tree
 from .examples import ANYTHING, Asked
@@ -85,6 +87,27 @@ class PolicyContract(_GateContract):
     """The contract of a policy kind; `settings` is the body of a policy in YAML, and each case is a call."""
 
     kind: ClassVar[str] = "policy"
+
+    def test_says_of_a_policy_only_what_the_kernel_can_show(self, plugin: type[Any]) -> None:
+        """What it says of a policy before any call is of the types that the contract names, with pointers that lead."""
+        kind, body = Kind(self.name, plugin), dict(self.settings)
+        targets = [_target(case) for case in self.cases]
+        wrong = kind.check(body, targets)
+        assert not wrong, f"{self.name}: `check` refuses its own settings: {wrong[0].message}"
+        unknown = sorted(kind.reads(body) - FACTS.keys())
+        assert not unknown, f"{self.name} reads {unknown[0]!r}, which is no fact; facts: {', '.join(sorted(FACTS))}"
+        kind.reachable(body, targets)
+        for each in kind.lint(body, targets):
+            assert _leads(each.pointer, body), f"{self.name}: `lint` points to {each.pointer}, which is not there"
+
+    def test_never_fails_at_a_body_that_is_malformed(self, plugin: type[Any]) -> None:
+        """Asked about a body that its schema refuses, `check` and `reads` answer, and raise nothing."""
+        kind = Kind(self.name, plugin)
+        values: list[Any] = [None, 1, "x", [1], {}]
+        bodies = [{name: value} for name in self.settings for value in values]
+        for bad in (*self.bad_settings, *bodies):
+            kind.check(bad, [])
+            kind.reads(bad)
 
     def declare(self, lab: Lab, settings: Mapping[str, Any], **more: Any) -> None:
         """Declare one policy of the kind."""
@@ -177,6 +200,29 @@ class HookContract(_GateContract):
 
 
 _FIRED = tuple(name for name, event in EVENTS.items() if event.subject)
+
+
+def _target(case: Asked) -> PolicyTarget:
+    return PolicyTarget(
+        id=case.ability,
+        kind="tool",
+        effects=case.effects,
+        tags=frozenset(case.tags),
+        scopes=frozenset(),
+        paths=PATHS,
+        takes=({"type": "object"},),
+    )
+
+
+def _leads(pointer: str, value: Any) -> bool:
+    """Say whether a JSON pointer leads to something in *value*."""
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        here = value[int(name) :] if isinstance(value, list) and name.isdecimal() else None
+        if not here and not (isinstance(value, Mapping) and name in value):
+            return False
+        value = here[0] if here else value[name]
+    return True
 
 
 def _given(result: Any, args: Any, _: Any) -> Any:

@@ -23,11 +23,11 @@ HEAVY: Final = frozenset(
 _TOLD: Final = "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
 
 
-def foreign_imports(offer: Offer) -> Iterator[str]:
-    """Yield what a plugin imports of the kernel that is not its contract, with file and line."""
+def foreign_imports(offer: Offer, rooms: Collection[str] = ()) -> Iterator[str]:
+    """Yield what a plugin imports of the kernel that is neither its contract nor one of *rooms*, with file and line."""
     for path in sources(offer):
         for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
-            for name in _kernel_names(node):
+            for name in set(_kernel_names(node)) - set(rooms):
                 yield f"{path.name}:{node.lineno} imports {name}"  # type: ignore[attr-defined]
 
 

@@ -9,9 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from deedbook.audit.recheck import recheck
-from deedbook.audit.rederive import rejudge
-from deedbook.audit.verify import verify_file
 from deedbook.call.session import Session
 from deedbook.contract import Event, GateSpec, HandlerSpec
 from deedbook.format.errors import DeedbookError
@@ -20,7 +17,10 @@ from deedbook.format.report import Report
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins.plugins import GROUPS, Catalogue, discover
-from deedbook.serve.tasks.runner import Tasks
+from deedbook_audit.recheck import recheck
+from deedbook_audit.rederive import rejudge
+from deedbook_audit.verify import verify_file
+from deedbook_serve.tasks.runner import Tasks
 
 from .offered import OfferedDistribution, acting, answering, installed, judging
 

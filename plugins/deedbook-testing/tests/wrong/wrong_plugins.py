@@ -5,6 +5,7 @@ import time
 from contextlib import suppress
 
 from deedbook import Call, Failed, GateSpec, HandlerSpec, Skill, allow, deny, hookimpl
+from deedbook.contract import PolicyProblem
 
 ANY = {"type": "object"}
 KEY = {"type": "object", "properties": {"key": {}}, "additionalProperties": False}
@@ -173,6 +174,18 @@ class ReadingPolicy(Reads, Policy):
 
 class LaxPolicy(Lax, Policy):
     pass
+
+
+class FragilePolicy(Policy):
+    @staticmethod
+    def check(body, abilities):
+        return [PolicyProblem(message="too many") for limit in [body["answer"] + "!"] if len(limit) > 100]
+
+
+class PointlessPolicy(Policy):
+    @staticmethod
+    def lint(body, abilities):
+        yield PolicyProblem(pointer="/nowhere", message="is doubtful")
 
 
 class Loader:

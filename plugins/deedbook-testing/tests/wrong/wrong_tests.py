@@ -154,6 +154,15 @@ class TestLaxPolicy(_Cases, PolicyContract):
     name = "lax-policy"
 
 
+class TestFragilePolicy(_Cases, PolicyContract):
+    name = "fragile-policy"
+    settings = {"answer": "yes"}
+
+
+class TestPointlessPolicy(_Cases, PolicyContract):
+    name = "pointless-policy"
+
+
 class _Loader(SkillLoaderContract):
     skills = {"greet": ["echo"]}
 

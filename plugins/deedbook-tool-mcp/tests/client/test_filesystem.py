@@ -10,16 +10,17 @@ import attrs
 import pytest
 
 from deedbook import Decision
-from deedbook.approvals.answering import answer, perform_once
+from deedbook.approvals.answering import answer
 from deedbook.approvals.keys import KeyRing
-from deedbook.audit.rederive import rejudge
+from deedbook.charter import cases
+from deedbook.cli.performing import perform_once
 from deedbook.format.errors import Err, Ok
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.kernel import bound_for_judging, read_workspace
-from deedbook.mcp.surveys import keep, look
-from deedbook.rules import cases
-from deedbook.workspace.workspace import survey_workspace
+from deedbook.kernel import bound_for_judging
+from deedbook.workspace.workspace import read_workspace, survey_workspace
+from deedbook_audit.rederive import rejudge
+from deedbook_tool_mcp.surveys import keep, look
 
 SERVER = Path(__file__).with_name("filesystem.py")
 SCHEMAS = Schemas.load(data_folder("schemas"))

@@ -1,0 +1,244 @@
+"""Tests of policies: calls written down in YAML, judged by the real judge without I/O, and which rules they reach.
+
+A file ends in ``.test.yaml`` and stands beside the policies (``schemas/policy_test_v1.json``). Policies bind here even
+where the workspace only observes; hooks are asked only if that is wanted, and only those that are pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from deedbook.contract import Decision, Object, Principal
+from deedbook.format import canonical
+from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
+from deedbook.format.schema import Schemas, suggest
+from deedbook.plugins.policy_kinds import Kinds
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import EVERYTHING, Bound, Caller
+from deedbook.policy.gates import BoundGate, by, merge
+from deedbook.policy.judge import Circumstances, Verdict, judge
+from deedbook.workspace.documents import Document, pointer
+from deedbook.workspace.trees import Tree
+
+from .policies import reachable
+
+FOLDER: Final = "policies"
+"""Where cases stand, in ``.system`` and in a pack."""
+NOW: Final = "2026-01-01T00:00:00.000Z"
+"""The time of a call that says none."""
+SESSION: Final = "policy-test"
+
+_BEFORE: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED", "SCHEMA_VIOLATION"})
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """One case: a call, who makes it under which circumstances, and what is expected; *place* is ``file:line``."""
+
+    name: str
+    place: str
+    ability: str
+    expect: str
+    args: Object = attrs.field(factory=dict)
+    principal: str = "local"
+    roles: tuple[str, ...] | None = None
+    role: str | None = None
+    skill: str | None = None
+    facts: Object = attrs.field(factory=dict)
+    now: str = NOW
+    policies: tuple[str, ...] | None = None
+    rule: int | str | None = None
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """What came of a case: what was decided (*got*), why, *who* decided and where; *problem* is empty if it passed."""
+
+    case: Case
+    got: str
+    reason: str
+    who: Object
+    problem: str
+    decided: tuple[tuple[str, int | None], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        case = self.case
+        return {
+            "name": case.name, "place": case.place, "ability": case.ability, "expect": case.expect, "got": self.got,
+            "ok": not self.problem, "problem": self.problem, "reason": self.reason, "by": dict(self.who),
+        }  # fmt: skip
+
+
+@attrs.frozen
+class Part:
+    """A rule of a policy, or its default (*rule* is ``None``): its place, and whether a case was decided by it."""
+
+    policy: str
+    rule: int | None
+    place: str
+    covered: bool
+
+
+def read(tree: Tree, path: str, schemas: Schemas) -> list[Case]:
+    """Read one file of cases. Raises `SourceError` with every fault of it."""
+    document = tree.yaml(path)
+    found = schemas.interpreted("policy_test_v1").violations(document.value)
+    raise_all(SourceError, (_fault(document, each.path, each.message, each.pointer) for each in found))
+    said: Any = document.value
+    cases = [_case(body, document.line(pointer("cases", index))) for index, body in enumerate(said["cases"])]
+    raise_all(SourceError, _twice(cases))
+    return cases
+
+
+def _case(body: Mapping[str, Any], place: str) -> Case:
+    lists = {key: tuple(body[key]) for key in ("roles", "policies") if key in body}
+    return Case(**{**body, **lists, "place": place})
+
+
+def _fault(document: Document, path: str, message: str, at: str) -> DomainError:
+    unknown = message.startswith("unknown key")
+    return fault("SOURCE_INVALID", f"{path.removeprefix('$.')}: {message}", place=document.place(at, key=unknown))
+
+
+def _twice(cases: Iterable[Case]) -> Iterator[DomainError]:
+    first: dict[str, str] = {}
+    for case in cases:
+        if first.setdefault(case.name, case.place) != case.place:
+            yield fault("SOURCE_INVALID", f'"{case.name}" stands in {first[case.name]}, too; name it', place=case.place)
+
+
+# --- judging ----------------------------------------------------------------------------------------------------------
+
+
+def run(bindings: Bindings, case: Case, *, hooks: bool = False) -> Finding:
+    """Judge a case; with *hooks*, pure hooks are asked, too."""
+    unknown = _unknown(bindings, case)
+    bound = bindings.abilities.get(case.ability)
+    if unknown or bound is None:
+        why = unknown or f"no ability {case.ability!r} is declared{suggest(case.ability, bindings.abilities)}"
+        return Finding(case=case, got="", reason="", who={}, problem=why)
+    asked = _narrowed(bound, case, hooks=hooks)
+    impure = [gate.id for gate in asked.policies if not gate.pure]
+    if impure:
+        why = f"policy {impure[0]!r} is not pure, so that it cannot be tested; name the others with policies: […]"
+        return Finding(case=case, got="", reason="", who={}, problem=why)
+    try:
+        verdict = _judged(attrs.evolve(bindings, abilities={bound.id: asked}, enforcement="enforce"), case)
+    except IntakeError as problem:
+        return Finding(case=case, got="", reason="", who={}, problem=f"no such call can be made: {problem}")
+    return _found(case, verdict)
+
+
+def _unknown(bindings: Bindings, case: Case) -> str:
+    policies = bindings.charter.document["policies"]
+    for name in case.policies or ():
+        if name not in policies:
+            return f"no policy {name!r} is declared{suggest(name, policies)}"
+    return ""
+
+
+def _narrowed(bound: Bound, case: Case, *, hooks: bool) -> Bound:
+    pure = (lambda gate: gate.pure) if hooks else (lambda _gate: False)
+    return attrs.evolve(
+        bound,
+        rewriters=tuple(filter(pure, bound.rewriters)),
+        guards=tuple(filter(pure, bound.guards)),
+        policies=tuple(gate for gate in bound.policies if case.policies is None or gate.id in case.policies),
+    )
+
+
+def _judged(bindings: Bindings, case: Case) -> Verdict:
+    caller = _caller(bindings, case)
+    raw = bindings.abilities[case.ability].judged(canonical.admit(dict(case.args)))
+    start: dict[str, Any] = {
+        "session.calls": {},
+        "session.usage": {},
+        "session.started": case.now,
+        "context.state": None,
+    }
+    when = Circumstances(case.now, SESSION, {**start, **case.facts})
+    judging = judge(bindings, caller, case.ability, canonical.decode(raw), raw, when, lambda: 0.0)
+    try:
+        next(judging)
+    except StopIteration as done:
+        verdict: Verdict = done.value
+        return verdict
+    raise AssertionError("only pure gates are asked here")
+
+
+def _caller(bindings: Bindings, case: Case) -> Caller:
+    entry = bindings.charter.document["principals"].get(case.principal, {})
+    roles = case.roles if case.roles is not None else entry.get("roles", ())
+    who = Principal(case.principal, entry.get("via") or "cli", frozenset(roles), entry.get("on_behalf_of"))
+    return Caller(principal=who, actor="user", scope=EVERYTHING, role=case.role, skill=case.skill)
+
+
+def _found(case: Case, verdict: Verdict) -> Finding:
+    asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
+    worst = merge(asked) or next(((gate, said) for gate, said in verdict.policies if said.outcome == "allow"), None)
+    who = verdict.by or (by(*worst) if worst else {})
+    reason = verdict.reason or (worst[1].reason if worst else "")
+    decided = tuple((gate.id, _rule(said)) for gate, said in verdict.policies if "unclear" not in said.signals)
+    return Finding(
+        case=case, got=verdict.outcome, reason=reason, who=who, problem=_problem(case, verdict, reason), decided=decided
+    )
+
+
+def _rule(decision: Decision) -> int | None:
+    rule = decision.signals.get("rule")
+    return rule if type(rule) is int else None
+
+
+def _problem(case: Case, verdict: Verdict, reason: str) -> str:
+    if verdict.code in _BEFORE:  # else a wrong test would pass for a denial
+        return f"no policy was asked: {verdict.reason} [{verdict.code}]"
+    if verdict.outcome != case.expect:
+        return f"expected {case.expect}, got {verdict.outcome}"
+    if case.rule is not None and not any(_is_rule(case.rule, *pair) for pair in _deciding(verdict)):
+        told = ", ".join(_named(*pair) for pair in _deciding(verdict)) or "no rule"
+        return f"expected rule {case.rule} to decide, got {told}"
+    if case.reason is not None and case.reason not in reason:
+        return f"expected a reason with {case.reason!r}, got {reason!r}"
+    return ""
+
+
+def _deciding(verdict: Verdict) -> list[tuple[BoundGate, Decision]]:
+    return [(gate, said) for gate, said in verdict.policies if said.outcome == verdict.outcome]
+
+
+def _is_rule(expected: int | str, gate: BoundGate, decision: Decision) -> bool:
+    rule = _rule(decision)
+    if rule is None or expected == "default":
+        return rule is None and expected == "default"
+    return expected == rule + 1 or (isinstance(expected, str) and _ends(gate.rules[rule], expected))
+
+
+def _ends(place: str, expected: str) -> bool:
+    return place == expected or place.endswith(f"/{expected}")
+
+
+def _named(gate: BoundGate, decision: Decision) -> str:
+    rule = _rule(decision)
+    return f"the default of {gate.id}" if rule is None else f"rule {rule + 1} of {gate.id} ({gate.rules[rule]})"
+
+
+# --- coverage ---------------------------------------------------------------------------------------------------------
+
+
+def coverage(bindings: Bindings, findings: Iterable[Finding], kinds: Kinds) -> list[Part]:
+    """Return every rule of a policy, and every default that can decide, covered or not.
+
+    Policies are left out whose kind does not tell which rules can decide.
+    """
+    document = bindings.charter.document
+    seen = {pair for finding in findings for pair in finding.decided}
+    parts = []
+    for name, entry in sorted(document["policies"].items()):
+        found = reachable(document, kinds, name)
+        if found is not None:
+            parts += [Part(name, index, place, (name, index) in seen) for index, place in enumerate(entry["rules"])]
+            parts += [Part(name, None, entry["place"], (name, None) in seen)] if None in found else []
+    return parts

@@ -1,0 +1,368 @@
+"""A charter, bound to judge calls: no handler is constructed, and only pure gates that are asked on the calling thread.
+
+Everything that can be decided before a call is decided here, once: schemas are compiled, hooks and policies that cannot
+match are left out, event names are rendered. `bindings` binds a charter to act, on top of this. Nothing here starts a
+program or a thread.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar
+
+import attrs
+
+from deedbook.contract import PATHS, Handler, Host, Skill
+from deedbook.contract.lifecycle import EVENTS
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
+from deedbook.format.schema import Schemas, Validator, Violation, foreign
+from deedbook.plugins.answers import asked
+from deedbook.plugins.host import masking
+from deedbook.plugins.plugins import Catalogue, implementations
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import DURABLE, Abilities, Bound, Scope, words
+from deedbook.policy.charter import Charter, identity, is_elsewhere
+from deedbook.policy.completions import CompletionSchema
+from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
+from deedbook.policy.gates import BoundGate, in_order
+from deedbook.policy.match import AbilityFacts
+from deedbook.policy.ways import ServerPaths
+from deedbook.policy.zones import outside
+
+from .linker import Linked, Linker
+
+T = TypeVar("T")
+
+Trusts: TypeAlias = Callable[[Mapping[str, Any]], bool]
+"""Called with a plugin as the charter has it, before it is loaded; returns whether its pure gates may be asked."""
+
+CALL: Final = frozenset({"allow", "deny", "ask"})
+POLICY_LIMIT: Final = 1.0
+_SERVER: Final = ["tool", "mcp"]
+
+
+def trust_all(_: Mapping[str, Any]) -> bool:
+    """Trust every plugin that is installed."""
+    return True
+
+
+def bind_for_judging(
+    charter: Charter,
+    catalogue: Catalogue,
+    host: Host,
+    schemas: Schemas,
+    trusts: Trusts = trust_all,
+    root: Path | None = None,
+) -> Bindings:
+    """Bind *charter* so that its calls can be judged: no handler, no gate that is not pure, no hook of other events.
+
+    Pure gates are constructed where *trusts* accepts their plugins; the code of the others is not imported. The caller
+    has to know what a gate answered that is not constructed. *root* is the workspace, for calls that nobody has made
+    yet (`bindings.freeze`). Raises `BindingError` with every fault.
+    """
+    return JudgingBinder(charter, Linker(catalogue), host, schemas, root, trusts).bindings(lazily=True)
+
+
+@attrs.frozen(eq=False)
+class _Ready:
+    """A constructed hook or policy: as it is asked at every call, and as it is asked where its match holds."""
+
+    fitting: Fitting
+    always: BoundGate
+    matching: BoundGate
+
+    def gate_for(self, facts: AbilityFacts, named: list[str]) -> BoundGate:
+        """Return the gate of an ability that it fits; abilities whose paths stand alike share it."""
+        match = self.fitting.match
+        test = None if match is None or self.fitting.name in named else match.test_for(facts)
+        if test is None:
+            return self.always
+        return self.matching if test is self.matching.holds else attrs.evolve(self.always, holds=test)
+
+
+# --- binding ----------------------------------------------------------------------------------------------------------
+
+
+class JudgingBinder:
+    """One binding of a charter, to judge calls; collects faults instead of stopping at the first.
+
+    Gates that would act, or may not be asked again, are not constructed: they are kept as gates that are not pure.
+    """
+
+    def __init__(
+        self,
+        charter: Charter,
+        linker: Linker,
+        host: Host,
+        schemas: Schemas,
+        root: Path | None = None,
+        trusts: Trusts = trust_all,
+    ) -> None:
+        self.charter = charter
+        self.root = root
+        self.document = charter.document
+        self.linker = linker
+        self.host = host
+        self.schemas = schemas
+        self.ready: dict[str, list[_Ready]] = {event: [] for event in (*EVENTS, "policy")}
+        self._trusts = trusts
+        self._validators: dict[str, Validator] = {}
+
+    def bindings(self, *, lazily: bool) -> Bindings:
+        """Return everything bound; raises `BindingError` with every fault."""
+        for fitting in fittings(self.document, "hooks"):
+            self._collect(self.hook, fitting)
+        for fitting in fittings(self.document, "policies"):
+            self._collect(self.policy, fitting)
+        declared = self.document["abilities"]
+        made = {} if lazily else {name: self._collect(self._bound, name, entry) for name, entry in declared.items()}
+        self._check()
+        ready = {name: bound for name, bound in made.items() if bound}
+        return Bindings(
+            charter=self.charter,
+            abilities=Abilities(declared, ready, self._late),
+            enforcement=self.document["enforcement"],
+            hooks=MappingProxyType({name: self._session_hooks(name) for name in EVENTS if not EVENTS[name].call}),
+            skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
+        )
+
+    def _late(self, name: str) -> Bound:
+        """Bind one more ability; raises `BindingError`."""
+        self.linker.faults.clear()
+        bound = self._collect(self._bound, name, self.document["abilities"][name])
+        self.linker.forget_broken()
+        self._check()
+        assert bound is not None
+        return bound
+
+    def _check(self) -> None:
+        if not canonical.check_bindings():
+            why = "a plugin changed how the kernel hashes while it was constructed; find out which, and take it out"
+            self.linker.faults.append(fault("PLUGIN_BROKEN", why))
+        raise_all(BindingError, dict.fromkeys(self.linker.faults))
+
+    # --- gates --------------------------------------------------------------------------------------------------------
+
+    def hook(self, fitting: Fitting) -> None:
+        """Keep a hook that decides about calls, constructed if it may be asked; the others are left out."""
+        if fitting.entry["event"] != "PreToolUse":
+            return
+        if self._is_asked(fitting.entry):
+            self.keep_hook(fitting, *self.construct_hook(fitting))
+        else:
+            self.keep_hook(_unasked(fitting), _refuse_to_act, fitting.entry["timeout_ms"] / 1000)
+
+    def policy(self, fitting: Fitting) -> None:
+        """Keep a policy, constructed if it may be asked."""
+        if self._is_asked(fitting.entry):
+            self.keep_policy(fitting, self.construct(fitting.entry)[1])
+        else:
+            self.keep_policy(_unasked(fitting), _refuse_to_act)
+
+    def construct_hook(self, fitting: Fitting) -> tuple[Callable[..., Any], float]:
+        """Construct a hook in this process; return what asks it, and its limit in seconds."""
+        entry, event = fitting.entry, fitting.entry["event"]
+        linked, made = self.construct(entry)
+        method = implementations(linked.offer, made, event, entry["place"])
+        return asked(event, method), entry["timeout_ms"] / 1000
+
+    def keep_hook(self, fitting: Fitting, ask: Callable[..., Any], limit: float) -> None:
+        """Keep a hook; *ask* answers for it, within *limit* seconds."""
+        event = EVENTS[fitting.entry["event"]]
+        may = event.may | (event.rewriter if fitting.entry["rewrites"] else frozenset())
+        self._keep(event.name, fitting, ask, may, limit)
+
+    def keep_policy(self, fitting: Fitting, ask: Callable[..., Any]) -> None:
+        """Keep a policy; *ask* answers for it."""
+        self._keep("policy", fitting, ask, CALL, POLICY_LIMIT)
+
+    def _is_asked(self, entry: Mapping[str, Any]) -> bool:
+        if not entry["pure"] or is_elsewhere(entry):
+            return False
+        return self._trusts(self.document["plugins"]["/".join(entry["plugin"])])
+
+    def _keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
+        entry, match = fitting.entry, fitting.match
+        waits = is_elsewhere(entry)
+        gate = BoundGate(
+            id=fitting.name,
+            kind="policy" if at == "policy" else "hook",
+            digest=identity(entry, self.document["plugins"]),
+            ask=ask,
+            may=may,
+            limit=limit,
+            pure=entry["pure"] and not waits,
+            waits=waits,
+            rewrites=entry["rewrites"],
+            reads=frozenset(entry["reads"]),
+            rules=tuple(entry.get("rules", ())),
+            place=entry["place"],
+            signals=None if at == "policy" else EVENTS[at].signals,
+            tags=tags_of(entry["match"]) if at == "policy" else frozenset(),
+            rule_tags=rule_tags(entry) if at == "policy" else (),
+            mask=masking(self.host),
+        )
+        holds = match.holds if match else None
+        self.ready[at].append(_Ready(fitting, gate, attrs.evolve(gate, holds=holds)))
+
+    def _session_hooks(self, event: str) -> tuple[BoundGate, ...]:
+        return tuple(in_order((ready.fitting.entry["priority"], ready.always) for ready in self.ready[event]))
+
+    def _gates(self, at: str, facts: AbilityFacts, named: list[str]) -> tuple[BoundGate, ...]:
+        """Return the gates that can fit one ability, by priority and id."""
+        fitting = [ready for ready in self.ready[at] if ready.fitting.fits(facts, named)]
+        return tuple(
+            in_order((ready.fitting.entry.get("priority", 0), ready.gate_for(facts, named)) for ready in fitting)
+        )
+
+    # --- abilities ----------------------------------------------------------------------------------------------------
+
+    def _bound(self, name: str, entry: Mapping[str, Any]) -> Bound:
+        handler = self.construct_handler(entry)
+        takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
+        if entry["kind"] == "model":
+            takes = CompletionSchema(self.schemas, "completion_request", takes)
+            gives = CompletionSchema(self.schemas, "completion_response", gives)
+        facts, limit, uses = facts_of(name, entry), entry["timeout_ms"], frozenset(entry["uses"])
+        before = self._gates("PreToolUse", facts, entry["hooks"].get("pre_call", []))
+        policies = self._gates("policy", facts, entry["policies"])
+        return Bound(
+            id=name,
+            kind=entry["kind"],
+            summary=entry["summary"],
+            effects=entry["effects"],
+            tags=facts.tags,
+            scopes=facts.scopes,
+            paths=facts.paths,
+            handler=handler,
+            takes=takes,
+            gives=gives,
+            takes_document=self._described(entry),
+            interruptible=entry["interruptible"],
+            timeout=limit / 1000 if limit else float("inf"),
+            durable=entry["effects"] in DURABLE,
+            uses=Scope(f"what {name} declares to use", uses, uses),
+            big_integers=entry["big_integers"],
+            rewriters=tuple(gate for gate in before if "transform" in gate.may),
+            guards=tuple(gate for gate in before if "transform" not in gate.may),
+            policies=policies,
+            observers=self._gates("PostToolUse", facts, entry["hooks"].get("post_call", [])),
+            creators=self._gates("PreAbilityCreate", facts, entry["hooks"].get("pre_create", [])),
+            reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
+            reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
+            words=words(entry["kind"], name),
+            outside=outside(self.document, entry),
+            ways=self._ways(entry, facts.paths),
+            mask=masking(self.host),
+        )
+
+    def _ways(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> ServerPaths | None:
+        """Return how paths lead to a server that is started here; nobody else has paths of this machine."""
+        settings = entry["settings"]
+        if self.root is None or entry["plugin"] != _SERVER or "command" not in settings:
+            return None
+        return ServerPaths(self.root, paths, settings.get("cwd", ""), here=paths != PATHS)
+
+    def _validator(self, entry: Mapping[str, Any], own: str, narrowed: str) -> Validator:
+        """Return what both the plugin's schema and the one in YAML accept, compiled once for all that share them."""
+        key = f"{entry[own]} {entry[narrowed]}"
+        if key not in self._validators:
+            both = [
+                foreign(self.document["schemas"][digest], place=f"schema {digest}")
+                for digest in (entry[own], entry[narrowed])
+                if digest is not None
+            ]
+            self._validators[key] = both[0] if len(both) == 1 else _Both(*both)
+        return self._validators[key]
+
+    def _described(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments' schema as models are shown it: the plugin's, with what YAML narrows written over it."""
+        plugin: Mapping[str, Any] = self.document["schemas"][entry["takes"]]
+        if entry["schema_in"] is None:
+            return plugin
+        narrowed: Mapping[str, Any] = self.document["schemas"][entry["schema_in"]]
+        merged = {
+            part: {**plugin.get(part, {}), **narrowed.get(part, {})}
+            for part in ("properties", "$defs")
+            if part in plugin or part in narrowed
+        }
+        required = sorted({*plugin.get("required", ()), *narrowed.get("required", ())})
+        return {**plugin, **narrowed, **merged, **({"required": required} if required else {})}
+
+    def construct_handler(self, entry: Mapping[str, Any]) -> Handler:  # noqa: ARG002 - whatever it is, it is not constructed
+        """Return what stands for the handler of an ability: nothing that could be called."""
+        return _refuse_to_act
+
+    # --- plugins and faults -------------------------------------------------------------------------------------------
+
+    def construct(self, entry: Mapping[str, Any]) -> tuple[Linked, Any]:
+        """Construct a plugin; whatever its constructor does, the worst is a fault."""
+        kind, name = entry["plugin"]
+        linked = self.linker.link(kind, name, entry["place"])
+        if linked is None:
+            raise _Broken
+        try:
+            return linked, linked.made(dict(entry["settings"]), self.host)
+        except DeedbookError as problem:
+            raise BindingError(*(_placed(each, entry, linked) for each in problem.errors)) from None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
+            why = f"{linked.offer} cannot be constructed: {describe(problem)}"
+            raise BindingError(fault("PLUGIN_BROKEN", why, place=entry["place"])) from None
+
+    def _collect(self, make: Callable[..., T], *what: Any) -> T | None:
+        try:
+            return make(*what)
+        except _Broken:
+            return None
+        except DeedbookError as problem:
+            self.linker.faults.extend(problem.errors)
+            return None
+
+
+class _Broken(Exception):  # noqa: N818 - it says what the plugin is
+    """A plugin is missing or broken, which is noted already."""
+
+
+def _placed(error: DomainError, entry: Mapping[str, Any], linked: Linked) -> DomainError:
+    """Say whose fault it is, where a constructor did not."""
+    if error.place:
+        return error
+    return attrs.evolve(error, place=entry["place"], message=f"{linked.offer}: {error.message}")
+
+
+def _unasked(fitting: Fitting) -> Fitting:
+    """Return *fitting* as that of a gate that is not pure, whose answer is taken from the record."""
+    return attrs.evolve(fitting, entry={**fitting.entry, "pure": False})
+
+
+def _refuse_to_act(*_: Any) -> Any:
+    raise AssertionError("bound for judging only: nothing is called, and only pure gates are asked")
+
+
+class _Both:
+    """A validator that wants two others to agree: what the plugin takes, narrowed by YAML."""
+
+    def __init__(self, first: Validator, second: Validator) -> None:
+        self._first = first
+        self._second = second
+
+    def valid(self, value: Any) -> bool:
+        return self._first.valid(value) and self._second.valid(value)
+
+    def violations(self, value: Any) -> tuple[Violation, ...]:
+        return tuple(dict.fromkeys((*self._first.violations(value), *self._second.violations(value))))
+
+
+def _skill(name: str, entry: Mapping[str, Any]) -> Skill:
+    return Skill(
+        name=name,
+        description=entry["description"],
+        body=entry["body"],
+        allowed=frozenset(entry["allowed"]),
+        triggers=tuple(entry["triggers"]),
+        metadata=entry["metadata"],
+        source=entry["source"],
+    )

@@ -1,0 +1,47 @@
+"""Whether a workspace has a log, so that everything that writes its ledgers keeps the log up to date."""
+
+import os
+from itertools import islice
+from threading import Lock
+from typing import Final
+
+from deedbook.approvals.keys import KeyRing
+from deedbook.charter.settings import Settings
+from deedbook.format.files import Folder
+from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.ledger.newest import NAME
+
+FEATURE: Final = "checkpoints"
+"""The feature that keeps a log."""
+_LAST_LINES: Final = 64
+_MARKS: Final = (b'"event_type":"ledger.checkpoint"', b'"event_type":"ledger.key"')
+
+
+def has_log(state: Folder, ledger: WorkspaceLedger, settings: Settings, *, last: int = _LAST_LINES) -> bool:
+    """Say whether the workspace has a log: any of its traces will do, so that taking one away does not end it.
+
+    Of the ledger, the *last* lines are looked at.
+    """
+    if state.exists(NAME) or (settings.key and settings.key.exists()):
+        return True
+    if any(mark in raw[:512] for _, raw in islice(ledger.backwards(), last) for mark in _MARKS):
+        return True
+    return any(name.startswith(f"{ledger.session_id}.") for name in KeyRing.of(os.environ).names())
+
+
+class LogWatch:
+    """Notices when a workspace gets a log; the ledger is looked at once, its other traces every time."""
+
+    def __init__(self, state: Folder, ledger: WorkspaceLedger, settings: Settings) -> None:
+        self._state, self._ledger, self._settings = state, ledger, settings
+        self._lock = Lock()
+        self._looked = self._found = False
+
+    def found(self) -> bool:
+        """Say whether there is a log by now."""
+        with self._lock:
+            if not self._found:
+                last = 0 if self._looked else _LAST_LINES
+                self._found = has_log(self._state, self._ledger, self._settings, last=last)
+                self._looked = True
+            return self._found

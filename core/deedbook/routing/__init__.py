@@ -1,1 +1,0 @@
-"""Where a prompt may lead: abilities and sections of routing documents, ranked."""

@@ -1,1 +1,0 @@
-"""The policy kind `rules`: rules, their conditions in CEL, and their tests."""

@@ -1,0 +1,64 @@
+"""From what people name to what is verified: ledgers and sessions of the workspace here, and the reader's own keys."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deedbook.format.notes import VerifierKey
+    from deedbook.workspace.declarations import Workspace
+    from deedbook_audit.selection import Selection
+    from deedbook_audit.verification.log import Log
+
+
+def every(workspace: str) -> "Selection":
+    """Select every ledger of the workspace, and every session that its ledger knows."""
+    from deedbook.cli.ledgers import standing
+    from deedbook_audit.selection import select_all
+
+    return select_all(*standing(workspace))
+
+
+def folder(name: str) -> "Selection | None":
+    """Select every ledger of the state folder *name*, with its workspace if that is above it; ``None`` for no such."""
+    from pathlib import Path
+
+    from deedbook.cli.ledgers import known_by
+    from deedbook.format.paths import is_state
+    from deedbook_audit.selection import select_all
+
+    place = Path(name).absolute()
+    return select_all(*known_by(place, place.parent)) if is_state(place) else None
+
+
+def one(workspace: str, name: str) -> "Selection":
+    """Select one ledger; if it is that of a session of this workspace, with what the workspace ledger knows of it."""
+    from deedbook.cli.ledgers import own, session_file, session_named, standing
+    from deedbook.format.errors import DeedbookError
+    from deedbook.format.upcasting.naming import parted
+    from deedbook_audit.selection import Selection, known_heads, select_session
+
+    source: Workspace | None = None
+    notes: list[str] = []
+    with suppress(DeedbookError):  # a file needs no workspace
+        source, notes = standing(workspace)
+    heads = known_heads(source) if source else {}
+    identity = session_named(source, name, heads) if source else None
+    if source is not None and identity is not None:
+        return select_session(source, identity, heads, notes)
+    file, _ = parted(session_file(workspace, name))  # of an older form, which is verified whole
+    inside = source is not None and own(source).exists() and file.resolve() == own(source).resolve()
+    return Selection([file], source=source, inside=inside, notes=notes if inside else ())
+
+
+def own_keys(log: "Log") -> "Iterator[VerifierKey]":
+    """Yield the public halves of the log's keys that are in the reader's own key ring."""
+    from deedbook.approvals.keys import KeyRing
+    from deedbook.format.errors import DeedbookError
+
+    ring = KeyRing.of(os.environ)
+    for name in ring.names():
+        if name.startswith(f"{log.identity}."):
+            with suppress(DeedbookError):  # one that is not kept safely is nobody's
+                yield ring.load(name, log.origin).public

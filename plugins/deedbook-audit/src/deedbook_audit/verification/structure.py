@@ -1,0 +1,226 @@
+"""What a ledger's events must be to each other: one root, earlier parents, outcomes under intents, nothing left out.
+
+Bytes and schemas are somebody else's business: causal fields and a checked payload come in, failures go to the
+`Findings`. Memory grows by eight bytes for each span, and with what is open: calls, tasks, approvals, processes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Final
+
+from deedbook.format import events
+from deedbook.format.report import Findings
+from deedbook_audit.consents import ANSWERS, Approvers, Consents
+from deedbook_audit.lives import ABOUT as TASKS
+from deedbook_audit.lives import Lives
+from deedbook_audit.memories import ABOUT as REMEMBERED
+from deedbook_audit.memories import Memories
+
+from .audit import ABOUT as AUDITED
+from .audit import Audit
+from .descent import ABOUT as DESCENT
+from .descent import Descent
+from .excisions import EXCISED
+from .hierarchy import HEAD, KINDS, Hierarchy
+from .spans import Spans
+
+ROOTS: Final = ("session.start", "ledger.created")
+_INTENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {outcome: intent for intent, outcomes in events.OUTCOMES.items() for outcome in outcomes}
+)
+_CONSENTING: Final = frozenset({"approval.requested", "approval.answered", "approval.used", *ANSWERS, *events.OUTCOMES})
+_NONE: Final[frozenset[str]] = frozenset()
+_ABOUT: Final = _CONSENTING | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT
+_LIVES: Final = (_ABOUT | {HEAD, "ledger.excised"}) - events.OUTCOMES.keys()
+WATCHED: Final = _LIVES | events.OUTCOMES.keys()
+"""The events whose payloads are looked at here; of the others only the causal fields are."""
+_PLAIN: Final = frozenset(events.CATALOGUE) - events.OUTCOMES.keys() - _INTENTS.keys() - {*ROOTS, "session.end"}
+"""Events that neither begin nor end anything."""
+_SIGNED: Final = "a call that an approver signed for, and no other"
+_ONE_LIFE: Final = "a task that is made once and runs one run at a time"
+_IN_TURN: Final = "what was proposed, checked and in turn"
+
+
+class Structure:
+    """The structure part over one ledger: `check` every line in order, `finish`, then ask for `notes`.
+
+    *workspace* says whether it is the workspace ledger or a session's, *approvers* tells the keys of a charter's
+    approvers.
+    """
+
+    def __init__(self, findings: Findings, *, workspace: bool = False, approvers: Approvers | None = None) -> None:
+        self.ended = False
+        self._findings = findings
+        self._root_type = ROOTS[workspace]
+        self._root: bytes | None = None
+        self._parent: bytes | None = None
+        self._spans = Spans()
+        self._open: dict[bytes, tuple[int, str]] = {}
+        self._ts = b""
+        self._backwards = 0
+        self._consents = Consents(approvers)
+        self._hierarchy = Hierarchy(workspace=workspace)
+        self._lives = Lives(workspace=workspace)
+        self._audit = Audit()
+        self._memories = Memories()
+        self._descent = Descent()
+        self._outcome: bytes | None = None
+        self._calm = True
+        self._excised: dict[int, str] = {}
+        self._to_excise: list[int] = []
+
+    def check(self, line: int, kind: str, span: bytes, parent: bytes | None, ts: bytes, payload: Any) -> None:
+        """Check the next event, on *line* (from 1).
+
+        What is no sound payload comes as ``None``, what is gone as ``EXCISED``.
+        """
+        if parent != self._parent or parent is None:
+            if parent is None or parent not in self._spans:
+                self._check_root(line, kind, span, parent)
+            else:
+                self._parent = parent
+        if not self._spans.add(span):
+            self._findings.add(line, "span", "a span that no earlier line has", span)
+        if kind not in _PLAIN or self.ended:
+            if self.ended or kind not in events.OUTCOMES:
+                self._check_role(line, kind, span, parent)
+            else:
+                self._open[span] = line, kind
+        if ts != self._ts:
+            self._check_time(line, ts)
+        if payload is not None and (kind in _LIVES if self._calm else kind in WATCHED):
+            self._check_lives(line, kind, span, parent, payload)
+        elif payload is EXCISED:
+            self._excised[line - 1] = kind.partition(".")[0]
+
+    def finish(self) -> Iterator[bytes]:
+        """Say what shows only at the end; yield the spans that two lines have, far from each other."""
+        if self.ended:
+            for line, kind in self._open.values():
+                why = f"an outcome of this {kind} before session.end"
+                self._findings.add(line, "audit", why, "none")
+        yield from self._spans.twice()
+
+    def notes(self) -> Iterator[str]:
+        """Yield what breaks no rule but should be known."""
+        if not self.ended and self._root_type == ROOTS[0]:
+            yield "no session.end: still open, or interrupted; events cut off at the end would not show"
+        if self._open and not self.ended:
+            yield f"calls without an outcome: {len(self._open)}; what became of them is unknown"
+        yield from self._consents.notes()
+        yield from self._descent.notes()
+        if self._excised:
+            yield f"payloads taken out of their lines: {len(self._excised)}, of events {_some(self._excised)}"
+        if left := [seq for seq in self._to_excise if seq not in self._excised]:
+            yield f"excision not finished: the payloads of {len(left)} events still stand, {_some(left)}"
+        if self._backwards:
+            yield f"ts goes back {self._backwards} times; the order is that of seq"
+
+    def _check_root(self, line: int, kind: str, span: bytes, parent: bytes | None) -> None:
+        """Check what has no parent on an earlier line: the first line, and no other."""
+        if self._root is None:
+            self._root = span
+            if parent is not None or kind != self._root_type:
+                found = f"{kind} under {_name(parent)}"
+                self._findings.add(line, "root", f"{self._root_type} without a parent", found)
+        elif parent is None:
+            self._findings.add(line, "root", "one event without a parent, the first", f"{kind}, another")
+        else:
+            self._findings.add(line, "parent", "the span of an earlier line", parent)
+
+    def _check_role(self, line: int, kind: str, span: bytes, parent: bytes | None) -> None:
+        """Outcomes close the intent they hang under, once; the end hangs under the root, and little follows it."""
+        if self.ended and not kind.startswith(events.AFTER_END):
+            self._findings.add(line, "end", "only event.amended, payload.erased or ledger.* after session.end", kind)
+        if kind in events.OUTCOMES:
+            self._open[span] = line, kind
+        elif kind in _INTENTS:
+            self._close(line, kind, parent)
+            self._outcome = span
+        elif kind in ROOTS and span != self._root:
+            self._findings.add(line, "root", f"{kind} on the first line only", "a second one")
+        elif kind == "session.end":
+            if self._root_type == ROOTS[1]:
+                self._findings.add(line, "end", "no session.end in a workspace ledger", kind)
+            elif parent != self._root:
+                self._findings.add(line, "end", f"session.end under the root {_name(self._root)}", _name(parent))
+            self.ended = True
+
+    def _close(self, line: int, kind: str, parent: bytes | None) -> None:
+        wanted = _INTENTS[kind]
+        _, found = self._open.get(parent or b"", (0, ""))
+        if found == wanted:
+            del self._open[parent or b""]
+        else:
+            place = f"it under {found}" if found else "it under no open call"
+            self._findings.add(line, "outcome", f"{kind} under a {wanted} that is still open", place)
+
+    def _check_time(self, line: int, ts: bytes) -> None:
+        if ts[:19] != self._ts[:19]:
+            try:
+                datetime.fromisoformat(ts.decode())
+            except ValueError:
+                self._findings.add(line, "ts", "a time that exists", ts)
+        if ts < self._ts:
+            self._backwards += 1
+        self._ts = ts
+
+    def _check_lives(self, line: int, kind: str, span: bytes, parent: bytes | None, payload: Any) -> None:
+        """Check what goes on for longer than one event: what people are asked, what tasks do, who runs what.
+
+        Calls are looked at once somebody was asked or a task runs: what they hang under could be such. What cannot be
+        compared, since its other half was taken out, is not.
+        """
+        if payload is EXCISED:
+            self._excised[line - 1] = kind.partition(".")[0]
+        elif kind == "ledger.excised":
+            self._to_excise.append(payload["seq"])
+        looking = (
+            self._going(kind, span, parent) if payload is EXCISED else self._looking(line, kind, span, parent, payload)
+        )
+        for check, wanted, whys in looking:
+            for why in whys:
+                self._findings.add(line, check, wanted, why)
+
+    def _going(self, kind: str, span: bytes, parent: bytes | None) -> Iterator[tuple[str, str, Iterator[str]]]:
+        """Have what can be told by its header alone looked at, where a payload was taken out."""
+        self._calm = self._calm and kind not in _CONSENTING and kind not in TASKS
+        if kind in _CONSENTING:
+            yield "approval", _SIGNED, self._consents.gone(kind, span, parent)
+        if kind in TASKS:
+            yield "task", _ONE_LIFE, self._lives.gone(kind, span, parent)
+        if kind in REMEMBERED:
+            yield "memory", _IN_TURN, self._memories.gone(kind, span, parent)
+
+    def _looking(
+        self, line: int, kind: str, span: bytes, parent: bytes | None, payload: Any
+    ) -> Iterator[tuple[str, str, Iterator[str]]]:
+        gone = {*self._excised.values()} if self._excised else _NONE
+        if kind in _CONSENTING:
+            self._calm = False
+            yield "approval", _SIGNED, self._consents.check(kind, span, parent, payload)
+        if kind in TASKS:
+            self._calm = False
+            yield "task", _ONE_LIFE, self._lives.check(kind, span, parent, payload)
+        if kind in KINDS or kind == HEAD:
+            wanted = "a session of one run of one process that lives"
+            yield "hierarchy", wanted, self._hierarchy.check(kind, span, parent, payload)
+        if kind in REMEMBERED:
+            yield "memory", _IN_TURN, self._memories.check(kind, span, parent, payload)
+        if kind in DESCENT and "session" not in gone:
+            wanted = "a fork that says where it comes from, and serves what was recorded there"
+            yield "fork", wanted, self._descent.check(kind, parent, self._root, self._outcome, payload)
+        if kind in AUDITED:
+            yield "audit", "a record of all that happened", self._audit.check(line, kind, parent, payload)
+
+
+def _some(numbers: Iterable[int]) -> str:
+    """Return the first of many numbers as text."""
+    first = list(islice(numbers, 6))
+    return ", ".join(map(str, first[:5])) + (", …" if len(first) > 5 else "")
+
+
+def _name(span: bytes | None) -> str:
+    return span.decode() if span else "nothing"

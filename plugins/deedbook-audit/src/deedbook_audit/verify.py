@@ -1,0 +1,157 @@
+"""An independent reader of ledgers: bytes and structure, line by line, in flat memory.
+
+It shares the format with the writer and nothing else, so that a writer's mistake cannot hide itself. A line is first
+proved sound in the fewest steps; only one that is not is looked at closely, to say which rule it breaks.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Literal, TypeAlias
+
+import attrs
+
+from deedbook.format import events
+from deedbook.format.files import Folder
+from deedbook.format.lines import Lines, Watch
+from deedbook.format.report import UNWITNESSED, Findings, Part, Report, Torn
+from deedbook.format.schema import Schemas, Validator
+from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.recognition import recognise
+from deedbook_audit.verification import ranges
+from deedbook_audit.verification.excisions import EXCISED
+from deedbook_audit.verification.hashes import Chain
+from deedbook_audit.verification.headers import MAX_LINE, Headers
+from deedbook_audit.verification.older import verify_older
+from deedbook_audit.verification.payloads import UNDECLARED, Payloads, SealedFiles
+from deedbook_audit.verification.structure import Structure
+
+from .consents import Approvers
+
+__all__ = ["MAX_LINE", "Level", "verify_file"]
+
+Level: TypeAlias = Literal["chain", "hashes", "full"]
+"""``chain``: each header's hash and that of the one before. ``hashes``: the payload's hash, too. ``full``: also the
+template, the canonical form, sealed values beside the file, and structure."""
+
+
+def verify_file(
+    path: str | Path,
+    *,
+    schemas: Schemas,
+    level: Level = "full",
+    declared: Mapping[str, Validator] = UNDECLARED,
+    approvers: Approvers | None = None,
+    jobs: int = 1,
+    watch: Watch | None = None,
+) -> Report:
+    """Check the ledger at *path*, of the present form or an older one; everything is opened for reading only.
+
+    *declared* holds validators of event types that a charter added; *approvers* tells whose keys a charter declares,
+    without it signatures are checked with the keys that the ledger itself names. Sealed values are looked for in the
+    folder ``sealed`` beside the file. A large ledger is read by *jobs* processes at once; *watch* is told of every so
+    many bytes that were read. Raises `FileNotFoundError`, and `FileRefused` for what is no regular file.
+    """
+    where, _ = parted(path)
+    with Folder.at(where.parent) as folder, folder.open(where.name) as file:
+        form = recognise(file) or events.FORMAT
+        file.seek(0)
+        opening = file.readline(MAX_LINE)
+        file.seek(0)
+        if form != events.FORMAT:
+            return verify_older(str(path), form, Lines(file, MAX_LINE, watch))
+        run = _Run(str(path), level, file, Chain(opening, payloads=level != "chain"), watch)
+        if level != "full":
+            return run.hashes()
+        if jobs > 1 and not declared and (found := run.apart(folder, where, approvers, jobs)):
+            return found
+        return run.full(folder, schemas, declared, approvers)
+
+
+@attrs.frozen
+class _Run:
+    """One verification of a file of format 1.1."""
+
+    path: str
+    level: Level
+    file: BinaryIO
+    chain: Chain
+    watch: Watch | None
+
+    def hashes(self) -> Report:
+        lines = Lines(self.file, MAX_LINE, self.watch)
+        for _ in self.chain.links(lines, quiet=True):
+            pass
+        return self._report(lines.torn, "unknown", Part(), ("template, canonical form and structure were not checked",))
+
+    def full(
+        self, folder: Folder, schemas: Schemas, declared: Mapping[str, Validator], approvers: Approvers | None
+    ) -> Report:
+        lines, stored, said = Lines(self.file, MAX_LINE, self.watch), self.chain.findings, Findings()
+        structure = Structure(said, workspace=self.chain.workspace, approvers=approvers)
+        headers, payloads = Headers(stored), Payloads(folder, schemas, stored, said, declared)
+        for number, head, rest in self.chain.links(lines):
+            told = headers.read(number, head, rest)
+            if told:
+                said.checked += 1
+                kind, span, parent, ts, payload = told
+                value = payloads.read(number, kind, payload, head[-153:-89] if rest else b"")
+                structure.check(number, kind, span, parent, ts, value)
+        return self._finished(structure, said, payloads.sealed, lines.torn)
+
+    def apart(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
+        """Let *jobs* processes read ranges of a large ledger; ``None`` if it is small, or not sound."""
+        size = os.fstat(self.file.fileno()).st_size
+        if size < 2 * ranges.STEP:
+            return None
+        said, sealed, last = Findings(), SealedFiles(folder, self.chain.findings), None
+        structure = Structure(said, workspace=self.chain.workspace, approvers=approvers)
+        for found in ranges.read_ranges(place, size, jobs):
+            if found is None or not ranges.is_joined(last, found):
+                return None
+            said.checked += len(found.rows)
+            for number, kind, span, parent, ts, value in found.rows:
+                structure.check(number, kind, span, parent, ts, EXCISED if value is False else value)
+            sealed.present, sealed.absent = sealed.present + found.present, sealed.absent + found.absent
+            sealed.to_erase.update(found.erased)
+            if self.watch:
+                self.watch(found.size)
+            last = found._replace(rows=found.rows[-1:])
+        if last is None:
+            return None
+        self.chain.findings.checked, self.chain.head = last.rows[-1][0], last.head.decode()
+        return self._finished(structure, said, sealed, Torn(*last.torn) if last.torn else None)
+
+    def _finished(self, structure: Structure, said: Findings, sealed: SealedFiles, torn: Torn | None) -> Report:
+        for line in self._with(frozenset(structure.finish())):
+            said.add(line, "span", "a span that no earlier line has", "one that an earlier line has")
+        state = "workspace" if self.chain.workspace else "ended" if structure.ended else "open"
+        return self._report(torn, state, said.part(), (*structure.notes(), *sealed.notes()))
+
+    def _with(self, spans: frozenset[bytes]) -> Iterator[int]:
+        """Yield each line that has one of *spans* which a line before it has, too."""
+        if not spans:
+            return
+        self.file.seek(0)
+        seen: set[bytes] = set()
+        for number, line in enumerate(Lines(self.file, MAX_LINE), 1):
+            match = events.HEADER.match(line)
+            if match and match["span_id"] in spans:
+                if match["span_id"] in seen:
+                    yield number
+                seen.add(match["span_id"])
+
+    def _report(self, torn: Torn | None, state: str, structure: Part, notes: tuple[str, ...]) -> Report:
+        return Report(
+            file=self.path,
+            format=events.FORMAT,
+            level=self.level,
+            session_id=self.chain.session_id,
+            state=state,
+            events=self.chain.findings.checked,
+            head=self.chain.head,
+            bytes=self.chain.findings.part(),
+            structure=structure,
+            notes=(UNWITNESSED, *notes),
+            torn=torn,
+        )

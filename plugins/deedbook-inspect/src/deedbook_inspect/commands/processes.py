@@ -1,0 +1,120 @@
+"""Show who wrote: processes, their runs and sessions."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from deedbook.cli.common import Asked, json_option
+from deedbook.cli.output import as_json, data_command, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from deedbook.format.reader import Listed
+    from deedbook.ledger.processes import Process, Processes, Told
+
+SECTION: Final = "Record"
+
+
+@data_command
+@click.command("processes")
+@json_option
+@click.pass_obj
+def command(asked: Asked) -> int:
+    """Show the processes that began sessions here, the runs of each, their sessions, and how each process ended."""
+    from deedbook.format.files import Folder
+    from deedbook.format.reader import sessions
+    from deedbook.ledger.processes import Processes, survey
+    from deedbook.workspace.workspace import read_workspace
+
+    state, found, listed = read_workspace(asked.workspace).state, Processes(), {}
+    if state.is_dir():
+        with Folder.at(state) as folder:
+            found, listed = survey(folder), {each.id: each for each in sessions(folder)}
+    if asked.json:
+        as_json(_document(found, listed))
+    elif found.processes or found.sessions:
+        for line in _lines(found, listed):
+            say(line)
+    else:
+        say("no processes yet")
+    return 0
+
+
+def _alone(found: "Processes") -> "list[Told]":
+    """Return the sessions that no run names."""
+    return [each for each in found.sessions.values() if not each.run]
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def _document(found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+    return {
+        "schema_version": "v1",
+        "system_id": found.system,
+        "processes": [_process(each, found, listed) for each in found.processes.values()],
+        "sessions": [_session(each, listed) for each in _alone(found)],
+    }
+
+
+def _process(process: "Process", found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+    runs = [
+        {"run_id": run, "sessions": [_session(found.sessions[name], listed) for name in names]}
+        for run, names in process.runs.items()
+    ]
+    told = {
+        "process_id": process.id, "kind": process.kind, "pid": process.pid, "kernel": process.kernel,
+        "charter": process.charter, "started": process.started, "state": process.state,
+    }  # fmt: skip
+    end = {"ended": process.ended, "reason": process.reason} if process.ended else {}
+    return {**told, **end, **({"recovered": process.recovered} if process.recovered else {}), "runs": runs}
+
+
+def _session(told: "Told", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+    seen = listed.get(told.id)
+    state, events = (seen.state, seen.events) if seen else ("missing", told.events)
+    return {"session_id": told.id, "trace_id": told.trace, "state": state, "events": events}
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _lines(found: "Processes", listed: "Mapping[str, Listed]") -> "Iterator[str]":
+    from deedbook.format.terminal import plain
+
+    yield plain(f"system {found.system}")
+    for process in found.processes.values():
+        yield plain(f"  process {process.id}  {process.kind}  {process.started}  {_end(process)}")
+        yield from (plain(f"    {line}") for line in _recovered(process.recovered))
+        for run, names in process.runs.items():
+            yield plain(f"    run {run}")
+            yield from (plain(f"      {_told(found.sessions[name], listed)}") for name in names)
+    if alone := _alone(found):
+        yield "  no process: older than processes are told, or theirs died while they began"
+        yield from (plain(f"    {_told(each, listed)}") for each in alone)
+
+
+def _end(process: "Process") -> str:
+    if process.state == "running":
+        return f"running, pid {process.pid}"
+    return f"{process.state} {process.ended} ({process.reason})" if process.ended else process.state
+
+
+def _recovered(found: "Mapping[str, Any]") -> "Iterator[str]":
+    """Yield what a process found dead; a part that is sealed is left out."""
+    if died := found.get("died"):
+        yield f"found dead: {', '.join(each for each in died if isinstance(each, str))}"
+    for word, member in (("closed", "closed"), ("left as it is", "refused")):
+        for each in found.get(member, ()):
+            if isinstance(each, dict) and isinstance(each.get("session_id"), str):
+                why = each.get("reason", f"unknown calls: {each.get('unknown')}")
+                yield f"{word}: session {each['session_id']}, {why}"
+    for name in found.get("removed", ()):
+        yield f"removed: session {name}, which never began"
+
+
+def _told(told: "Told", listed: "Mapping[str, Listed]") -> str:
+    session = _session(told, listed)
+    count = f"{session['events']} event{'' if session['events'] == 1 else 's'}"
+    return f"session {session['session_id']}  {session['state']}  {count}"

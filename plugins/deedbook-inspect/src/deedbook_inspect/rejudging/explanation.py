@@ -1,0 +1,320 @@
+"""Why a call is decided as it is: every step of the judging, who said what and where that is written; pure.
+
+Nobody is asked but pure gates, as whenever calls are judged without being made. A step that another came before is not
+reached, and is not listed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from deedbook.charter.policies import Note
+from deedbook.contract import Call, Decision, Object
+from deedbook.format import canonical
+from deedbook.format.lint import nearest
+from deedbook.format.schema import Violation, foreign
+from deedbook.policy.bound import Bound
+from deedbook.policy.fitting import facts_of
+from deedbook.policy.forms import lists_rules
+from deedbook.policy.gates import APPROVAL_GATE, ASKING, Asked, BoundGate, rule_of, speaker
+from deedbook.policy.judge import Verdict, make_call
+from deedbook.policy.match import DEFAULT_KINDS, AbilityFacts, Match
+from deedbook_audit.rederive import Answer, Asking, Settled, settle, unknown
+
+Places: TypeAlias = Callable[[str, str, str], str]
+"""From a section of the workspace (``abilities``), an id and a JSON pointer to ``file:line``; empty if nobody knows."""
+Notes: TypeAlias = Callable[[str], Sequence[Note]]
+"""From a policy to what its kind finds doubtful about it."""
+
+UNASKED: Final = "unasked"
+PASSED: Final = "passed over"
+MEANT: Final = "did you mean"
+"""How a remedy begins that names another ability; whoever reads an explanation needs it before everything else."""
+
+
+@attrs.frozen
+class Step:
+    """One step: *what* was looked at, its *name* and *place*, what it *says* and its *reason*; *more* holds details."""
+
+    what: str
+    name: str
+    says: str
+    reason: str = ""
+    place: str = ""
+    more: Object = attrs.field(factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the step as JSON."""
+        told = {"step": self.what, "name": self.name, "says": self.says, "reason": self.reason, "place": self.place}
+        return {**told, **self.more}
+
+
+@attrs.frozen
+class Explanation:
+    """The *steps* in their order, the *outcome* with its *code* and *reason*, who decides, and what would change it.
+
+    *outcome* is ``undetermined`` where it depends on a gate that was not asked.
+    """
+
+    steps: Sequence[Step]
+    outcome: str
+    code: str
+    reason: str
+    by: Object | None
+    remedy: str
+    args: Any
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the explanation as JSON."""
+        return {
+            "steps": [step.as_json() for step in self.steps],
+            "outcome": self.outcome,
+            "code": self.code,
+            "reason": self.reason,
+            "by": None if self.by is None else dict(self.by),
+            "remedy": self.remedy,
+        }
+
+
+def _no_notes(_policy: str) -> Sequence[Note]:
+    return ()
+
+
+def explain(asking: Asking, answer: Answer, places: Places, notes: Notes = _no_notes) -> Explanation:
+    """Judge a call and say how; *answer* knows what gates that are not pure answered, *places* where things stand.
+
+    *notes* are looked at where rules of a policy do not hold: a rule that never decides was probably meant to.
+    """
+    settled = settle(asking, answer)
+    steps = list(_Steps(asking, settled, places, notes).steps())
+    verdict, open_ = settled.verdict, settled.undetermined
+    if open_ is not None:
+        why = unknown(open_)
+        return Explanation(steps, "undetermined", "", why, {open_.kind: open_.id}, "", verdict.args)
+    remedy = _remedy(asking, verdict, places, notes) if verdict.code else ""
+    return Explanation(steps, verdict.outcome, verdict.code, verdict.reason, verdict.by, remedy, verdict.args)
+
+
+class _Steps:
+    """The steps of one judging."""
+
+    def __init__(self, asking: Asking, settled: Settled, places: Places, notes: Notes) -> None:
+        self.asking, self.settled, self.places, self.notes = asking, settled, places, notes
+        self.verdict = settled.verdict
+        self.document = asking.bindings.charter.document
+
+    def steps(self) -> Iterator[Step]:
+        bound, verdict = self.verdict.bound, self.verdict
+        if bound is None:
+            yield Step("ability", self.asking.ability, "missing", verdict.reason)
+            return
+        entry = self.document["abilities"][bound.id]
+        said = {"kind": bound.kind, "effects": bound.effects, "tags": sorted(bound.tags), "plugin": self._plugin(entry)}
+        yield Step("ability", bound.id, "found", bound.summary, self._place(bound), said)
+        if verdict.code == "TOOL_NOT_ALLOWED":
+            yield Step("scope", self.asking.caller.scope.why, "outside", verdict.reason)
+            return
+        yield Step("scope", self.asking.caller.scope.why, "inside")
+        refused = verdict.code == "SCHEMA_VIOLATION"
+        if refused and verdict.subject == "arguments":
+            yield self._arguments(bound, entry, verdict.args)
+            return
+        yield Step("arguments", bound.id, "fit")
+        yield from self._rewriters(bound)
+        if refused:
+            yield self._arguments(bound, entry, verdict.args)
+        elif len(verdict.rewrites) == len(bound.rewriters) or not _ended(verdict):
+            yield from self._guards(bound)
+
+    def _plugin(self, entry: Object) -> str:
+        kind, name = entry["plugin"]
+        about = self.document["plugins"][f"{kind}/{name}"]
+        return f"{kind} {name!r} ({about['distribution']} {about['version']})"
+
+    def _place(self, bound: Bound, pointer: str = "") -> str:
+        return self.places("abilities", bound.id, pointer) or str(self.document["abilities"][bound.id]["place"])
+
+    # --- schemas ------------------------------------------------------------------------------------------------------
+
+    def _arguments(self, bound: Bound, entry: Object, args: Any) -> Step:
+        """Say what is wrong with the arguments, and by which schema: the plugin's, or the one in YAML."""
+        found = [
+            {"path": each.path, "message": each.message, "schema": by}
+            for by, violations in self._by_schema(bound, entry, args)
+            for each in violations
+        ]
+        first = f"{found[0]['path']}: {found[0]['message']}" if found else self.verdict.reason
+        return Step("arguments", bound.id, "violate", first, self._place(bound), {"violations": found})
+
+    def _by_schema(self, bound: Bound, entry: Object, args: Any) -> Iterator[tuple[str, Sequence[Violation]]]:
+        if bound.kind == "model" or type(args) is not dict:
+            yield "the contract of calls", self.verdict.violations
+            return
+        schemas = self.document["schemas"]
+        yield f"{self._plugin(entry)}: takes", foreign(schemas[entry["takes"]], place="takes").violations(args)
+        if entry["schema_in"] is not None:
+            place = f"{self._place(bound, '/schema_in')}: schema_in"
+            yield place, foreign(schemas[entry["schema_in"]], place=place).violations(args)
+
+    # --- gates --------------------------------------------------------------------------------------------------------
+
+    def _rewriters(self, bound: Bound) -> Iterator[Step]:
+        asked = {id(gate): decision for gate, decision in self.verdict.rewrites}
+        left = canonical.decode(self.asking.raw)
+        for gate in bound.rewriters:
+            decision = asked.get(id(gate))
+            step = self._step("rewriter", gate, decision)
+            if decision is not None and decision.outcome == "transform" and decision.args is not None:
+                after = dict(decision.args)
+                step, left = attrs.evolve(step, more={"before": left, "after": after}), after
+            yield step
+
+    def _guards(self, bound: Bound) -> Iterator[Step]:
+        verdict = self.verdict
+        for gates, said in ((bound.guards, verdict.hooks), (bound.policies, verdict.policies)):
+            asked = {id(gate): decision for gate, decision in said}
+            for gate in gates:
+                decision = asked.get(id(gate))
+                if gate.kind == "policy":
+                    yield self._policy(bound, gate, decision)
+                else:
+                    yield self._step("hook", gate, decision)
+        yield from (self._tag(bound, tag) for tag in (APPROVAL_GATE, *ASKING) if tag in bound.tags)
+
+    def _tag(self, bound: Bound, tag: str) -> Step:
+        """Say whether a person has to decide because of a tag, or which policy names it and allows the call."""
+        said = speaker(tag, self.verdict.policies) if tag in ASKING else None
+        if said is None:
+            return Step("tag", tag, "ask", "a person has to decide", self._place(bound, "/tags"))
+        rule = rule_of(*said)
+        place = rule if isinstance(rule, str) else said[0].place
+        return Step("tag", tag, "allow", f"policy {said[0].id} names it and allows the call", place)
+
+    def _step(self, what: str, gate: BoundGate, decision: Decision | None) -> Step:
+        if decision is None:
+            return Step(what, gate.id, PASSED, "its match does not hold for this call", gate.place)
+        if gate in self.settled.unknown:
+            return Step(what, gate.id, UNASKED, "it is not pure, so that it would be asked", gate.place)
+        return Step(what, gate.id, decision.outcome, decision.reason, gate.place)
+
+    def _policy(self, bound: Bound, gate: BoundGate, decision: Decision | None) -> Step:
+        step = self._step("policy", gate, decision)
+        if decision is None or step.says == UNASKED:
+            return step
+        rule = rule_of(gate, decision)
+        passed = list(self._passed_over(bound, gate, decision))
+        binding = {} if self.settled.binding and self._enforces() else {"observed": True}
+        place = rule if isinstance(rule, str) else step.place
+        return attrs.evolve(step, place=place, more={"passed_over": passed, **binding})
+
+    def _enforces(self) -> bool:
+        return self.asking.bindings.enforcement == "enforce"
+
+    def _passed_over(self, bound: Bound, gate: BoundGate, decision: Decision) -> Iterator[Mapping[str, str]]:
+        """Yield the rules before the one that decides, each with the keys of its match that do not hold."""
+        entry = self.document["policies"][gate.id]
+        if not lists_rules(entry):
+            return
+        asking, verdict = self.asking, self.verdict
+        call = make_call(asking.bindings, asking.caller, bound, verdict.args, verdict.raw, asking.when)
+        facts = facts_of(bound.id, self.document["abilities"][bound.id])
+        decides = decision.signals.get("rule")
+        passed = entry["settings"]["rules"][: decides if type(decides) is int else None]
+        never = {each.rule: f"it {each.why}" for each in self.notes(gate.id)} if passed else {}
+        for index, rule in enumerate(passed):
+            keys = " and ".join(_not_holding(rule, call, facts))
+            why = f"its match on {keys} does not hold" if keys else "its condition (when) is not true"
+            yield {"rule": gate.rules[index], "then": rule["then"], "why": never.get(index, why)}
+
+
+def _ended(verdict: Verdict) -> bool:
+    """Say whether a rewriter refused, which ends the judging."""
+    return any(decision.outcome == "deny" for _, decision in verdict.rewrites)
+
+
+def _not_holding(rule: Object, call: Call, facts: AbilityFacts) -> Iterator[str]:
+    """Yield the keys of a rule's match that do not hold for *call*, each tried by itself."""
+    body: Mapping[str, Any] = {"kind": list(DEFAULT_KINDS), **rule["match"]}
+    for key, value in body.items():
+        parts = [{key: value}] if key != "args" else [{"args": {name: each}} for name, each in value.items()]
+        for part in parts:
+            match = Match.compile({"kind": body["kind"], **part}, allows=rule["then"] == "allow")
+            test = match.test_for(facts)
+            if key != "kind" and call.kind not in match.kinds:
+                continue
+            if not match.could_match(facts) or (test is not None and not test(call)):
+                yield key if key != "args" else f"args {next(iter(part['args']))}"
+
+
+# --- what would change it ---------------------------------------------------------------------------------------------
+
+
+def _remedy(asking: Asking, verdict: Verdict, places: Places, notes: Notes) -> str:
+    """Say in one line what to edit for the call to be allowed, and where."""
+    bound = verdict.bound
+    if bound is None:
+        return _declare(asking)
+    if verdict.code == "TOOL_NOT_ALLOWED":
+        return _wider_scope(asking, bound, places)
+    if verdict.code == "SCHEMA_VIOLATION":
+        place = places("abilities", bound.id, "/schema_in") or places("abilities", bound.id, "")
+        return f"to allow it, change the arguments, or what {place or bound.id} accepts"
+    by = verdict.by or {}
+    if by.get("rule") == "memory":
+        return "to allow it, add a policy with match: {kind: memory}, and a rule that does"
+    if by.get("rule") == APPROVAL_GATE:
+        return f"to allow it without a person, edit {places('abilities', bound.id, '/tags') or bound.id}"
+    if by.get("rule") in ASKING:
+        tags = places("abilities", bound.id, "/tags") or bound.id
+        rule = f"{{match: {{tags: [{by['rule']}]}}, then: allow}}"
+        return f"to allow it without a person, add a rule that names the tag, such as {rule}, or edit {tags}"
+    if isinstance(by.get("rule"), str):
+        return _edit(by["rule"])
+    default = _beside_default(asking, by["policy"], places, notes) if "policy" in by else ""
+    return default or _edit(by.get("place", "") or _first_place(verdict.rewrites, verdict.hooks, verdict.policies))
+
+
+def _declare(asking: Asking) -> str:
+    """Say which ability was probably meant, or where to declare the one that nobody has declared."""
+    if near := nearest(asking.ability, asking.bindings.abilities):
+        return f'{MEANT} "{near}"? run: deedbook explain {near}'
+    return f"to allow it, declare it: .system/registry/low-level/{asking.ability.replace('/', '-')}.yaml"
+
+
+def _beside_default(asking: Asking, policy: str, places: Places, notes: Notes) -> str:
+    """Say what to do where no rule of *policy* decided: mend a rule that can never hold, or add one."""
+    if never := [each for each in notes(policy) if each.about]:
+        return "; ".join(f"{each.place}: {each.about} {each.why}" for each in never)
+    where = places("policies", policy, "/default")
+    if not where or ": " in where or not lists_rules(asking.bindings.charter.document["policies"][policy]):
+        return _edit(where) if where else ""
+    return f"to allow it, add a rule that allows it to policy {policy}, above its default at {where}"
+
+
+def _edit(where: str) -> str:
+    """Say what to edit; a place in a pack (``label: path:line``) is no file of the workspace."""
+    label, packed, path = where.partition(": ")
+    if packed:
+        return f"to allow it, take what decides ({path}) out of {label}, or the pack out of packs: in the workspace"
+    return f"to allow it, edit {where}"
+
+
+def _wider_scope(asking: Asking, bound: Bound, places: Places) -> str:
+    if asking.caller.scope.allows(bound) and bound.kind == "memory":
+        return "to allow it, let them into that zone: memory.zones in .system/deedbook.yaml"
+    skill = asking.bindings.skills.get(asking.caller.skill or "")
+    if skill is not None and bound.id in asking.caller.scope.commands:
+        where = places("skills", skill.source, "/allowed-tools")
+        return f"to allow it, add a pattern that fits to allowed-tools at {where}"
+    if asking.caller.scope.allows(bound):
+        return "to allow it, nest calls less deeply"
+    if bound.kind == "model":
+        return "a role uses the model of its own tier; see roles: in the profile in .system/deedbook.yaml"
+    if skill is None:
+        return "to allow it, let it be asked for in a skill whose allowed-tools name it"
+    return f"to allow it, add {bound.id} to allowed-tools at {places('skills', skill.source, '/allowed-tools')}"
+
+
+def _first_place(*rounds: Asked) -> str:
+    return next((gate.place for asked in rounds for gate, decision in asked if decision.outcome != "allow"), "")

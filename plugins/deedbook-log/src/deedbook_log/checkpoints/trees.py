@@ -1,0 +1,115 @@
+"""The Merkle tree of a ledger, grown from the lines of its file as they are added; each line is read once.
+
+Leaf n holds the envelope hash of line n. That a line is what was written is for `verify` to say; here it only has to
+follow from the one before.
+"""
+
+import os
+from typing import Final, NamedTuple
+
+from deedbook.format.errors import LedgerError, fault
+from deedbook.format.events import first_hash, split_line
+from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
+from deedbook.format.proofs import Frontier, leaf_hash
+from deedbook.format.tail import find_tail, lines_from_end
+from deedbook.ledger.journal import DATASYNC
+
+_MARK: Final = b',"envelope_hash":"'
+_DIGITS: Final = 64
+
+
+class Link(NamedTuple):
+    """What of a line its tree needs: the hash before it, and its own."""
+
+    prev: bytes
+    own: bytes
+
+
+def link(raw: bytes, place: str) -> Link:
+    """Take the hashes out of a line; raises `LedgerError` (``LEDGER_UNSOUND``)."""
+    header, mark, rest = raw.partition(_MARK)
+    if not mark or not raw.endswith(b"}\n"):
+        raise LedgerError(fault("LEDGER_UNSOUND", "not a line of format 1.1; verify the file", place=place))
+    return Link(header[-_DIGITS - 1 : -1], rest[:_DIGITS])
+
+
+class Grown:
+    """A ledger as far as it was read: its *tree*, the hash *head* of its last line, and where that ends in the file."""
+
+    __slots__ = ("end", "head", "tree")
+
+    def __init__(self, tree: Frontier, head: str, end: int) -> None:
+        self.tree, self.head, self.end = tree, head, end
+
+    def add(self, raw: bytes, place: str) -> None:
+        """Go on by one line, which has to follow from the one before; raises `LedgerError` (``LEDGER_UNSOUND``)."""
+        found = link(raw, place)
+        if found.prev.decode("latin-1") != self.head:
+            why = f"event {self.tree.size} does not follow from the one before; verify the file"
+            raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
+        try:
+            leaf = bytes.fromhex(found.own.decode())
+        except ValueError:
+            raise LedgerError(fault("LEDGER_UNSOUND", "a hash that is none; verify the file", place=place)) from None
+        self.tree.push(leaf_hash(leaf))
+        self.head, self.end = found.own.decode(), self.end + len(raw)
+
+
+class Track(Grown):
+    """The ledger of one session, followed from its first line or from where a leaf of the log left it."""
+
+    __slots__ = ("covered", "session")
+
+    def __init__(self, session: str, tree: Frontier | None = None, head: str = "", end: int = 0) -> None:
+        super().__init__(tree or Frontier(), head or first_hash(session), end)
+        self.session = session
+        self.covered = self.tree.size
+        """How many of its lines are covered by a checkpoint that this process knows of."""
+
+    @classmethod
+    def after(cls, state: Folder, session: str, tree: Frontier, head: str) -> "Track":
+        """Follow *session* from where its *tree* ended with the hash *head*; what is before is not read.
+
+        Raises `LedgerError` (``LEDGER_UNSOUND``) if its file has fewer lines, or another one there.
+        """
+        place = _place(state, session)
+        try:
+            with state.open(f"sessions/{session}/{LEDGER_FILE}") as file:
+                return cls(session, tree, head, _end_of(file.fileno(), tree.size, head, place))
+        except FileNotFoundError:
+            why = f"its file is gone; a checkpoint covers {tree.size} lines of it"
+            raise LedgerError(fault("LEDGER_UNSOUND", why, place=place)) from None
+
+    def advance(self, state: Folder, end: int | None = None, *, durable: bool = False) -> None:
+        """Read what was added, up to the byte *end* or the last whole line, and make it *durable*, unless it is.
+
+        Raises `LedgerError` (``LEDGER_UNSOUND``) if the file was cut or is not what was written.
+        """
+        place = _place(state, self.session)
+        with state.open(f"sessions/{self.session}/{LEDGER_FILE}") as file:
+            end = find_tail(file.fileno(), place=place).end if end is None else end
+            if end < self.end or os.fstat(file.fileno()).st_size < end:
+                raise LedgerError(fault("LEDGER_UNSOUND", "it was cut since it was read; verify it", place=place))
+            file.seek(self.end)
+            while self.end < end:
+                self.add(file.readline(), place)
+            if not durable:
+                DATASYNC(file.fileno())
+
+
+def _place(state: Folder, session: str) -> str:
+    return f"{state.path}/sessions/{session}/{LEDGER_FILE}"
+
+
+def _end_of(fd: int, size: int, head: str, place: str) -> int:
+    """Return where line *size*, counted from 1, ends, whose hash is *head*; reads only what stands behind it."""
+    tail = find_tail(fd, place=place)
+    behind = split_line(tail.last, place=place).seq + 1 - size if tail.end else -1
+    for count, (offset, raw) in enumerate(lines_from_end(fd, tail.end, place=place) if behind >= 0 else ()):
+        if count == behind:
+            if link(raw, place).own.decode("latin-1") == head:
+                return offset + len(raw)
+            break
+    why = f"a checkpoint covers its first {size} lines, and line {size} is gone or another one now; verify it"
+    raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))

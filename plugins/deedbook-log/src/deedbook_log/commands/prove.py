@@ -1,0 +1,60 @@
+"""Prove that an event stands in the log, or that it only grew."""
+
+from typing import Final
+
+import click
+
+from deedbook.cli import completing
+from deedbook.cli.common import Asked, json_option
+from deedbook.cli.output import as_json, data_command
+
+SECTION: Final = "Proof"
+
+
+@data_command
+@click.command("prove")
+@click.argument("session", required=False, shell_complete=completing.sessions)
+@click.option("--event", type=click.IntRange(0), metavar="SEQ", help="Prove this event, whose line is in the proof.")
+@click.option(
+    "--consistency", nargs=2, metavar="OLD NEW",
+    help="Prove that a checkpoint goes on from an older one: each a size, `newest`, or a file with a signed note.",
+)  # fmt: skip
+@json_option
+@click.pass_obj
+def command(asked: Asked, session: str | None, event: int | None, consistency: tuple[str, str] | None) -> int:
+    """Print a proof, as JSON, that SESSION (or one event of it) stands in the workspace's log, up to a checkpoint.
+
+    `workspace` is the workspace's own ledger. `deedbook verify --proof FILE` checks it, on any machine.
+    """
+    from deedbook.cli.ledgers import WORKSPACE, session_here
+    from deedbook.format.files import Folder
+    from deedbook.workspace.workspace import read_workspace
+    from deedbook_audit import proving
+
+    if bool(session) == bool(consistency) or (consistency and event is not None):
+        raise click.UsageError("name a SESSION, with --event SEQ or without, or else --consistency OLD NEW")
+    source = read_workspace(asked.workspace)
+    with Folder.at(source.state) as state:
+        if consistency:
+            as_json(proving.consistency(state, *map(_noted, consistency)))
+        elif session:
+            named = WORKSPACE if session == WORKSPACE else session_here(source, session)
+            as_json(proving.inclusion(state, named, event))
+    return 0
+
+
+def _noted(name: str) -> str:
+    """Return a size or ``newest`` as it is, and else the note in the file of that name."""
+    from pathlib import Path
+
+    from deedbook.format.files import Folder
+    from deedbook.format.notes import MAX_TEXT
+
+    if name.isdecimal() or name == "newest":
+        return name
+    place = Path(name)
+    try:
+        with Folder.at(place.parent) as folder:
+            return folder.read(place.name, limit=MAX_TEXT).decode(errors="replace")
+    except FileNotFoundError:
+        raise click.BadParameter(f"{name!r} is no size and no file", param_hint="--consistency") from None

@@ -1,0 +1,179 @@
+"""What a workspace remembers, read from its ledger and kept up to date by `refresh`; the store saves the reading.
+
+Whoever only reads writes nothing: not the store, not the ledger. A store that is absent, damaged, behind or of another
+ledger costs a reading of the whole ledger, and nothing else.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import RLock
+from typing import Any, Final, Self
+
+from deedbook.contract import Event
+from deedbook.format.errors import LedgerError
+from deedbook.format.events import EXCISED_KEY, first_workspace_hash, split_line
+from deedbook.format.files import Folder
+from deedbook.format.paths import LEDGER_FILE
+from deedbook.format.reader import Follower
+from deedbook.format.sealed import opened
+from deedbook.format.tail import lines_from_end
+
+from .recall import FAMILY, Change, Memory, Slot
+from .recall import Name as Which
+from .store import Place, Stored, load, render, save
+
+WORKSPACE: Final = "workspace"
+ERASED: Final = "erased"
+
+
+class Book:
+    """The memory of a *state* folder; with *saves* `close` saves the store if anything is new, *afresh* reads none.
+
+    Raises `MemoryRefused` where the store is of a later form, and `FileNotFoundError` where there is no ledger.
+    """
+
+    def __init__(self, state: Path, *, saves: bool = False, afresh: bool = False) -> None:
+        self.state = state
+        self._saves = saves
+        self._lock = RLock()
+        with Folder.at(state) as folder:
+            self.found = load(folder)
+        self._folder = Folder.at(state / WORKSPACE)
+        self.place, self.memory = Place("", -1, "", 0), Memory()
+        try:
+            place = f"{self._folder.path}/{LEDGER_FILE}"
+            if not afresh and self._goes_on(self.found, place):
+                assert self.found.memory
+                assert self.found.place
+                self.memory, self.place = self.found.memory, self.found.place
+            self._begin()
+        except BaseException:
+            self._folder.close()
+            raise
+        self._saved = self.place
+        try:
+            self.refresh()
+        except BaseException:
+            self._follow.close()
+            self._folder.close()
+            raise
+
+    def refresh(self) -> None:
+        """Take in what was recorded since; raises `LedgerError` where a line is not what was written."""
+        with self._lock:
+            self._take()
+            if self._file.closed:  # another file took its place: of what was taken out of it nothing stays known
+                self._follow.close()
+                self.place, self.memory = Place("", -1, "", 0), Memory()
+                self._begin()
+                self._take()
+
+    def _begin(self) -> None:
+        self._file = self._folder.open(LEDGER_FILE)
+        place = f"{self._folder.path}/{LEDGER_FILE}"
+        head = self.place.head or first_workspace_hash
+        self._follow = Follower(self._file, start=self.place.end, place=place, gaps=True, head=head)
+
+    def _take(self) -> None:
+        for line in self._follow():
+            if line.event_type.startswith(FAMILY):
+                self.memory.take(line.event)
+            self.place = Place(line.session_id, line.seq, line.envelope_hash, self._follow.end)
+
+    def slot(self, name: Which) -> Slot:
+        """Return a key as it is now."""
+        with self._lock:
+            return self.memory.slot(name)
+
+    def entries(self, persona: str | None, zone: str) -> list[tuple[str, Slot]]:
+        """Return the keys of a zone that hold something, in order."""
+        with self._lock:
+            return list(self.memory.entries(persona, zone))
+
+    def told(self, name: Which, slot: Slot) -> dict[str, Any]:
+        """Return an entry as it is shown, with what was sealed in it opened; where that is gone, ``erased``."""
+        held = slot.holds or {}
+        made = {"persona": name.persona, "zone": name.zone, "key": name.key, "version": slot.version, **shown(held)}
+        try:
+            entry = opened(self._folder, held["entry"])
+        except (FileNotFoundError, LedgerError):
+            return {**made, ERASED: True}
+        if EXCISED_KEY in entry:
+            return {**made, ERASED: True}
+        made["value"] = entry.get("value", entry)
+        made |= {part: entry[part] for part in ("provenance", "reason") if part in entry}
+        return made
+
+    def rebuild(self) -> str:
+        """Write the store anew and return its SHA-256."""
+        with self._lock, Folder.at(self.state) as folder:
+            self.refresh()
+            self._saved = self.place
+            return save(folder, self.memory, self.place)
+
+    def rendered(self) -> bytes:
+        """Return the store as it would be written now."""
+        with self._lock:
+            return render(self.memory, self.place)
+
+    def close(self) -> None:
+        """Let go of the files; twice is fine."""
+        with self._lock:
+            try:
+                if self._saves and self.place != self._saved:
+                    self.rebuild()
+            finally:
+                self._saves = False
+                self._follow.close()
+                self._folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _goes_on(self, found: Stored, place: str) -> bool:
+        """Say whether the ledger has, where the store says that it ends, the line that it says."""
+        if found.place is None:
+            return False
+        with self._folder.open(LEDGER_FILE) as file:
+            size = file.seek(0, 2)
+            if not 0 < found.place.end <= size:
+                return False
+            _, raw = next(lines_from_end(file.fileno(), found.place.end, place=place), (0, b""))
+        try:
+            line = split_line(raw, place=place)
+        except LedgerError:
+            return False
+        stands = (line.session_id, line.seq, line.envelope_hash)
+        return raw.endswith(b"\n") and (line.sound or line.excised) and stands == found.place[:3]
+
+
+def shown(held: Any) -> dict[str, Any]:
+    """Return where an entry or a change stands, and who asked, as it is shown."""
+    by = held.get("by") if isinstance(held.get("by"), dict) else {}
+    links = {part: held[part] for part in ("proposal", "session", "span", "trace_id", "source") if part in held}
+    return {"at": held["ts"], "seq": held["seq"], **links, **({"by": by.get("id", by)} if by else {})}
+
+
+def history(state: Path) -> Iterator[Change]:
+    """Yield everything that ever happened to what is remembered, in order, from the whole ledger, each line checked.
+
+    Raises `LedgerError` (``LEDGER_UNSOUND``) where a line is not what was written.
+    """
+    memory = Memory()
+    for event in _recorded(state):
+        change = memory.take(event)
+        if change is not None:
+            yield change
+
+
+def _recorded(state: Path) -> Iterator[Event]:
+    with Folder.at(state / WORKSPACE) as folder:
+        place = f"{folder.path}/{LEDGER_FILE}"
+        follow = Follower(folder.open(LEDGER_FILE), place=place, gaps=True, head=first_workspace_hash)
+    try:
+        yield from (line.event for line in follow() if line.event_type.startswith(FAMILY))
+    finally:
+        follow.close()

@@ -1,0 +1,32 @@
+"""The feature `memory`: removes its store when a payload is taken out of the workspace's ledger, and makes it anew."""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from deedbook.contract.features import featureimpl
+from deedbook.format.files import Folder
+from deedbook.maintenance.opening import OWN
+
+from .book import Book
+from .store import NAME
+
+if TYPE_CHECKING:
+    from deedbook.workspace.declarations import Workspace
+
+
+class Memory:
+    """Keeps the store in step with the workspace's ledger, whose fold it is."""
+
+    @featureimpl
+    def payload_removed(self, state: Folder, name: str) -> None:
+        """Remove the store: it knows what was taken out of the ledger."""
+        if name == OWN:
+            with suppress(FileNotFoundError):
+                state.remove(NAME)
+
+    @featureimpl
+    def pages_renewed(self, workspace: "Workspace", name: str) -> None:
+        """Write the store anew, where there was one."""
+        if name == OWN and (workspace.state / NAME).parent.is_dir():
+            with Book(workspace.state, afresh=True) as book:
+                book.rebuild()

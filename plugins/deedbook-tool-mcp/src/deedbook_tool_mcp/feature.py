@@ -1,0 +1,19 @@
+"""The feature `servers`: looks at what MCP servers offer before a charter is locked."""
+
+from typing import TYPE_CHECKING
+
+from deedbook.contract.features import featureimpl
+
+if TYPE_CHECKING:
+    from deedbook.workspace.declarations import Workspace
+
+
+class Servers:
+    """Compares the listings of MCP servers with those that were accepted."""
+
+    @featureimpl
+    def before_lock(self, workspace: "Workspace", yes: bool) -> bool:
+        """Look at every server that the workspace declares; say whether what is other than before is accepted."""
+        from .commands.servers import review
+
+        return review(workspace, workspace.servers.values(), yes=yes)
