@@ -10,6 +10,7 @@ from commandline import SCHEMAS
 
 from deedbook_audit.verify import verify_file
 
+NOTHING = "nothing to verify: no line has a hash"
 SCRIPT = Path(__file__).parent / "js" / "verify.mjs"
 
 
@@ -31,7 +32,9 @@ def javascript(*args: str | Path) -> list[str]:
 
 
 def differences(files: Sequence[Path] | Mapping[str, Path], *, but: Sequence[str] = ()) -> list[tuple[str, str, str]]:
-    """Return the *files* about which the two differ whether they are sound, each with what both say.
+    """Return the *files* about which the two differ whether they are sound, or without fault where nothing is hashed.
+
+    Each comes with what both say.
 
     *but* are checks that the one in JavaScript does not make: a file that fails for nothing else is left out.
     """
@@ -43,6 +46,7 @@ def differences(files: Sequence[Path] | Mapping[str, Path], *, but: Sequence[str
         failures = [*report.bytes.failures, *report.structure.failures]
         if failures and all(each.check in but for each in failures):
             continue
-        if (verdict == "sound") != report.sound:
+        good = "sound" if report.hashed else NOTHING
+        if (verdict == good) != report.faultless:
             found.append((name, verdict, str(failures[:1])))
     return found

@@ -84,7 +84,7 @@ def test_the_state_folder_is_found_above(tmp_path):
     below = tmp_path / ("deep" * 30) / ("deeper" * 20)
     below.mkdir(parents=True)
     with answering(tmp_path / ".deedbook", ANSWER):
-        assert hook("claude-code", "PreToolUse", cwd=below) == (0, "{}", "")
+        assert hook("claude-code", "PreToolUse", cwd=below) == (0, "{}\n", "")
 
 
 def test_a_state_folder_far_from_the_root_of_the_disk_is_reached(tmp_path):

@@ -120,7 +120,9 @@ def test_key_whose_public_half_cannot_be_written_is_not_made(desk, tmp_path, wha
 
 
 def test_public_key_is_written_over_a_public_key(desk):
-    desk.run("keys", "new", "ada", "--force", "--out", ".system/ada.pub", status=0)
+    warned = "Workspaces that trust it accept no answer"
+    assert warned in desk.run("keys", "new", "ada", "--force", "--out", ".system/ada.pub", status=0).err
+    assert warned not in desk.run("keys", "new", "eve", "--force", status=0).err
     assert (desk.path / ".system/ada.pub").read_text() == desk.run("keys", "show", "ada", status=0).out
 
 
@@ -202,3 +204,65 @@ def test_last_is_shown_and_asked_about_on_a_terminal(desk, typed, state):
     assert "Approve this?" in ran.err
     assert ran.status == (0 if typed == "y" else 1)
     assert state in desk.here("approvals", "show", identity, status=0).out
+
+
+# --- requests that cannot be answered ---------------------------------------------------------------------------------
+
+
+def states(place, *options):
+    rows = place.here("approvals", "list", "--json", *options, status=0).fits("output_approvals_v1")["approvals"]
+    return {row["approval"]: row["state"] for row in rows}
+
+
+def change(place):
+    """Change the charter, and nothing that the request is about."""
+    place.configure("Echo.", "Echo a text.")
+
+
+@pytest.mark.parametrize("approved", [False, True])
+def test_request_made_under_another_charter_is_stale_until_that_charter_is_back(desk, approved):
+    identity = parked(desk)
+    if approved:
+        desk.run("approvals", "approve", identity, status=0)
+    before = (desk.path / ".system/deedbook.yaml").read_text()
+    change(desk)
+    ran = desk.run("approvals", "list", status=0)
+    assert ran.out == "nothing waits for a person\n"
+    assert "1 more is stale: the charter has changed since; make the call again" in ran.err
+    assert (states(desk), states(desk, "--all")) == ({}, {identity: "stale"})
+    told = desk.run("approvals", "show", identity, "--json", status=0).fits("output_approval_v1")
+    assert told["state"] == "stale"
+    assert "stale: the charter has changed since" in desk.run("approvals", "show", identity, status=0).out
+    for verb in ("run", "approve"):
+        err = desk.run("approvals", verb, identity).err
+        code = "ANSWERED" if approved and verb == "approve" else "CHARTER_CHANGED"
+        assert f"[APPROVAL_{code}]" in err
+        assert "an approver runs" not in err
+    desk.system("deedbook.yaml", before)
+    assert states(desk) == {identity: "approved" if approved else "waiting"}
+
+
+def test_listing_of_requests_imports_no_plugin(desk):
+    desk.offer("tools", "fine", KILLER)
+    settings = json.loads((desk.path / ".system/deedbook.yaml").read_text())
+    settings["abilities"]["kill"] = {"summary": "Die.", "handler": {"tool": "fine"}}
+    desk.system("deedbook.yaml", json.dumps(settings))
+    identity = parked(desk)
+    code = next(desk.path.parent.glob("site-packages/offered_fine.py"))
+    code.write_text("raise SystemExit(9)\n")
+    assert states(desk, "--all") == {identity: "stale"}
+
+
+def test_request_that_nobody_has_answered_says_who_runs_what(desk):
+    identity = parked(desk)
+    err = desk.run("approvals", "run", identity, status=3).err
+    assert f"deedbook approvals approve {identity} --as NAME" in err
+
+
+@pytest.mark.parametrize("named", [[], ["--as", "ada"]])
+def test_where_nobody_may_answer_that_is_said_before_any_key_is_spoken_of(desk, named):
+    settings = json.loads((desk.path / ".system/deedbook.yaml").read_text())
+    desk.system("deedbook.yaml", json.dumps({**settings, "principals": {}}))
+    err = desk.run("approvals", "approve", parked(desk), *named, status=3).err
+    assert "nobody can answer: no principal has the role approver and a key" in err
+    assert "private key" not in err

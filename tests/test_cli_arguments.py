@@ -5,7 +5,18 @@ import json
 import pytest
 from commandline import Place
 
-SETTINGS = "schema_version: v1\nabilities:\n  echo: {summary: Echo a text back., handler: {tool: echo}}\n"
+SETTINGS = """\
+schema_version: v1
+abilities:
+  echo: {summary: Echo a text back., handler: {tool: echo}}
+  add:
+    summary: Add two numbers.
+    handler: {tool: process}
+    effects: read
+    with: {argv: [expr, "{a}", +, "{b?}"]}
+    schema_in: {type: object, required: [a], properties: {a: {type: integer}, b: {type: integer}}}
+    schema_out: true
+"""
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +66,17 @@ def test_arguments_that_cannot_be_read_begin_nothing(place, how):
 def test_explain_and_tasks_take_words_too(place):
     assert "outcome    allow" in place.here("explain", "echo", "text=hi", status=0).out
     assert place.here("tasks", "create", "echo", "text=hi", status=0).out.startswith("t-")
+
+
+@pytest.mark.parametrize("command", ["call", "explain"])
+def test_word_that_should_be_no_string_is_followed_by_how_its_json_is_given(place, command):
+    ran = place.here(command, "add", "a=1", "b:=2")
+    assert "$.a: expected integer, found string" in ran.out + ran.err
+    assert "a=1 gives a string; a:=1 gives JSON" in ran.out + ran.err
+    ran = place.here(command, "add", "--args", '{"a": "1"}')
+    assert "gives a string" not in ran.out + ran.err
+
+
+def test_what_two_schemas_find_wrong_alike_is_said_once(place):
+    ran = place.here("call", "add", "--args", "[1]", status=1)
+    assert ran.err.count("$: expected object, found array") == 1

@@ -241,6 +241,12 @@ def test_status_says_whether_a_hook_ever_called(desk):
         heard = desk.run("bridge", "PreToolUse", stdin=b"nonsense", status=2)
         assert "INTAKE_REFUSED" in heard.err
         assert "deny" in heard.out
+        assert heard.out.endswith("}\n")
+        for event in ("StatusLine", "statusline"):  # in no table, and as near to a command as this
+            body = json.dumps({"session_id": "s", "hook_event_name": event}).encode()
+            heard = desk.run("bridge", event, stdin=body)
+            assert (heard.status, heard.out) == ((0, "") if event == "StatusLine" else (2, "")), heard
+        assert "there is no command 'statusline'; did you mean \"status\"?" in heard.err
         # what stands in the settings file is what a shell runs
         hooks = json.loads((desk.path / OWN).read_text())["hooks"]
         stop = b'{"session_id": "s", "hook_event_name": "Stop"}'
@@ -259,6 +265,8 @@ def test_status_says_whether_a_hook_ever_called(desk):
         if event.type == "bridge.session" and event.payload["agent_session"] == "s"
     )
     assert desk.events(session)[-1].type == "session.end"
+    told = [event.payload["event"] for event in desk.events(session) if event.type == "bridge.told"]
+    assert "StatusLine" in told
     assert rows(desk)["claude-code"]["last_call"] == last, "the end of the runtime is no call"
     assert rows(desk)["codex"]["last_call"] is None
 

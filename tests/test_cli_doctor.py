@@ -2,6 +2,8 @@
 
 import json
 import os
+from pathlib import Path
+from shutil import copytree, rmtree
 
 import pytest
 from commandline import Place, starter
@@ -109,6 +111,49 @@ def test_tampered_ledger_and_lost_session_are_faults(place):
     assert {check["name"] for check in found} == {"ledger"}
     assert any(one in check["found"] for check in found)
     assert any(two in check["found"] for check in found)
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory):
+    """Give a workspace in which something was called."""
+    place = starter(tmp_path_factory.mktemp("used") / "workspace")
+    place.here("call", "echo", "text=hi", status=0)
+    return place
+
+
+def cut(ledger):
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:2]))
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, cut])
+def test_workspace_ledger_that_was_taken_away_or_cut_is_a_fault_as_verify_says(used, tmp_path, harm):
+    place = Place(Path(copytree(used.path, tmp_path / "workspace")))
+    harm(place.path / ".deedbook/workspace/.events.jsonl")
+    assert place.here("verify").status == 4
+    found = json.loads(place.here("doctor", "--json", status=1).out)["checks"]
+    (fault,) = [check for check in found if check["level"] == "fault"]
+    assert fault["name"] == "ledger"
+    assert "head: expected a record of the session in the workspace ledger" in fault["found"]
+
+
+def test_charters_that_are_gone_are_a_fault_and_verify_says_first_that_decisions_were_not_checked(used, tmp_path):
+    place = Place(Path(copytree(used.path, tmp_path / "workspace")))
+    rmtree(place.path / ".deedbook/charters")
+    (fault,) = faults(place)
+    assert fault["name"] == "charter"
+    assert "is named, and is not kept here" in fault["found"]
+    said = place.here("verify", status=0).out
+    assert "decisions not checked: charter " in said.splitlines()[0]
+
+
+@pytest.mark.parametrize("text", ["{\n", '{"charter": "none"}'])
+def test_unreadable_record_of_the_charter_in_force_is_a_note_since_a_start_makes_it_anew(used, tmp_path, text):
+    place = Place(Path(copytree(used.path, tmp_path / "workspace")))
+    (place.path / ".deedbook/charters/current.json").write_text(text)
+    found = charter(place, 0)
+    assert (found["level"], "the next start makes it anew" in found["found"]) == ("note", True)
+    place.here("call", "echo", "text=hi", status=0)
+    assert charter(place, 0)["level"] == "ok"
 
 
 def test_required_lock_without_pins_is_a_fault(place):
@@ -234,6 +279,38 @@ def test_variable_of_a_secret_that_is_not_set_is_named(place):
     (found,) = faults(place)
     assert "DOCTOR_TOKEN" in found["found"]
     assert "set the environment variable" in found["fix"]
+
+
+def test_session_without_an_end_is_named_with_how_to_close_it(used, tmp_path):
+    place = Place(Path(copytree(used.path, tmp_path / "workspace")))
+    (session,) = place.sessions()
+    ledger = place.ledger(session)
+    *lines, _ = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join(lines))
+    found = json.loads(place.here("doctor", "--json").out)["checks"]
+    (note,) = [check for check in found if check["name"] == "session"]
+    assert (note["level"], session in note["found"]) == ("note", True)
+    assert note["fix"] == f"deedbook sessions close {session}"
+
+
+ASKING = """
+    schema_version: v1
+    principals: {ada: {roles: [reader]}}
+    abilities:
+      echo: {summary: Echo a text back., handler: {tool: echo}, tags: [approval-gate]}
+    policies:
+      baseline: {kind: rules, rules: [{match: {effects: [write]}, then: ask}], default: allow}
+"""
+
+
+def test_ask_that_nobody_can_answer_is_noted(tmp_path):
+    place = Place(tmp_path / "asking")
+    place.system("deedbook.yaml", ASKING)
+    (note,) = [check for check in checks(place) if check["name"] == "approval"]
+    assert note["level"] == "note"
+    assert ".system/deedbook.yaml:7, .system/deedbook.yaml:5" in note["found"]
+    place.configure("policies:", "agents: {claude-code: {}}\npolicies:")
+    assert "approval" not in {check["name"] for check in checks(place)}
 
 
 def test_records_are_not_checked_without_the_audit(place):

@@ -24,6 +24,16 @@ def test_last_session_is_the_one_that_close_means(two: tuple[Place, str]):
     assert "[SESSION_ENDED]" in place.here("sessions", "close", "last", status=1).err
 
 
+def test_close_of_a_session_that_has_ended_names_those_that_are_interrupted(two: tuple[Place, str]):
+    place, newest = two
+    assert "; interrupted: none [SESSION_ENDED]" in place.here("sessions", "close", "last", status=1).err
+    (older,) = {*place.sessions()} - {newest}
+    *lines, _ = place.ledger(older).read_bytes().splitlines(keepends=True)
+    place.ledger(older).write_bytes(b"".join(lines))
+    err = place.here("sessions", "close", "last", status=1).err
+    assert f"session.end cannot be recorded any more; interrupted: {older} [SESSION_ENDED]" in err
+
+
 def test_last_of_no_sessions_is_not_found(place: Place):
     assert "there is no session 'last'" in place.here("tree", "last", status=2).err
 

@@ -309,7 +309,7 @@ def test_session_that_was_written_anew_is_known_to_the_workspace_ledger(copy: Pl
     path.write_bytes(b"".join(forge([line.replace(b"Hello, Ada!", b"Hello, Eve!") for line in lines])))
     assert alone(path, tmp_path).sound, "the file alone cannot tell"
     ran = copy.here("verify", status=4)
-    assert f"missing  session {run}: envelope_hash of line {len(lines)}: expected " in ran.out
+    assert f"differs  session {run}: envelope_hash of line {len(lines)}: expected " in ran.out
 
 
 def test_torn_last_line_is_told_and_left_alone(copy: Place, run: str):

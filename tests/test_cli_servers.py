@@ -94,6 +94,7 @@ def test_add_that_fails_writes_nothing(shop, options, said):
     ran = shop.here("mcp", "add", "it", "--yes", *options)
     assert ran.status in (1, 2)
     assert said in ran.err
+    assert said != "MCP_UNAVAILABLE" or "deedbook.yaml:" not in ran.err, "that line was not written"
     assert (shop.settings, shop.listing.exists()) == (SETTINGS, False)
 
 

@@ -48,6 +48,8 @@ WRONG = [
     (["lock", "--profile", "lokal"], 'did you mean "local"?'),
     (["sessions", "clos"], "there is no command 'clos'; did you mean \"close\"?"),
     (["sessions", "close"], "SESSION"),
+    (["abilities", "list"], "there is no command 'list'; `deedbook abilities` by itself lists them"),
+    (["sessions", "list"], "there is no command 'list'; `deedbook sessions` by itself lists them"),
     (["sessions", "close", "nothere"], "there is no session 'nothere'"),
     (["verify", "nothere"], "there is no session 'nothere'"),
     (["verify", "nothere.jsonl"], "no file of that name exists"),

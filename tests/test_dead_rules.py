@@ -52,4 +52,45 @@ def test_a_default_that_was_meant_is_what_explain_leads_to(place):
     )
     place.configure("{present: true}", "{equals: ho}")
     ran = place.here("explain", "echo", "--args", '{"text": "hi"}', status=3)
-    assert ran.out.rstrip().endswith("to allow it, edit .system/deedbook.yaml:10")
+    assert ran.out.rstrip().endswith("above its default at .system/deedbook.yaml:10")
+
+
+# --- rules that should deny or ask and guard nothing ------------------------------------------------------------------
+
+NOWHERE = "rule 1 of policy baseline guards nothing: there is no ability 'ehco'; did you mean \"echo\"?"
+
+
+@pytest.fixture(params=["deny", "ask"])
+def open_place(place, request):
+    """Give a workspace whose default allows what a misspelt rule should have denied, or asked about."""
+    place.configure(
+        "- {match: {abilities: [ehco]}, then: allow}", f"- {{match: {{abilities: [ehco]}}, then: {request.param}}}"
+    )
+    place.configure("{/txet: {present: true}}", "{/text: {equals: ho}}")
+    place.configure("default: deny", "default: allow")
+    return place
+
+
+def test_misspelt_rule_that_should_guard_is_an_error_of_lint_and_a_fault_of_doctor(open_place):
+    ran = open_place.here("registry", "lint", status=1)
+    assert ran.out.splitlines()[0] == f"error: .system/deedbook.yaml:9: {NOWHERE} [BINDING_INVALID]"
+    assert open_place.here("registry", "lint", "--json", status=1).fits("output_registry_v1")["ok"] is False
+    assert f"FAULT  policy     {NOWHERE}" in open_place.here("doctor", status=1).out
+
+
+def test_misspelt_rule_that_should_guard_is_said_at_the_start_after_a_change_and_not_again(open_place):
+    assert NOWHERE in open_place.here("call", "echo", "text=hi", status=0).err
+    assert NOWHERE not in open_place.here("call", "echo", "text=hi", status=0).err
+    open_place.configure("Echo a text back.", "Echo a text.")
+    assert NOWHERE in open_place.here("call", "echo", "text=hi", status=0).err
+
+
+def test_explain_names_a_misspelt_rule_also_where_the_default_allows(open_place):
+    out = open_place.here("explain", "echo", "text=hi", status=0).out
+    assert "it guards nothing: there is no ability 'ehco'; did you mean \"echo\"?" in out
+
+
+@pytest.mark.parametrize("names", ["[ehco/*]", "[model/premium]", "[ehco, echo]"])
+def test_pattern_another_profiles_model_and_a_rule_that_guards_something_are_no_errors(place, names):
+    place.configure("- {match: {abilities: [ehco]}, then: allow}", f"- {{match: {{abilities: {names}}}, then: deny}}")
+    assert "error:" not in place.here("registry", "lint", status=0).out

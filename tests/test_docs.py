@@ -429,10 +429,16 @@ def workspace(tmp_path):
     return tmp_path
 
 
-def section(name):
-    """Return the blocks of one section of the README."""
+def section_text(name):
+    """Return one section of the README."""
     text = README.read_text(encoding="utf-8").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     assert text, name
+    return text
+
+
+def section(name):
+    """Return the blocks of one section of the README."""
+    text = section_text(name)
     return [Block(*found) for found in re.findall(r"^```([a-z]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 
 
@@ -445,38 +451,67 @@ def test_readme_shows_what_a_run_prints(tmp_path):
     assert shell.meant
 
 
-def test_readme_plugin_is_built_installed_and_called(workspace, tmp_path_factory):
-    code, project, ability, console = section("A plugin in 20 lines")
-    assert len(code.text.splitlines()) <= 20
-    source, target = tmp_path_factory.mktemp("plugin"), tmp_path_factory.mktemp("site")
-    (source / "pyproject.toml").write_text(project.text, encoding="utf-8")
-    (source / "deedbook_tool_words.py").write_text(code.text, encoding="utf-8")
-    packing.unpack(packing.wheel(source), target)
-    shell = Shell(workspace)
-    shell.run('deedbook call echo --args \'{"text": "hello"}\'', ["…"])  # whoever comes here has run something before
-    place = workspace / re.fullmatch(r"# (\.system/\S+)", ability.first)[1]
-    place.write_text(ability.text, encoding="utf-8")
-    shell.env["PYTHONPATH"] = str(target)
-    shell.check(console)
-
-
-def test_readme_first_hour_works_in_an_empty_folder(tmp_path):
+@pytest.fixture(scope="module")
+def first_hour(tmp_path_factory):
+    """Play the first hour in an empty folder and give the shell in its folder; what comes after it goes on there."""
     begin, settings, *more = section("The first hour")
     (program,) = (block for block in more if block.language == "python")
-    ((command, shown),) = steps(begin)
-    make, _, rest = command.partition(" && cd ")
-    Shell(tmp_path).run(make, [])
-    folder = tmp_path / rest.partition(" && ")[0]
-    shell = Shell(folder)
-    shell.run(rest.partition(" && ")[2], shown)
-    place = re.fullmatch(r"# (\.system/\S+)", settings.first)[1]
-    (folder / place).write_text(settings.text, encoding="utf-8")
-    (folder / "agent.py").write_text(program.text, encoding="utf-8")
+    (make, shown), *rest = steps(begin)
+    place = tmp_path_factory.mktemp("hour")
+    above = Shell(place)
+    above.run(make, shown)
+    shell = Shell(place / re.search(r"&& cd (\S+)", make)[1])
+    for command, said in rest:
+        shell.run(command, said)
+    save(settings, shell.folder)
+    (shell.folder / "agent.py").write_text(program.text, encoding="utf-8")
     for block in more:
         if block.language == "console":
             shell.check(block)
     prints = re.search(r"^ +# prints (.*)$", program.text, re.MULTILINE)
     shell.run("python agent.py", [prints[1]])
+    return shell
+
+
+def save(block, folder):
+    """Write a block into the file that its first line names, with that line, as somebody who pastes it does."""
+    (folder / re.fullmatch(r"# (\S+)", block.first)[1]).write_text(block.text, encoding="utf-8")
+
+
+def test_readme_first_hour_works_in_an_empty_folder(first_hour):
+    assert (first_hour.folder / "n.txt").read_text(encoding="utf-8") == "hi"
+
+
+def test_readme_first_hour_works_for_who_has_a_key_of_that_name_and_another_request(tmp_path):
+    begin, settings, *more = section("The first hour")
+    (make, _), (keys, shown) = steps(begin)
+    shell = Shell(tmp_path)
+    shell.run(make, ["…"])
+    shell.run("deedbook keys new ada", ["…"])
+    shell.folder /= "first-hour"
+    shell.run(keys, shown)
+    save(settings, shell.folder)
+    shell.run("deedbook call note path=m.txt text=hi expected_hash= who=me why=before", ["…"])
+    for block in more:
+        if "approvals" in block.text and block.language == "console":
+            for command, _ in steps(block):
+                shell.run(command, ["…"])
+    assert (shell.folder / "m.txt").exists()
+
+
+def test_readme_plugin_is_built_installed_and_called_in_the_folder_of_the_first_hour(first_hour, tmp_path_factory):
+    code, project, ability, console = section("A plugin in 20 lines")
+    assert len(code.text.splitlines()) <= 20
+    ((install, shown),) = steps(console)
+    (make,) = re.findall(r"`(mkdir [^`]*)`", section_text("A plugin in 20 lines"))
+    first_hour.run(make, [])
+    for block in (code, project, ability):
+        save(block, first_hour.folder)
+    folder, call = re.fullmatch(r"pip install -q \./(\S+) && (.*)", install).groups()
+    target = tmp_path_factory.mktemp("site")
+    packing.unpack(packing.wheel(first_hour.folder / folder), target)
+    first_hour.env["PYTHONPATH"] = str(target)
+    first_hour.run(call, shown)
 
 
 @pytest.mark.parametrize("page", PLAYED, ids=named)

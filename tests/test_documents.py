@@ -130,6 +130,14 @@ def test_yaml_that_is_not_json_is_refused_with_its_place(parser, text, place, wh
     assert why in said
 
 
+@pytest.mark.parametrize(
+    "text", ["a: it: is", "a: 1\nb\nc: 2", "a: {b: it: is, c: d}", "a:\n  - x\n b: 2", "a: [1, 2\nb: 3"]
+)
+def test_parser_that_was_misled_before_it_stopped_is_not_taken_at_its_word(parser, text):
+    (said,) = refusals(text)
+    assert said.endswith("; the mistake may stand on the line before, and a text that holds a colon needs quotes")
+
+
 @pytest.mark.parametrize("raw", [b"a: \xff", "a: 1".encode("utf-16"), b"\xed\xa0\x80", b"a: \xc3"])
 def test_bytes_that_are_not_utf8_are_refused(raw):
     (said,) = refusals(raw)

@@ -1,6 +1,7 @@
 """`deedbook explain`: every step, its place, and the outcome the door would come to; nothing is called or written."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -56,10 +57,10 @@ def test_explain_names_each_step_and_the_rule_that_allows(only_read: Place) -> N
 
 def test_explain_says_what_to_edit_where_the_default_denies(only_read: Place) -> None:
     ran = only_read.here("explain", "file-write", "--args", json.dumps({**WRITING, "path": "src/a"}), status=3)
-    assert ran.out.splitlines()[-2:] == [
-        "outcome    deny GATE_DENIED (no rule matches; the default is deny)",
-        "to allow it, edit .system/policies/baseline.yaml:13",
-    ]
+    outcome, remedy = ran.out.splitlines()[-2:]
+    assert outcome == "outcome    deny GATE_DENIED (no rule matches; the default is deny)"
+    rule = "to allow it, add a rule that allows it to policy baseline"
+    assert remedy == f"{rule}, above its default at .system/policies/baseline.yaml:13"
 
 
 def test_explain_says_which_schema_refused_the_arguments(place: Place) -> None:
@@ -80,6 +81,10 @@ def test_explain_suggests_the_ability_that_was_meant(only_read: Place) -> None:
     found = told(only_read, "ecko", status=3)
     assert (found["code"], steps(found)) == ("TOOL_NOT_FOUND", [("ability", "ecko", "missing")])
     assert 'did you mean "echo"?' in found["reason"]
+    out = only_read.here("explain", "ecko", status=3).out
+    assert out.startswith('did you mean "echo"? run: deedbook explain echo\n')
+    assert "declare it" not in out
+    assert "declare it: .system/registry" in only_read.here("explain", "zzzzzz", status=3).out
 
 
 def test_explain_of_a_session_alone_asks_for_the_event(only_read: Place) -> None:
@@ -137,7 +142,10 @@ def test_explain_of_a_recorded_denial_says_who_decided_and_whether_it_still_hold
 
 
 def test_explain_of_an_event_that_is_no_call_says_so(only_read: Place) -> None:
-    assert "is no call and no denial" in only_read.here("explain", "last", "0", status=2).err
+    err = only_read.here("explain", "last", "0", status=2).err
+    (seq,) = re.search(r"is no call and no denial; those have the seq ([0-9]+) ", err).groups()
+    only_read.here("explain", "last", seq, status=3)
+    assert "`deedbook tree --json last`" in err
 
 
 # --- with gates of all sorts ------------------------------------------------------------------------------------------

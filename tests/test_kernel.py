@@ -1,5 +1,6 @@
 """The kernel: a workspace opened, with all that it holds given back, whatever goes wrong."""
 
+import asyncio
 import gc
 import os
 import threading
@@ -9,7 +10,7 @@ from importlib.metadata import version
 import pytest
 
 from deedbook import DeedbookError, HandlerSpec, deny, open_kernel
-from deedbook.format.errors import LedgerError, SessionRefused, fault
+from deedbook.format.errors import BindingError, LedgerError, SessionRefused, fault
 from deedbook.format.reader import read, sessions
 from deedbook.format.release import VERSION
 from deedbook_testing import Lab
@@ -168,6 +169,48 @@ def test_closing_a_kernel_twice_is_fine(lab):
     kernel = lab.kernel()
     kernel.close()
     kernel.close()
+
+
+def test_closed_kernel_says_that_it_is_closed(lab):
+    kernel = lab.kernel()
+    session = kernel.session()
+    kernel.close()
+    assert code(kernel.session) == "KERNEL_CLOSED"
+    assert code(kernel.recover) == "KERNEL_CLOSED"
+    with pytest.raises(LedgerError, match="end sessions before the kernel"):
+        session.end(ok=True, reason="late")
+
+
+def test_session_is_only_of_a_principal_or_a_client(lab):
+    lab.settings(principals={"ci": {"roles": ["builder"]}})
+    kernel = lab.kernel()
+    with pytest.raises(BindingError, match=r"not str: kernel\.principal\('ci'\)"):
+        kernel.session(principal="ci")
+    with pytest.raises(BindingError, match="not NoneType"):
+        kernel.session(principal=None)
+    assert kernel.session(principal=kernel.principal("ci")).principal.id == "ci"
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda kernel: open_kernel(None), "path must be str or PathLike, not NoneType"),
+        (lambda kernel: open_kernel(".", profile=5), "profile must be str or None, not int"),
+        (lambda kernel: kernel.session(5), "purpose must be str, not int"),
+        (lambda kernel: kernel.session(wait="1"), "wait must be int or float or None, not str"),
+        (lambda kernel: kernel.principal(5), "name must be str, not int"),
+        (lambda kernel: kernel.client(None, via="python"), "name must be str, not NoneType"),
+        (lambda kernel: kernel.session().call(5, {}), "ability must be str, not int"),
+        (lambda kernel: kernel.session().call(["echo"], {}), "ability must be str, not list"),
+        (lambda kernel: kernel.session().before(None, {}), "ability must be str, not NoneType"),
+        (lambda kernel: asyncio.run(kernel.session().acall([], {})), "ability must be str, not list"),
+        (lambda kernel: kernel.session().submit(5), "prompt must be str, not int"),
+        (lambda kernel: kernel.session().run(None), "prompt must be str, not NoneType"),
+    ],
+)
+def test_value_of_a_wrong_type_is_a_type_error_that_names_the_argument(lab, call, what):
+    with pytest.raises(TypeError, match=f"^{what}$"):
+        call(lab.kernel())
 
 
 def test_sessions_of_one_kernel_live_at_the_same_time_each_with_its_own_ledger(lab):

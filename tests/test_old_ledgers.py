@@ -79,8 +79,8 @@ def test_workspace_ledger_says_what_was_taken_in_by_whom_and_what_it_was_worth(r
     assert [(each["session"], each["events"], each["ended"]) for each in mixed["sessions"]] == [
         ("s", 5, True), ("other", 2, True),
     ]  # fmt: skip
-    assert (audit["format"], audit["sessions"][0]["session"], audit["sessions"][0]["events"]) == (
-        "seed-000", "sess_01", 11,
+    assert (audit["format"], audit["verdict"], audit["sessions"][0]["session"], audit["sessions"][0]["events"]) == (
+        "seed-000", "unhashed", "sess_01", 11,
     )  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def test_every_reading_command_shows_an_old_session_by_its_id_and_by_its_file(re
     assert (snapshot["closed"], snapshot["output"], snapshot["prompt"]) == (True, "hello", "say hello")
     assert "worker.report: hello" in ready.here("replay", name, status=0).out
     assert "spans: 11" in ready.here("tree", name, status=0).out
-    assert "format seed-000, 11 events, ended" in ready.here("verify", name, status=0).out
+    assert "format seed-000, 11 events, ended" in ready.here("verify", name, status=4).out
 
 
 def test_one_of_several_sessions_is_named_by_id_hash_and_file(ready):
@@ -310,6 +310,11 @@ def test_workspace_is_verified_with_what_was_taken_in(place):
     (gap,) = ran["missing"]
     assert (gap["check"], gap["expected"]) == ("sha256", first.parent.name)
     assert gap["found"] == sha256(first.read_bytes()).hexdigest()
+    ran = place.here("verify", status=4)
+    about = f"imported {first.parent.name[:12]}: sha256: expected {first.parent.name}, found {gap['found']}"
+    assert ran.out.splitlines()[0] == f"BROKEN in imported {first.parent.name[:12]}: {about}"
+    assert f"differs  {about}" in ran.out.splitlines()
+    assert "error: 1 thing is NOT what the workspace ledger recorded" in ran.err
 
 
 def test_old_ledger_that_is_gone_or_that_nothing_tells_of_is_found(place):

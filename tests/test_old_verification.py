@@ -6,7 +6,8 @@ import pytest
 from test_upcasting import event_000, run_000
 from test_verify import checks, verify_lines
 
-NO_HASHES = "seed 000's events have no hashes: nothing here shows whether anything was changed, added or removed"
+from deedbook.format.report import UNHASHED
+from deedbook_audit.verification.verdict import conclude
 
 
 def complete():
@@ -17,17 +18,19 @@ def complete():
     return [*lines, *(event_000(kind, said, f"more-{kind}") for kind, said in more), end]
 
 
-def test_complete_run_is_sound_and_it_is_said_that_nothing_is_hashed(tmp_path):
+def test_complete_run_has_no_faults_and_is_not_called_sound_since_nothing_is_hashed(tmp_path):
     report = verify_lines(tmp_path, complete())
     assert checks(report) == []
     assert (report.format, report.session_id, report.state, report.events) == ("seed-000", "sess_01", "ended", 11)
-    assert NO_HASHES in report.notes
+    assert (report.faultless, report.sound, report.notes[0]) == (True, False, UNHASHED)
+    assert [*report.lines()][-1] == "nothing to verify"
+    assert conclude([report]).kind == "unhashed"
     assert not any("audit" in note for note in report.notes)
 
 
 def test_what_an_audit_would_miss_is_remarked(tmp_path):
     report = verify_lines(tmp_path, run_000())
-    assert report.sound
+    assert report.faultless
     assert [note for note in report.notes if "audit" in note] == [
         "audit incomplete: 1 more llm.response than llm.request",
         "audit incomplete: a successful run without hook.fired, skill.invoke, llm.request, skill.complete",
@@ -42,7 +45,7 @@ def test_call_without_a_result_and_a_missing_close_are_remarked(tmp_path):
 def test_time_that_goes_back_is_remarked_and_no_failure(tmp_path):
     lines = [event_000("session.start", {}, "1"), event_000("x.y", {}, "2", ts=5)]
     report = verify_lines(tmp_path, lines)
-    assert report.sound
+    assert report.faultless
     assert "ts goes back 1 times; the order is that of the lines" in report.notes
 
 
@@ -70,9 +73,9 @@ def test_what_breaks_a_rule_of_the_time_is_named(tmp_path, name):
     line, check = BREAKS[name]
     report = verify_lines(tmp_path, [*complete(), line])
     assert (12, check) in checks(report)
-    assert not report.sound
+    assert not report.faultless
 
 
 def test_torn_tail_is_told(tmp_path):
     report = verify_lines(tmp_path, [*complete(), b'{"id": "12"'])
-    assert (report.torn.size, report.sound) == (11, False)
+    assert (report.torn.size, report.faultless) == (11, False)

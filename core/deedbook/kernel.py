@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +26,16 @@ from .charter.settings import Settings
 from .charter.store import Start, Store
 from .contract import Json, Object, Principal
 from .format import canonical
-from .format.errors import DeedbookError, Err, LedgerError, SessionRefused, SourceError, fault
+from .format.errors import (
+    BindingError,
+    DeedbookError,
+    Err,
+    LedgerError,
+    SessionRefused,
+    SourceError,
+    fault,
+    require_type,
+)
 from .format.events import Entry, label, new_id
 from .format.files import Folder
 from .format.paths import LEDGER_FILE
@@ -72,6 +82,7 @@ class Kernel:
     host: WorkspaceHost
     workers: Workers
     held: ExitStack
+    closed: Event = attrs.field(factory=Event, init=False, repr=False)
 
     def session(  # noqa: PLR0913 - all but the purpose by name
         self,
@@ -91,11 +102,13 @@ class Kernel:
         for the answer for *wait* seconds; with ``None`` the caller asks a person, since the effect is theirs. *origin*
         is what the session goes on from. *run* is the id of the command or the connection that it is part of, the
         kernel's own where none is given. *clock* gives the time that is recorded, in seconds since the epoch, and
-        *fdatasync* makes it durable. Raises `SessionRefused` if a hook refuses it, and `LedgerError`.
+        *fdatasync* makes it durable. Raises `SessionRefused` if a hook refuses it, and `LedgerError` if the ledger
+        cannot be written or the kernel is closed.
         """
-        who = principal.principal if isinstance(principal, Client) else principal
-        for name in (who.id, who.on_behalf_of):
-            label("session.start", "user", name)  # a name that no header can hold begins nothing
+        self._refuse_closed()
+        require_type(purpose, (str,), "purpose")
+        require_type(wait, (int, float, type(None)), "wait")
+        who = _who(principal)
         run = self.identity.run(run)
         self._require_log()
         with ExitStack() as undo:
@@ -138,6 +151,7 @@ class Kernel:
 
         For a process that lives long, before its first session. Raises `LedgerError`.
         """
+        self._refuse_closed()
         from .maintenance.closing import recover
 
         found = recover(self.state, self.ledger, self.sealer)
@@ -158,6 +172,11 @@ class Kernel:
             self.identity.shut_down(reason)
         finally:
             self.held.close()
+            self.closed.set()
+
+    def _refuse_closed(self, why: str = "the kernel is closed; open the workspace again with open_kernel") -> None:
+        if self.closed.is_set():
+            raise LedgerError(fault("KERNEL_CLOSED", why, place=str(self.site.root)))
 
     def __enter__(self) -> Self:
         return self
@@ -182,6 +201,10 @@ class Kernel:
         self.features.tell("session_prompted", self.notices, kernel=self, session=session)
 
     def _ended(self, session: Session, run: str) -> None:
+        why = (
+            f"session {session.id} ended after its kernel was closed, so the workspace ledger has no record of its end"
+        )
+        self._refuse_closed(f"{why}; end sessions before the kernel")
         try:
             self._head(session, run)
         finally:
@@ -205,6 +228,8 @@ def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue
     since the last start, no source is read but for its digest, and abilities are bound when they are first used.
     """
     refuse_platform()
+    require_type(path, (str, os.PathLike), "path")
+    require_type(profile, (str, type(None)), "profile")
     root, catalogue = find_workspace(Path(path)), catalogue or discover()
     with ExitStack() as held:
         kernel = _reopened(root, profile, catalogue, held) or _opened(root, profile, catalogue, held)
@@ -401,6 +426,18 @@ def refuse_platform() -> None:
     if sys.platform not in ("linux", "darwin"):
         why = f"Deedbook runs on Linux and macOS; this is {sys.platform}, whose file locks and syncs it does not know"
         raise DeedbookError(fault("PLATFORM_REFUSED", why))
+
+
+def _who(principal: Principal | Client) -> Principal:
+    """Return on whose account a session is; raises `BindingError` for what is none, or whom no header can name."""
+    if not isinstance(principal, Principal | Client):
+        example = principal if isinstance(principal, str) else "NAME"
+        why = f"is a Principal or a Client, not {type(principal).__name__}: kernel.principal({example!r})"
+        raise BindingError(fault("USAGE", f"principal= {why} returns one that the workspace declares"))
+    who = principal.principal if isinstance(principal, Client) else principal
+    for name in (who.id, who.on_behalf_of):
+        label("session.start", "user", name)  # a name that no header can hold begins nothing
+    return who
 
 
 def _unseen(_delta: Json) -> None:

@@ -164,6 +164,8 @@ function old(bytes) {  // the envelope 1.0: spelling and hash of each line, and 
   }
 }
 
+const NOTHING = "nothing to verify: no line has a hash";
+
 function older(bytes) {  // the events of seed 000, which have no hashes: ids, parents, one session
   const types = new Map(), all = bytes.split("\n");
   hold(all.pop() === "", "torn");
@@ -185,6 +187,7 @@ function older(bytes) {  // the events of seed 000, which have no hashes: ids, p
     bad(parent === null || type !== "tool.result" || types.get(parent) === "tool.invoke", "outcome");
     types.set(id, type);
   }
+  hold(false, NOTHING);
 }
 
 export function ledger(place) {  // all that a reader of one file can know, but for approvals, tasks and processes

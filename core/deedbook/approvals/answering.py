@@ -5,18 +5,18 @@ Nothing here trusts that the door will check again, and the door does not trust 
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from deedbook.call.parking import charter_changed, refuse_approver
+from deedbook.call.parking import NO_APPROVER, charter_changed, refuse_approver
 from deedbook.call.queue import LAST, Pending, Waiting, refuse_state
 from deedbook.charter.cachekeys import cache_key
-from deedbook.charter.locks import Store, in_force
+from deedbook.charter.locks import Store, in_force, is_superseded
 from deedbook.contract import Object
 from deedbook.format import canonical
-from deedbook.format.errors import ApprovalError, fault, recordable
+from deedbook.format.errors import ApprovalError, BindingError, fault, recordable
 from deedbook.format.events import Entry, label, new_id, timestamp
 from deedbook.format.files import Folder
 from deedbook.format.notes import VerifierKey
@@ -82,6 +82,32 @@ def answer(
     return pending
 
 
+def stale(path: str | Path, requests: Iterable[Pending], catalogue: Catalogue | None = None) -> frozenset[str]:
+    """Return the ids of those *requests* that were made under a charter which the workspace at *path* left since.
+
+    Such a request can be neither answered nor performed. No plugin is imported, so a request counts as stale only if
+    that is certain.
+    """
+    offers, known, found = catalogue, dict[tuple[str, str], bool](), set[str]()
+    for each in requests:
+        charter, profile = (str(each.asked.payload.get(name)) for name in ("charter", "profile"))
+        if (charter, profile) not in known:
+            offers = offers or discover()
+            known[charter, profile] = _is_left(path, charter, profile, offers)
+        if known[charter, profile]:
+            found.add(each.id)
+    return frozenset(found)
+
+
+def _is_left(path: str | Path, digest: str, profile: str, catalogue: Catalogue) -> bool:
+    try:
+        workspace = read_workspace(path, profile)
+    except BindingError:  # there is no such profile any more
+        return True
+    with Folder.at(workspace.root) as root, Folder.at(workspace.state) as state:
+        return is_superseded(digest, workspace, catalogue, root, Store(state), VERSION)
+
+
 @contextmanager
 def queue(state: Path) -> Iterator[Waiting]:
     """Open the queue of a *state* folder; raises `ApprovalError` where nothing was ever recorded."""
@@ -107,6 +133,8 @@ def _append(ledger: WorkspaceLedger, waiting: Waiting, pending: Pending, payload
 
 def _only(known: dict[str, str], ring: KeyRing) -> str:
     """Return the approver whose private key is here, if there is one and no more."""
+    if not known:
+        raise ApprovalError(fault("APPROVAL_NO_APPROVER", NO_APPROVER))
     here = [who for who, key in known.items() if VerifierKey.parse(key).name in ring.names()]
     if len(here) == 1:
         return here[0]

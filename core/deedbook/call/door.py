@@ -33,6 +33,7 @@ from deedbook.format.errors import (
     Result,
     fault,
     recordable,
+    require_type,
 )
 from deedbook.format.events import Entry
 from deedbook.format.reader import read
@@ -121,6 +122,7 @@ class Door:
         return self.hearing.wait(opened) if isinstance(opened, Parked) else opened
 
     def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> Opened:
+        require_type(ability, (str,), "ability")
         try:
             return self._decide(caller, ability, args, cause)
         except (IntakeError, BindingError) as problem:
@@ -135,6 +137,7 @@ class Door:
         """
         from deedbook.format.loops import off_loop
 
+        require_type(ability, (str,), "ability")
         declared = self.bindings.declared(ability)
         opened: list[Any] = []
         try:

@@ -25,10 +25,14 @@ from deedbook.policy.charter import Charter
 from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import Approved, approvers, call_digest, faults, principal_json, read_statement, shown_of
 
-from .queue import Pending, State, Waiting, refuse_state
+from .queue import OPEN, Pending, State, Waiting, refuse_state
 
 EXPIRES_S: Final = 3600
 """How long a request may be answered and performed where the workspace says nothing else."""
+NO_APPROVER: Final = (
+    "nobody can answer: no principal has the role approver and a key. Declare one under principals: in "
+    ".system/deedbook.yaml, with roles: [approver] and key:; then make the call again"
+)
 _OWN: Final = ("approval", "session", "span", "requested", "expires", "shown")
 """What two requests for the very same call do not share."""
 
@@ -198,9 +202,9 @@ class Parking:
         request = waiting.request(pending)
         if pending.state(now) == "denied":
             self._refused(pending, waiting, request)
-        refuse_state(pending, now, wanted="approved")
-        if request["charter"] != self._charter.digest:
+        if pending.state(now) in OPEN and request["charter"] != self._charter.digest:
             raise ApprovalError(charter_changed(pending.id))
+        refuse_state(pending, now, wanted="approved")
         refuse_performed(Path(self._own.place).parents[1], pending.id)
         taken = self._taken(pending, waiting, request)
         return Grant(pending, waiting, Approved.of(request), taken)
@@ -269,8 +273,10 @@ def refuse_approver(principals: Mapping[str, Any], request: Object, approver: st
     Who acts on somebody's behalf may be approved by that somebody; nobody approves what they ask themselves.
     """
     known = approvers(principals)
+    if not known:
+        raise ApprovalError(fault("APPROVAL_NO_APPROVER", NO_APPROVER))
     if approver not in known:
-        who = ", ".join(sorted(known)) or "nobody; declare one under principals: with roles: [approver] and a key:"
+        who = ", ".join(sorted(known))
         why = f"{approver!r} is no principal with the role approver and a key. Who may answer: {who}"
         raise ApprovalError(fault("APPROVAL_NO_APPROVER", why))
     if approver == request["principal"]["id"]:
@@ -316,7 +322,7 @@ def _began(place: Path, identity: str) -> bool:
 
 def charter_changed(identity: str) -> Any:
     """Return the error that the charter of the request *identity* is not in force any more."""
-    why = f"another charter is in force than when request {identity} was made; let the call be asked for again"
+    why = f"another charter is in force than when request {identity} was made; make the call again"
     return fault("APPROVAL_CHARTER_CHANGED", why)
 
 

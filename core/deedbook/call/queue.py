@@ -23,6 +23,8 @@ from deedbook.policy.requests import shown_of
 State: TypeAlias = Literal["waiting", "approved", "denied", "expired", "used", "withdrawn"]
 LAST: Final = "last"
 """What people call the newest request; it may be another one a moment later."""
+OPEN: Final = ("waiting", "approved")
+"""The states in which a request may still be answered or performed."""
 STATES: Final = ("waiting", "approved", "denied", "expired", "used", "withdrawn")
 
 
@@ -194,12 +196,15 @@ def refuse_state(pending: Pending, now: str, *, wanted: State) -> None:
     state = pending.state(now)
     if state != wanted:
         code, why = _NOT[state]
-        raise ApprovalError(fault(code, f"request {pending.id} {why}"))
+        raise ApprovalError(fault(code, f"request {pending.id} {why.format(id=pending.id)}"))
 
 
 _AGAIN: Final = "let the call be asked for again"
 _NOT: Final[Mapping[State, tuple[str, str]]] = {
-    "waiting": ("APPROVAL_NOT_GRANTED", "is not answered yet; an approver runs: deedbook approvals approve"),
+    "waiting": (
+        "APPROVAL_NOT_GRANTED",
+        "is not answered yet; an approver runs: deedbook approvals approve {id} --as NAME",
+    ),
     "approved": ("APPROVAL_ANSWERED", "is approved already, and not performed yet"),
     "denied": ("APPROVAL_ANSWERED", f"was denied; {_AGAIN}"),
     "expired": ("APPROVAL_EXPIRED", f"has expired; {_AGAIN}"),
@@ -207,4 +212,16 @@ _NOT: Final[Mapping[State, tuple[str, str]]] = {
     "withdrawn": ("APPROVAL_WITHDRAWN", f"was withdrawn by who asked; {_AGAIN}"),
 }
 
-__all__ = ["LAST", "STATES", "Object", "Pending", "Queue", "QueueFold", "Said", "State", "Waiting", "refuse_state"]
+__all__ = [
+    "LAST",
+    "OPEN",
+    "STATES",
+    "Object",
+    "Pending",
+    "Queue",
+    "QueueFold",
+    "Said",
+    "State",
+    "Waiting",
+    "refuse_state",
+]

@@ -13,7 +13,7 @@ import attrs
 from deedbook.contract import Event, Json, Object, Principal, Skill
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold, Recorder
-from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, describe, fault
+from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, describe, fault, require_type
 from deedbook.format.events import Entry, label
 from deedbook.format.folds import MetricsFold
 from deedbook.format.reader import read
@@ -279,6 +279,7 @@ class Session:
 
     def _taken(self, prompt: str, go: Callable[[Fired], Result[T]]) -> Result[T]:
         """Ask the hooks about *prompt*, and *go* on with what they leave of it."""
+        require_type(prompt, (str,), "prompt")
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         try:

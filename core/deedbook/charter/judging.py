@@ -353,7 +353,7 @@ class _Both:
         return self._first.valid(value) and self._second.valid(value)
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
-        return (*self._first.violations(value), *self._second.violations(value))
+        return tuple(dict.fromkeys((*self._first.violations(value), *self._second.violations(value))))
 
 
 def _skill(name: str, entry: Mapping[str, Any]) -> Skill:

@@ -31,6 +31,7 @@ __all__ = [
     "enforce",
     "here",
     "in_force",
+    "is_superseded",
     "kept_charter",
     "lock",
     "open_charter",
@@ -136,6 +137,22 @@ def in_force(
     return kept if now.digest == digest else None
 
 
+def is_superseded(
+    digest: str, workspace: "Workspace", catalogue: Catalogue, root: Folder, store: Store, kernel: str
+) -> bool:
+    """Say whether *workspace* certainly comes to another charter than *digest*; imports no plugin, compiles nothing.
+
+    ``False`` where only compiling can tell: the code of a plugin that is installed in place may have changed.
+    """
+    try:
+        kept = store.find(digest)
+    except BindingError:
+        return True
+    if kept is None or not _has_the_same_sources(kept, workspace, root, kernel):
+        return True
+    return any(_is_replaced(key, entry, catalogue) for key, entry in kept.document["plugins"].items())
+
+
 def lock(
     workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, *, kernel: str, editable: bool = False
 ) -> Opened:
@@ -194,6 +211,10 @@ class _Past:
 
 def _is_fresh(kept: Charter, workspace: "Workspace", catalogue: Catalogue, root: Folder, kernel: str) -> bool:
     """Say whether compiling again would give *kept*: nothing that it was made from has changed."""
+    return _has_the_same_sources(kept, workspace, root, kernel) and _are_installed(kept.document, catalogue)
+
+
+def _has_the_same_sources(kept: Charter, workspace: "Workspace", root: Folder, kernel: str) -> bool:
     from .compiler import unavailable
 
     document = kept.document
@@ -202,7 +223,6 @@ def _is_fresh(kept: Charter, workspace: "Workspace", catalogue: Catalogue, root:
         and document["profile"] == workspace.profile
         and document["sources"] == dict(workspace.digests)
         and not unavailable(root)
-        and _are_installed(document, catalogue)
     )
 
 
@@ -221,6 +241,14 @@ def _is_pinned(charter: Charter, root: Folder) -> bool:
 
 def _are_installed(document: Mapping[str, Any], catalogue: Catalogue) -> bool:
     return all(_is_installed(key, entry, catalogue) for key, entry in document["plugins"].items())
+
+
+def _is_replaced(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:
+    """Say whether another plugin is installed than the one of *entry*, as far as digests tell it."""
+    kind, _, name = key.partition("/")
+    offer = catalogue.offered(kind, name)
+    digest = offer.digest if offer else None
+    return offer is None or (None not in (digest, entry["digest"]) and not _is_installed(key, entry, catalogue))
 
 
 def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:

@@ -7,6 +7,7 @@ import attrs
 
 from deedbook.contract import Object, PolicyProblem, PolicyTarget
 from deedbook.format.errors import BindingError
+from deedbook.format.lint import suggest
 from deedbook.plugins.policy_kinds import Kinds
 from deedbook.policy.fitting import Fitting, facts_of
 from deedbook.workspace.declarations import Origin, PolicySource
@@ -18,13 +19,15 @@ Entry: TypeAlias = Mapping[str, Any]
 class Note:
     """Something doubtful about a policy: *rule* is the index of a rule, *place* ``file:line[:column]``, *why* in words.
 
-    *why* goes on from "rule 1 of policy NAME".
+    *why* goes on from "rule 1 of policy NAME". *unguarding*: the rule was meant to deny or to ask and can never hold,
+    since it names an ability that exists nowhere; what it should guard goes on to the next rule.
     """
 
     policy: str
     rule: int | None
     place: str
     why: str
+    unguarding: bool = False
 
     def __str__(self) -> str:
         return f"{self.about} of policy {self.policy} {self.why}" if self.about else f"policy {self.policy} {self.why}"
@@ -92,7 +95,7 @@ def notes(
         note
         for name, entry in sorted(document["policies"].items())
         if policy in (None, name)
-        for note in _notes(name, entry, targets, kinds, sources.get(name) if sources else None)
+        for note in _notes(name, entry, targets, kinds, sources.get(name) if sources else None, document["abilities"])
     ]
 
 
@@ -102,6 +105,11 @@ def doubtful(document: Entry, kinds: Kinds, sources: Mapping[str, PolicySource])
     return [each for each in found if each.policy not in sources or not sources[each.policy].origin.packed]
 
 
+def unguarding(document: Entry, kinds: Kinds) -> list[Note]:
+    """Return the notes on rules of a workspace's own policies that guard nothing; a pack's place is ``label: path``."""
+    return [each for each in notes(document, kinds) if each.unguarding and ": " not in each.place]
+
+
 def reachable(document: Entry, kinds: Kinds, policy: str) -> frozenset[int | None] | None:
     """Return which rules of a policy can decide (``None`` among them: its default); ``None`` if its kind tells not."""
     entry = document["policies"][policy]
@@ -109,13 +117,18 @@ def reachable(document: Entry, kinds: Kinds, policy: str) -> frozenset[int | Non
     return kind.reachable(entry["settings"], Targets.of(document).of_policy(policy, entry)) if kind else None
 
 
-def _notes(name: str, entry: Entry, targets: Targets, kinds: Kinds, source: PolicySource | None) -> Iterator[Note]:
+def _notes(
+    name: str, entry: Entry, targets: Targets, kinds: Kinds, source: PolicySource | None, abilities: Entry
+) -> Iterator[Note]:
     kind = kinds(entry["plugin"][1])
     for each in kind.lint(entry["settings"], targets.of_policy(name, entry)) if kind else ():
         places = [_rule_place(entry, rule) for rule in each.other_rules]
         why = f"{each.message} ({', '.join(places)})" if places else each.message
         exact = place_of(each, source.origin) if source and each.pointer else _rule_place(entry, each.rule)
-        yield Note(name, each.rule, exact, why)
+        nowhere = [ability for ability in each.names if ability not in abilities]
+        if nowhere:
+            why = f"guards nothing: there is no ability {nowhere[0]!r}{suggest(nowhere[0], abilities)}"
+        yield Note(name, each.rule, exact, why, unguarding=bool(nowhere))
 
 
 def _rule_place(entry: Entry, rule: int | None) -> str:

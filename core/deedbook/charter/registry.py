@@ -46,7 +46,7 @@ class Survey:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing keeps the workspace from starting."""
+        """Whether nothing keeps the workspace from starting, or a rule from guarding anything."""
         return all(each.level == "note" for each in self.findings)
 
 
@@ -64,7 +64,8 @@ def survey(root: Path, catalogue: Catalogue, *, kernel: str, files: Sequence[str
         faults += [each for each in more if not faults or _UNDECLARED not in each.message]
     findings = [Finding("error", each.code, _exact(each, workspace), each.message) for each in dict.fromkeys(faults)]
     sources = sorted(workspace.abilities.values(), key=lambda found: found.id) if workspace else []
-    findings += _notes(sources, charter, workspace, installed_kinds(catalogue))
+    found = _notes(sources, charter, workspace, installed_kinds(catalogue))
+    findings += sorted(found, key=lambda each: each.level)  # errors come first
     if files:
         _check_files(files, workspace, findings)
         findings = [each for each in findings if _file(each.place) in files]
@@ -145,7 +146,10 @@ def _notes(
             "note", None, definition.origin.place("", key=True), f"{said} fits no ability: nobody will ask it"
         )
     for each in doubtful(charter.document, kinds, workspace.policies):
-        yield Finding("note", None, each.place, str(each))
+        if each.unguarding:
+            yield Finding("error", "BINDING_INVALID", each.place, str(each))
+        else:
+            yield Finding("note", None, each.place, str(each))
 
 
 def _wanting(source: AbilitySource, summaries: dict[str, str], led: Container[str]) -> Iterator[tuple[str, str]]:

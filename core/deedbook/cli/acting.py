@@ -17,7 +17,7 @@ from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.callers import LOCAL
 
-from .common import Asked, announce, shown
+from .common import Asked, announce, shown, typed_words
 from .output import answer, as_json, complain, message, spelled, worded
 from .progress import Parked, moving, tell
 
@@ -189,9 +189,17 @@ def given(result: Result[Json]) -> Ending:
 
 
 def act(
-    asked: Asked, begin: Callable[[Kernel], Session], work: Callable[[Session], Ending], *, profile: str | None
+    asked: Asked,
+    begin: Callable[[Kernel], Session],
+    work: Callable[[Session], Ending],
+    *,
+    profile: str | None,
+    words: tuple[str, ...] = (),
 ) -> int:
-    """Do *work* in a new session, end it, say what came of it, and return the exit status."""
+    """Do *work* in a new session, end it, say what came of it, and return the exit status.
+
+    *words* are the arguments as they were typed, if they were: they may be why these do not fit.
+    """
     with open_kernel(asked.workspace, profile=profile) as kernel:
         announce(kernel.opened)
         session = begin(kernel)
@@ -212,6 +220,8 @@ def act(
         else:
             _say(ending, denials)
             if violations.place and ending.error and ending.error.code == "SCHEMA_VIOLATION":
+                for hint in typed_words(words, violations.found):
+                    message(hint)
                 message(f"what the ability takes: {show(violations.place)}")
             _say_where(kernel, session)
         return ending.status

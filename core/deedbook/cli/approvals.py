@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,13 +11,17 @@ from .common import Asked, Suggesting, json_option, principal_option
 from .output import as_json, message, say, table, watched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from deedbook.call.queue import Pending, Waiting
     from deedbook.call.session import Session
     from deedbook.contract import Object
 
     from .acting import Ending
+
+STALE: Final = "stale"
+"""How a request stands that can be neither answered nor performed, since it was made under another charter."""
+_CALL_AGAIN: Final = "make the call again"
 
 note_option = click.option("--note", default="", metavar="TEXT", help="Say why; it is signed with the answer.")
 yes_option = click.option("--yes", is_flag=True, help="Ask nothing; REQUEST has to be an id.")
@@ -36,26 +40,31 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--all", "every", is_flag=True, help="Also what is answered, expired, used or withdrawn.")
+@click.option("--all", "every", is_flag=True, help="Also what is answered, expired, used, withdrawn or stale.")
 @json_option
 @click.pass_obj
 def listed(asked: Asked, *, every: bool) -> int:
     """List the requests that wait for an answer, or are approved and not performed yet."""
+    from deedbook.call.queue import OPEN
     from deedbook.format.errors import ApprovalError
 
     rows: list[dict[str, Any]] = []
     try:
         with _queue(asked) as waiting:
-            rows = [_row(each, waiting) for each in waiting]
+            states = _states(asked, waiting)
+            rows = [_row(each, states[each.id]) for each in waiting]
     except ApprovalError:
         rows = []
-    rows = [row for row in rows if every or row["state"] in ("waiting", "approved")]
+    left = sum(row["state"] == STALE for row in rows)
+    rows = [row for row in rows if every or row["state"] in OPEN]
     if asked.json:
         as_json({"schema_version": "v1", "approvals": rows})
     elif rows:
         table((r["approval"], r["state"], r["expires"], r["name"], r["principal"], r["reason"]) for r in rows)
     else:
         say("nothing waits for a person" if not every else "nothing was ever asked for")
+    if left and not every:
+        message(f"{left} more {'is' if left == 1 else 'are'} stale: the charter has changed since; {_CALL_AGAIN}")
     return 0
 
 
@@ -68,7 +77,7 @@ def show(asked: Asked, request: str) -> int:
     with _queue(asked) as waiting:
         pending = waiting.find(request)
         document = waiting.request(pending)
-        state = pending.state(_now())
+        state = _states(asked, [pending])[pending.id]
         answer = _answer(pending, waiting)
     if asked.json:
         as_json({"schema_version": "v1", "state": state, "request": document, **({"answer": answer} if answer else {})})
@@ -151,7 +160,9 @@ def _chosen(asked: Asked, request: str, verb: str, *, yes: bool) -> str | None:
         )
     with _queue(asked) as waiting:
         pending = waiting.find(request)
-        for name, text in _lines(waiting.request(pending), pending.state(_now()), _answer(pending, waiting)):
+        for name, text in _lines(
+            waiting.request(pending), _states(asked, [pending])[pending.id], _answer(pending, waiting)
+        ):
             message(f"{name:13}{text}")
     return str(pending.id) if confirmed(f"{verb} this?", yes=False) else None
 
@@ -198,17 +209,28 @@ def _now() -> str:
     return timestamp(time.time())
 
 
+def _states(asked: Asked, requests: "Iterable[Pending]") -> dict[str, str]:
+    """Return how each of *requests* stands, by its id; an open one of a charter that was left since is stale."""
+    from deedbook.approvals.answering import stale
+    from deedbook.call.queue import OPEN
+
+    now, every = _now(), list(requests)
+    states: dict[str, str] = {each.id: each.state(now) for each in every}
+    left = stale(asked.workspace, [each for each in every if states[each.id] in OPEN])
+    return states | dict.fromkeys(left, STALE)
+
+
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-def _row(pending: "Pending", waiting: "Waiting") -> dict[str, Any]:
+def _row(pending: "Pending", state: str) -> dict[str, Any]:
     from deedbook.format.story import show
 
     asked = pending.asked.payload
     said = {name: show(asked[name]) for name in ("name", "reason", "session", "requested", "expires")}
     principal = asked["principal"]
     who = show(principal["id"]) if isinstance(principal, dict) and "id" in principal else show(principal)
-    return {"approval": pending.id, "state": pending.state(_now()), "principal": who, **said}
+    return {"approval": pending.id, "state": state, "principal": who, **said}
 
 
 def _answer(pending: "Pending", waiting: "Waiting") -> dict[str, Any] | None:
@@ -230,7 +252,7 @@ def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[
 
     who, by = request["principal"], request.get("by", {})
     yield "request", of("approval")
-    yield "state", state
+    yield "state", f"{state}: the charter has changed since; {_CALL_AGAIN}" if state == STALE else state
     yield "will call", f"{of('kind')} {of('name')}"
     yield from (("with" if not n else "", line) for n, line in enumerate(_indented(request["args"])))
     yield "effects", of("effects") + (f", tagged {plain(', '.join(request['tags']))}" if request["tags"] else "")

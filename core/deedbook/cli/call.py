@@ -35,4 +35,4 @@ def command(
     from .acting import act, beginning, given
 
     begin, args = beginning("call", principal, wait), given_arguments(text, pairs)
-    return act(asked, begin, lambda session: given(session.call(ability, args)), profile=profile)
+    return act(asked, begin, lambda session: given(session.call(ability, args)), profile=profile, words=pairs)

@@ -16,6 +16,8 @@ from . import completing
 from .output import data_command, is_data_command, message, owned, watched
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from deedbook.charter.changes import Difference
     from deedbook.charter.locks import Opened
     from deedbook.plugins.commands import OfferedCommand
@@ -106,7 +108,9 @@ class Suggesting(click.Group):
         owner = known_owners("command").get(f"{self.prefix}{name}")
         if owner:
             return f"the command {name!r} is in {owner}, which is not installed: pip install {owner}"
-        return f"there is no command {name!r}{suggest(name, known)}"
+        alone = name == "list" and self.invoke_without_command
+        path = click.get_current_context().command_path
+        return f"there is no command {name!r}{f'; `{path}` by itself lists them' if alone else suggest(name, known)}"
 
     @property
     def prefix(self) -> str:
@@ -211,6 +215,8 @@ wait_option = click.option(
 def announce(opened: "Opened") -> None:
     """Say which skills are set aside, and what changed in the charter since it was last in force."""
     tell_set_aside(opened.charter)
+    if opened.previous != opened.charter.digest:
+        _tell_unguarding(opened.charter)
     if opened.previous is None:
         return
     for way, text in news(opened):
@@ -221,6 +227,16 @@ def tell_set_aside(charter: "Charter") -> None:
     """Say which skills cannot be read and are not offered."""
     for why in charter.set_aside:
         message(f"skill set aside: {why}")
+
+
+def _tell_unguarding(charter: "Charter") -> None:
+    """Say which rules should deny or ask, and guard nothing since they name an ability that is nowhere."""
+    from deedbook.charter.policies import unguarding
+    from deedbook.plugins.plugins import discover
+    from deedbook.plugins.policy_kinds import installed_kinds
+
+    for each in unguarding(charter.document, installed_kinds(discover())):
+        message(f"{each.place}: {each}")
 
 
 def news(opened: "Opened") -> list[tuple[str, str]]:
@@ -322,6 +338,14 @@ def given_arguments(text: str | None, pairs: tuple[str, ...]) -> Any:
     if text is not None and pairs:
         raise click.UsageError("give the arguments once: as --args JSON, or as KEY=VALUE words")
     return read_pairs(pairs) if text is None else read_arguments(text)
+
+
+def typed_words(pairs: tuple[str, ...], violations: "Iterable[Mapping[str, str]]") -> "Iterator[str]":
+    """Yield a hint for each word ``KEY=TEXT`` whose string is what *violations* complain of: it was meant as JSON."""
+    wrong = {each["path"].removeprefix("$.") for each in violations if each["message"].endswith("found string")}
+    for name, text in (pair.split("=", 1) for pair in pairs):
+        if name in wrong:
+            yield f"{name}={text} gives a string; {name}:={text} gives JSON"
 
 
 def _read_file(path: str, option: str) -> bytes:

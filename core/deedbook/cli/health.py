@@ -9,13 +9,13 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -28,7 +28,8 @@ from deedbook.charter.store import Store
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
 from deedbook.format.heads import Head, gaps, recorded
-from deedbook.format.report import MOST_OF_A_KIND
+from deedbook.format.reader import sessions
+from deedbook.format.report import MOST_OF_A_KIND, counted, few
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.plugins.features import Features
 from deedbook.plugins.host import ReadingHost
@@ -36,6 +37,8 @@ from deedbook.plugins.plugins import FEATURE, Catalogue, Offer, known_owners
 from deedbook.plugins.policy_kinds import installed_kinds
 from deedbook.plugins.routing.routes import told
 from deedbook.policy.charter import Charter
+from deedbook.policy.gates import APPROVAL_GATE
+from deedbook.policy.requests import approvers
 from deedbook.programs.supervisor import System
 from deedbook.programs.workers import Workers
 from deedbook.workspace.declarations import Workspace
@@ -66,13 +69,13 @@ class Check:
 
 
 def examine(root: Path | None, catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
-    """Yield every check; *root* is the workspace's, if there is one, and *read* reads it."""
+    """Yield every check once; *root* is the workspace's, if there is one, and *read* reads it."""
     yield from _interpreter()
     yield from _installed(catalogue)
     if root is None:
         yield Check("workspace", "note", "none here or above", "deedbook init")
     else:
-        yield from _workspace(catalogue, read)
+        yield from dict.fromkeys(_workspace(catalogue, read))  # the kernel and a feature may find the same
     yield from _system()
 
 
@@ -150,9 +153,11 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     for place, message in absent(workspace.abilities.values()):
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
     for each in doubtful(charter.document, installed_kinds(catalogue), workspace.policies):
-        yield Check("policy", "note", str(each), f"edit {each.place}")
+        yield Check("policy", "fault" if each.unguarding else "note", str(each), f"edit {each.place}")
+    yield from _unanswerable(charter)
     yield _lock(workspace, charter, catalogue)
     yield from _in_force(workspace)
+    yield from _interrupted(workspace.state)
     yield from first_faults(list(_lost(workspace.state)))
     yield from _contributed(workspace, catalogue)
     yield from _disk(workspace.state)
@@ -205,6 +210,28 @@ def _inline(charter: Charter) -> Iterator[Check]:
             )  # fmt: skip
 
 
+def _unanswerable(charter: Charter) -> Iterator[Check]:
+    """Say where a person is asked and none could answer; a client that asks its own person needs no approver."""
+    document = charter.document
+    by_client = any(client["asks"] == "agent" for client in document["clients"].values())
+    asking = [] if approvers(document["principals"]) or by_client else list(_asking(document))
+    if asking:
+        found = f"a person is asked ({', '.join(few(asking, 3))}), and nobody can answer"
+        yield Check("approval", "note", found, "declare a principal with roles: [approver] and a key under principals:")
+
+
+def _asking(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the places of rules and abilities of a charter that ask a person."""
+    for policy in document["policies"].values():
+        rules = policy["settings"].get("rules", ()) if policy["rules"] else ()
+        yield from (place for place, rule in zip(policy["rules"], rules, strict=False) if rule.get("then") == "ask")
+        if policy["settings"].get("default") == "ask":
+            yield policy["place"]
+    for ability in document["abilities"].values():
+        if APPROVAL_GATE in ability["tags"]:
+            yield ability["place"]
+
+
 def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check:
     try:
         with Folder.at(workspace.root) as root:
@@ -234,6 +261,9 @@ def _in_force(workspace: Workspace) -> Iterator[Check]:
             store = Store(state, key)
             digest = store.current()
             if digest is None:
+                if state.kinds("charters"):
+                    why = "charters/current.json does not say which charter is in force; the next start makes it anew"
+                    yield Check("charter", "note", why)
                 return
             store.load(digest)
             authentic = key.secret is None or store.authenticates(digest)
@@ -274,10 +304,10 @@ def _contributed(workspace: Workspace, catalogue: Catalogue) -> Iterator[Check]:
 
 
 def first_faults(faults: Sequence[Check]) -> Iterator[Check]:
-    """Yield the first of many faults of ledgers, and how many more there are."""
+    """Yield the first of many faults of one kind, and how many more there are."""
     yield from faults[:MOST_OF_A_KIND]
     if (more := len(faults) - MOST_OF_A_KIND) > 0:
-        yield Check("ledger", "fault", f"{more} more faults of this kind", "deedbook verify")
+        yield Check(faults[0].name, "fault", f"{more} more faults of this kind", "deedbook verify")
 
 
 def _lost(state: Path) -> Iterator[Check]:
@@ -291,6 +321,20 @@ def _lost(state: Path) -> Iterator[Check]:
         yield Check("ledger", "fault", describe(problem), "deedbook verify")
     else:
         yield from (Check("ledger", "fault", str(gap), f"deedbook verify {gap.session}") for gap in found)
+
+
+def _interrupted(state: Path) -> Iterator[Check]:
+    """Name the sessions that have no end and that nobody writes, as far as a torn end has not named them."""
+    try:
+        with Folder.at(state) as folder:
+            left = [each.id for each in sessions(folder) if each.state == "interrupted" and not each.torn]
+    except (DeedbookError, OSError):  # a missing state folder has none; what else is wrong with it is said above
+        return
+    if left:
+        found = f"{counted(len(left), 'session')} without an end, which nobody writes: {', '.join(few(left))}"
+        yield Check(
+            "session", "note", found, f"deedbook sessions close {left[0] if len(left) == 1 else 'ID, for each'}"
+        )
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------

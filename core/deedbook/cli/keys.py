@@ -23,7 +23,9 @@ def command() -> None:
 
 @command.command("new")
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Replace the key of that name; what it signed stays signed.")
+@click.option(
+    "--force", is_flag=True, help="Replace the key of that name, which workspaces that trust it then no longer accept."
+)
 @out_option
 @json_option
 @click.pass_obj
@@ -33,8 +35,12 @@ def new(asked: Asked, name: str, out: str | None, *, force: bool) -> int:
 
     refuse_place(out)
     ring = KeyRing.of(os.environ)
+    replaced = name in ring.names()
     public = ring.create(name, force=force).public
     tell(asked, [public], out)
+    if replaced:
+        message("the key before is gone; what it signed stays signed")
+        message(f"Workspaces that trust it accept no answer of {name} until they have the public half of the new key")
     message(f"the private key is in {shown(ring.place / name)}; whoever can read it can approve in your name")
     if not asked.json:
         _how(name, out)

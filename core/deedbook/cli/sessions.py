@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from deedbook.format.errors import DomainError
+    from deedbook.format.errors import DomainError, LedgerError
     from deedbook.format.files import Folder
     from deedbook.format.reader import Listed
 
@@ -116,6 +116,7 @@ def close(asked: Asked, session: str) -> int:
     A session that never began is removed; what its first write left is kept. What follows the end of one that has
     ended is set aside. A session that was taken in stays as it is.
     """
+    from deedbook.format.errors import LedgerError
     from deedbook.maintenance.closing import told
     from deedbook.maintenance.upkeep import close_session, discard_session, mend_session
     from deedbook.workspace.workspace import read_workspace
@@ -130,5 +131,23 @@ def close(asked: Asked, session: str) -> int:
     if torn := mend_session(source, identity, _uncovered):
         message(f"session {identity} had ended; {torn} bytes after its last line are set aside")
         return 0
-    message(f"session {identity} is closed; {told(close_session(source, identity, _uncovered))}")
+    try:
+        closed = close_session(source, identity, _uncovered)
+    except LedgerError as problem:
+        raise _with_interrupted(problem, source.state) from None
+    message(f"session {identity} is closed; {told(closed)}")
     return 0
+
+
+def _with_interrupted(problem: "LedgerError", state: "Path") -> "LedgerError":
+    """Return *problem*, and for a session that has ended also which ones were probably meant: the interrupted."""
+    from deedbook.format.errors import LedgerError, fault
+    from deedbook.format.files import Folder
+    from deedbook.format.reader import interrupted
+    from deedbook.format.report import few
+
+    if problem.error.code != "SESSION_ENDED":
+        return problem
+    with Folder.at(state) as folder:
+        left = ", ".join(few(interrupted(folder)))
+    return LedgerError(fault("SESSION_ENDED", f"{problem.error.message}; interrupted: {left or 'none'}"))

@@ -372,8 +372,9 @@ class PolicyProblem:
 
     *pointer* is a JSON pointer into the body, such as ``/rules/0/when``, and *at* an offset in characters into the text
     there. *rule* is the index of the rule that the problem is about, in a body that lists ``rules``; the places of
-    *other_rules* are told with the message. *own*: the problem refuses only a policy of the workspace's own; one from a
-    pack may be about abilities that this workspace lacks.
+    *other_rules* are told with the message. *names* are abilities that a rule names which should deny or ask, and which
+    the policy is not asked about: where they exist nowhere, the rule guards nothing. *own*: the problem refuses only a
+    policy of the workspace's own; one from a pack may be about abilities that this workspace lacks.
     """
 
     message: str
@@ -381,6 +382,7 @@ class PolicyProblem:
     at: int | None = None
     rule: int | None = None
     other_rules: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
     own: bool = False
     code: str = "BINDING_INVALID"
 

@@ -98,6 +98,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "SESSION_NOT_FOUND": Code("ledger", 2, "no session has that id"),
         "EVENT_NOT_FOUND": Code("ledger", 2, "no event of the session has that seq or span"),
         "CHECKPOINT_FAILED": Code("ledger", 3, "no checkpoint could be written that covers the call; it was not begun"),
+        "KERNEL_CLOSED": Code("ledger", 1, "the kernel is closed; open the workspace again"),
         "SESSION_ENDED": Code("ledger", 1, "the session has ended"),
         "NOT_A_LEDGER": Code("ledger", 4, "a file is no ledger of any known form; nothing of it was checked"),
         "SESSION_NOT_NAMED": Code("ledger", 2, "a file holds several sessions, and none is named"),
@@ -205,6 +206,13 @@ def fault(code: str, message: str, *, retryable: bool = False, place: str | None
     """Return the `DomainError` for *code*, with its kind; an unknown code (a plugin's own) has the kind ``run``."""
     known = CODES.get(code)
     return DomainError(known.kind if known else "run", code, message, retryable, place)
+
+
+def require_type(value: object, wanted: tuple[type, ...], what: str) -> None:
+    """Raise `TypeError` that names *what*, the *wanted* types and the one that was given, unless *value* is of them."""
+    if not isinstance(value, wanted):
+        names = " or ".join("None" if each is type(None) else each.__name__ for each in wanted)
+        raise TypeError(f"{what} must be {names}, not {type(value).__name__}")
 
 
 @attrs.frozen

@@ -53,8 +53,20 @@ class Gap:
     expected: str
     found: str
 
+    @property
+    def subject(self) -> str:
+        """What the gap is in, in words: a session, the workspace ledger, or what is named otherwise."""
+        if " " in self.session:  # no id of a session
+            return self.session
+        return "the workspace ledger" if self.session == "workspace" else f"session {self.session}"
+
+    @property
+    def absent(self) -> bool:
+        """Whether something is not there at all; otherwise it is there and differs."""
+        return self.found == "none" or self.check == "events"
+
     def __str__(self) -> str:
-        return f"session {self.session}: {self.check}: expected {self.expected}, found {self.found}"
+        return f"{self.subject}: {self.check}: expected {self.expected}, found {self.found}"
 
 
 def recorded(state: Path) -> Iterator[Head]:

@@ -63,12 +63,17 @@ def _step(step: str | int) -> str:
     return f".{shown}" if step.replace("-", "_").replace("$", "_").isidentifier() else f"[{shown!r}]"
 
 
-def suggest(name: str, names: Iterable[str]) -> str:
-    """Return ``; did you mean "…"?`` with the nearest of *names*, or nothing where none is near."""
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return the one of *names* that was probably meant by *name*; empty where none is near."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    return next(iter(get_close_matches(name, list(names), n=1, cutoff=0.6)), "")
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Return ``; did you mean "…"?`` with the nearest of *names*, or nothing where none is near."""
+    near = nearest(name, names)
+    return f'; did you mean "{near}"?' if near else ""
 
 
 # --- keywords ---------------------------------------------------------------------------------------------------------

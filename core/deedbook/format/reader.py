@@ -218,6 +218,11 @@ def sessions(state: Folder) -> list[Listed]:
     return sorted((listed(state, name) for name in names), key=lambda each: (each.started, each.id))
 
 
+def interrupted(state: Folder) -> list[str]:
+    """Return the ids of the sessions of a state folder that have no end and that nobody writes, the oldest first."""
+    return [each.id for each in sessions(state) if each.state == "interrupted"]
+
+
 def is_open(state: Folder, session: str) -> bool:
     """Say whether somebody writes *session* of a state folder now; nobody writes one that is not there."""
     if not SESSION_ID.fullmatch(session):

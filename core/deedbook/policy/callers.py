@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Principal, Skill
-from deedbook.format.errors import BindingError, fault
+from deedbook.format.errors import BindingError, fault, require_type
 from deedbook.format.schema import suggest
 
 from .bindings import Bindings
@@ -53,6 +53,7 @@ def declared_principal(document: Mapping[str, Any], name: str, via: str = LOCAL.
 
     *via* says how it comes in, where its declaration does not.
     """
+    require_type(name, (str,), "name")
     declared = document["principals"]
     if name.startswith(AGENT):
         return declared_client(document, name.removeprefix(AGENT), via, LOCAL.id).principal
@@ -66,6 +67,7 @@ def declared_principal(document: Mapping[str, Any], name: str, via: str = LOCAL.
 
 def declared_client(document: Mapping[str, Any], name: str, via: str, on_behalf_of: str) -> Client:
     """Return a client that a charter's *document* declares; raises `BindingError`."""
+    require_type(name, (str,), "name")
     if not on_behalf_of:
         raise BindingError(fault("USAGE", f"client {name!r} acts for nobody: on_behalf_of is empty"))
     known = {PLAIN, *document["clients"]}

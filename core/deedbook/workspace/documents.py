@@ -368,11 +368,20 @@ def _end(text: str) -> Position:
     return Position(len(lines), len(lines[-1]) + 1)
 
 
+_MISLED: Final = (
+    "mapping values are not allowed", "could not find expected ':'", "did not find expected", "expected ',' or",
+    "expected <block end>",
+)  # fmt: skip
+"""What a parser says at a place where the text before it went wrong."""
+_NEAR: Final = "; the mistake may stand on the line before, and a text that holds a colon needs quotes"
+
+
 def _reason(problem: YAMLError, lines: Sequence[str]) -> str:
     if isinstance(problem, MarkedYAMLError) and problem.problem:
         if _is_tab(problem, lines):
             return "not YAML: a tab; YAML is indented with spaces"
-        return f"not YAML: {problem.problem}" + (f" {problem.context}" if problem.context else "")
+        said = f"not YAML: {problem.problem}" + (f" {problem.context}" if problem.context else "")
+        return said + (_NEAR if any(each in problem.problem for each in _MISLED) else "")
     return f"not YAML: {str(problem).splitlines()[0]}"
 
 

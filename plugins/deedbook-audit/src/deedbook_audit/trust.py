@@ -104,12 +104,12 @@ def _strayed(selection: Selection) -> Iterator[Gap]:
 
 def _missing(gap: Gap) -> Contradiction:
     """Say what a session's file lacks as a contradiction: it is shorter than it was, or another one."""
-    why = f"session {gap.session}: {gap.check}: expected {gap.expected}, found {gap.found}"
+    why = str(gap)
     if gap.check in ("events", "file"):
-        return Contradiction("rolled_back", f"session {gap.session}", None, why)
+        return Contradiction("rolled_back", gap.subject, None, why)
     words = gap.check.rpartition("of line ")
     seq = int(words[2]) - 1 if words[1] and words[2].isdigit() else None
-    return Contradiction("broken", f"session {gap.session}", seq, why)
+    return Contradiction("broken", gap.subject, seq, why)
 
 
 def _swapped(selection: Selection, reports: Sequence[Report]) -> Iterator[Contradiction]:

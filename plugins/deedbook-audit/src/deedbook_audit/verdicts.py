@@ -104,12 +104,13 @@ def _tell_all(reports: Sequence[Report], verdict: Verdict, out: Output) -> None:
 
 def _tell_rest(selection: Selection, out: Output) -> None:
     """Say what is lost, and which sessions never began."""
-    for text in few((f"missing  {gap}" for gap in selection.lost), MOST_LISTED):
+    for text in few((f"{'missing' if gap.absent else 'differs'}  {gap}" for gap in selection.lost), MOST_LISTED):
         out.say(plain(text))
     empty = "empty  session {0}: nothing was ever recorded; `deedbook sessions close {0}` removes it"
     for text in few((empty.format(name) for name in selection.empty), MOST_LISTED):
         out.say(plain(text))
     if selection.lost:
-        count = len({gap.session for gap in selection.lost})
-        are = "1 session is" if count == 1 else f"{count} sessions are"
-        out.complain(f"{are} NOT what the workspace ledger recorded")
+        subjects = {gap.subject for gap in selection.lost}
+        noun = "session" if all(each.startswith("session ") for each in subjects) else "thing"
+        are = "is" if len(subjects) == 1 else "are"
+        out.complain(f"{counted(len(subjects), noun)} {are} NOT what the workspace ledger recorded")

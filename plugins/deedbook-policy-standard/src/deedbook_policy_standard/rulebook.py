@@ -6,6 +6,7 @@ which no ability takes.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from deedbook.contract import Object, PolicyProblem, PolicyTarget
 from deedbook.format.lint import Violation, suggest, violation
@@ -13,6 +14,8 @@ from deedbook.policy.match import AbilityFacts
 
 from .ruleset import Rule, RuleSet, problems
 from .vocabulary import flaws, unknown_argument
+
+_MODELS: Final = "model/"
 
 
 def check(body: Object, abilities: Sequence[PolicyTarget]) -> Iterator[PolicyProblem]:
@@ -57,7 +60,9 @@ def _idle(body: Object, made: RuleSet, about: Sequence[AbilityFacts]) -> Iterato
         concerned = [rules for facts, rules in zip(about, deciding, strict=True) if rule.match.could_match(facts)]
         if not concerned:
             near = _near(body["rules"][index], [facts.id for facts in about])
-            yield PolicyProblem(rule=index, message=f"is about no ability that this policy is asked about{near}")
+            names = tuple(_named(body["rules"][index])) if rule.decision.outcome != "allow" else ()
+            message = f"is about no ability that this policy is asked about{near}"
+            yield PolicyProblem(rule=index, message=message, names=names)
         elif not any(index in rules for rules in concerned):
             before = sorted({rules[-1] for rules in concerned if rules[-1] is not None})
             yield PolicyProblem(rule=index, message=_unreached(before), other_rules=tuple(before))
@@ -70,8 +75,17 @@ def _unreached(before: Sequence[int]) -> str:
 
 def _near(rule: Object, known: Sequence[str]) -> str:
     """Return which ability was probably meant by a name in the match of *rule*, in words; empty if none was."""
-    named = rule["match"].get("abilities", ())
-    return next((near for name in ([named] if isinstance(named, str) else named) if (near := suggest(name, known))), "")
+    return next((near for name in _listed(rule) if (near := suggest(name, known))), "")
+
+
+def _listed(rule: Object) -> Sequence[str]:
+    named: str | Sequence[str] = rule["match"].get("abilities", ())
+    return [named] if isinstance(named, str) else named
+
+
+def _named(rule: Object) -> Iterator[str]:
+    """Yield the abilities that *rule* names; no patterns, and no models, which other profiles may have."""
+    yield from (name for name in _listed(rule) if "*" not in name and not name.startswith(_MODELS))
 
 
 def _facts(target: PolicyTarget) -> AbilityFacts:

@@ -1,43 +1,75 @@
-"""What `deedbook doctor` is told of the records of a workspace."""
+"""What `deedbook doctor` is told of the records of a workspace: what `deedbook verify` finds, with what to do."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deedbook.cli.health import Check
+    from deedbook.format.heads import Gap
+    from deedbook.format.report import Report
     from deedbook.workspace.declarations import Workspace
 
 
 def check_records(workspace: "Workspace") -> "Iterator[Check]":
-    """Yield whether charters are recorded, and which ledgers are sound."""
+    """Verify the records of *workspace* as ``deedbook verify`` does; where that is not sound, there is a fault.
+
+    What a process left that died while it wrote is no fault but a note. A charter that is named and not kept is a
+    fault, although `verify` calls the ledgers sound: nobody can check the decisions under it any more. No plugin is
+    imported.
+    """
     from deedbook.cli.health import Check, first_faults
-    from deedbook_audit.verification.charters import check_charters
+    from deedbook_audit.checking import check
+    from deedbook_audit.selection import select_all
+    from deedbook_audit.trust import TrustInputs, check_trust
+    from deedbook_audit.verification.crashes import remedy
+    from deedbook_audit.verification.verdict import conclude
 
-    gaps = check_charters(workspace.state, (), every=True).gaps
-    yield from (Check("charter", "fault", str(gap), "deedbook verify") for gap in gaps)
-    places = sorted(workspace.state.glob("*/**/.events.jsonl"))
-    unsound = list(_unsound(places))
-    yield from first_faults(unsound)
-    yield Check("ledger", "ok", f"{len(places) - len(unsound)} of {len(places)} ledgers are sound (unwitnessed)")
+    selection = select_all(workspace)
+    reports = check(selection, plugins=False, jobs=1)
+    remedies = {report.file: remedy(report) for report in reports if not report.sound}
+    gaps = [_missing(gap) for gap in selection.lost]
+    unchecked = [_unchecked(why) for why in selection.unchecked]
+    kinds = [list(_unsound(reports, remedies)), [each for each in gaps if each.name == "ledger"]]
+    kinds += [[each for each in (*gaps, *unchecked) if each.name == "charter"]]
+    for alike in kinds:
+        yield from first_faults(alike)
+    if all(each.level == "note" for alike in kinds for each in alike):
+        whole = [report for report in reports if not remedies.get(report.file)]
+        trust = check_trust(selection, reports, TrustInputs())
+        verdict = conclude(whole, trust.contradictions, trust.covered, selection.unchecked)
+        if not verdict.sound:
+            yield Check("ledger", "fault", verdict.said, "deedbook verify")
+    sound = sum(report.sound for report in reports)
+    yield Check("ledger", "ok", f"{sound} of {len(reports)} ledgers are sound (unwitnessed)")
 
 
-def _unsound(places: list[Path]) -> "Iterator[Check]":
+def _unsound(reports: "Sequence[Report]", remedies: dict[str, str | None]) -> "Iterator[Check]":
     """Yield a check for each ledger that cannot be read, or is not sound."""
     from deedbook.cli.health import Check
-    from deedbook.format.errors import DeedbookError, describe
-    from deedbook.format.schema import Schemas, data_folder
-    from deedbook_audit.verification.crashes import remedy
-    from deedbook_audit.verify import verify_file
 
-    schemas = Schemas.load(data_folder("schemas"))
-    for place in places:
-        try:
-            report = verify_file(place, schemas=schemas)
-        except (DeedbookError, OSError) as problem:
-            yield Check("ledger", "fault", describe(problem), f"look at {place}; a ledger is a regular file")
-        else:
-            if mend := remedy(report):
-                yield Check("ledger", "note", f"{report.file} was cut short by a crash", mend)
-            elif not report.sound:
-                yield Check("ledger", "fault", f"{report.file} is not sound", f"deedbook verify {report.file}")
+    for report in reports:
+        if mend := remedies.get(report.file):
+            yield Check("ledger", "note", f"{report.file} was cut short by a crash", mend)
+        elif not report.sound:
+            why = next((f": {each}" for each in report.bytes.failures if each.check == "readable"), "")
+            yield Check("ledger", "fault", f"{report.file} is not sound{why}", f"deedbook verify {report.file}")
+
+
+def _missing(gap: "Gap") -> "Check":
+    from deedbook.cli.health import Check
+
+    if gap.check.startswith("charter"):
+        return Check("charter", "fault", str(gap), "deedbook verify")
+    alone = gap.subject == f"session {gap.session}"
+    return Check("ledger", "fault", str(gap), f"deedbook verify {gap.session}" if alone else "deedbook verify")
+
+
+def _unchecked(why: str) -> "Check":
+    from deedbook.cli.health import Check
+    from deedbook_audit.verification.charters import NOT_KEPT
+
+    found = f"decisions cannot be checked: {why}"
+    if not why.endswith(NOT_KEPT):
+        return Check("charter", "note", found, "deedbook verify")
+    fix = "put it back from a backup, below charters/ of the state folder; a start makes only the newest anew"
+    return Check("charter", "fault", found, fix)

@@ -36,6 +36,8 @@ _FOLDER: Final = "charters"
 _HEADS: Final = re.compile(rb'"event_type":"ledger\.session"')
 _NEVER: Final = "never"  # later than any time
 _NAMELESS: Final = "the workspace ledger names no charter"
+NOT_KEPT: Final = "is named, and is not kept here"
+"""How the reason ends for which decisions under a charter cannot be checked, where the charter is missing."""
 _LOST: Final = f"a {_CHARTER} names a charter by a sealed value that is gone"
 
 
@@ -113,7 +115,7 @@ def check_charters(state: Path, sessions: Collection[str], *, every: bool = Fals
                 gaps.append(_unrecorded(session, naming))
     wrong = dict(_wrong(state, [*named, *(_kept(state) if every else ())]))
     gaps += (gap for gap in wrong.values() if gap)
-    missing = (f"charter {name} is named, and is not kept here" for name in named if name in wrong and not wrong[name])
+    missing = (f"charter {name} {NOT_KEPT}" for name in named if name in wrong and not wrong[name])
     return Checked(tuple(gaps), (*missing, *([records.unknown] if records.unknown and named else [])))
 
 

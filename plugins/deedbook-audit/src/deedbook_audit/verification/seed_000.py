@@ -1,6 +1,7 @@
-"""The events of seed 000's store, checked by the rules of their time: ids, parents, one session. There are no hashes.
+"""The events of seed 000's store, checked by the rules of their time: ids, parents, one session.
 
-Whether an audit would find everything that seed 000 wants of a run is remarked, as far as the events tell it.
+The lines have no hashes, so a file that breaks none of these rules is still not called sound. Whether an audit would
+find everything that seed 000 wants of a run is remarked, as far as the events tell it.
 """
 
 from collections import Counter
@@ -11,13 +12,10 @@ from typing import Any, Final
 import attrs
 
 from deedbook.format.lines import Lines
-from deedbook.format.report import UNWITNESSED, Findings, Report
+from deedbook.format.report import UNHASHED, Findings, Report
 from deedbook.format.upcasting.envelope_1_0 import Row, load, moment
 from deedbook.format.upcasting.seed_000 import FORM, KEYS, SCHEMA
 
-_NO_HASHES: Final = (
-    "seed 000's events have no hashes: nothing here shows whether anything was changed, added or removed"
-)
 _WANTED: Final = (
     "session.start", "hook.fired", "skill.invoke", "agent.transition", "llm.request", "llm.response", "tool.invoke",
     "tool.result", "worker.report", "skill.complete", "session.close",
@@ -48,8 +46,9 @@ def verify(path: str, lines: Lines) -> Report:
         head=None,
         bytes=stored.part(),
         structure=structure.part(),
-        notes=(UNWITNESSED, _NO_HASHES, *session.notes()),
+        notes=(UNHASHED, *session.notes()),
         torn=lines.torn,
+        hashed=False,
     )
 
 

@@ -1,6 +1,6 @@
 """Say what would decide about a call, and where it stands."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from deedbook.cli.common import (
     principal_option,
     profile_option,
     read_json,
+    typed_words,
 )
 from deedbook.cli.output import DENIED, as_json, data_command, say
 
@@ -75,6 +76,9 @@ def command(
         as_json({"schema_version": "v1", **_about(bindings, caller, what), "recorded": None, **found.as_json()})
     else:
         _tell(found)
+        violated = [each for step in found.steps for each in step.more.get("violations", ())]
+        for hint in typed_words(words, violated):
+            say(hint)
     return _status(found)
 
 
@@ -243,11 +247,24 @@ def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: 
 def _find(calls: Any, session: str, event: str) -> "Recorded":
     from deedbook.format.errors import LedgerError, fault
 
-    found = next((call for call in calls if event in (str(call.seq), call.span)), None)
-    if found is None:
-        why = f"event {event!r} of session {session!r} is no call and no denial; `deedbook tree --json` lists them"
-        raise LedgerError(fault("SESSION_NOT_FOUND", why))
-    return found  # type: ignore[no-any-return]
+    known: list[int] = []
+    for call in calls:
+        if event in (str(call.seq), call.span):
+            return call  # type: ignore[no-any-return]
+        known.append(call.seq)
+    raise LedgerError(fault("SESSION_NOT_FOUND", _no_call(session, event, known)))
+
+
+def _no_call(session: str, event: str, known: Sequence[int]) -> str:
+    """Say that an event is none that could be explained, and which ones could: the first few."""
+    from deedbook.format.report import MOST_OF_A_KIND
+
+    why = f"event {event!r} of session {session!r} is no call and no denial"
+    if not known:
+        return f"{why}; the session has none"
+    more = ", …" if len(known) > MOST_OF_A_KIND else ""
+    seqs = ", ".join(map(str, known[:MOST_OF_A_KIND]))
+    return f"{why}; those have the seq {seqs}{more} (`deedbook tree --json {session}` lists all events)"
 
 
 def _as_recorded(call: "Recorded", change: str) -> dict[str, Any]:
@@ -299,13 +316,14 @@ def _tell_recorded(call: "Recorded", told: Mapping[str, Any]) -> None:
 
 def _tell(found: "Explanation") -> None:
     from deedbook.format.terminal import plain
+    from deedbook_inspect.rejudging.explanation import MEANT
 
-    for step in found.steps:
-        for line in _lines(step):
-            say(plain(line))
-    say(plain(f"outcome    {found.outcome}{f' {found.code}' if found.code else ''}{_because(found.reason)}"))
+    outcome = f"outcome    {found.outcome}{f' {found.code}' if found.code else ''}{_because(found.reason)}"
+    lines = [*(line for step in found.steps for line in _lines(step)), outcome]
     if found.remedy:
-        say(plain(found.remedy))
+        lines.insert(0 if found.remedy.startswith(MEANT) else len(lines), found.remedy)
+    for line in lines:
+        say(plain(line))
 
 
 def _lines(step: "Step") -> list[str]:

@@ -12,6 +12,7 @@ import attrs
 from deedbook.charter.policies import Note
 from deedbook.contract import Call, Decision, Object
 from deedbook.format import canonical
+from deedbook.format.lint import nearest
 from deedbook.format.schema import Violation, foreign
 from deedbook.policy.bound import Bound
 from deedbook.policy.fitting import facts_of
@@ -28,6 +29,8 @@ Notes: TypeAlias = Callable[[str], Sequence[Note]]
 
 UNASKED: Final = "unasked"
 PASSED: Final = "passed over"
+MEANT: Final = "did you mean"
+"""How a remedy begins that names another ability; whoever reads an explanation needs it before everything else."""
 
 
 @attrs.frozen
@@ -81,10 +84,10 @@ def _no_notes(_policy: str) -> Sequence[Note]:
 def explain(asking: Asking, answer: Answer, places: Places, notes: Notes = _no_notes) -> Explanation:
     """Judge a call and say how; *answer* knows what gates that are not pure answered, *places* where things stand.
 
-    *notes* are looked at where the default of a policy denies: a rule that never decides was probably meant to.
+    *notes* are looked at where rules of a policy do not hold: a rule that never decides was probably meant to.
     """
     settled = settle(asking, answer)
-    steps = list(_Steps(asking, settled, places).steps())
+    steps = list(_Steps(asking, settled, places, notes).steps())
     verdict, open_ = settled.verdict, settled.undetermined
     if open_ is not None:
         why = unknown(open_)
@@ -96,8 +99,8 @@ def explain(asking: Asking, answer: Answer, places: Places, notes: Notes = _no_n
 class _Steps:
     """The steps of one judging."""
 
-    def __init__(self, asking: Asking, settled: Settled, places: Places) -> None:
-        self.asking, self.settled, self.places = asking, settled, places
+    def __init__(self, asking: Asking, settled: Settled, places: Places, notes: Notes) -> None:
+        self.asking, self.settled, self.places, self.notes = asking, settled, places, notes
         self.verdict = settled.verdict
         self.document = asking.bindings.charter.document
 
@@ -217,10 +220,12 @@ class _Steps:
         call = make_call(asking.bindings, asking.caller, bound, verdict.args, verdict.raw, asking.when)
         facts = facts_of(bound.id, self.document["abilities"][bound.id])
         decides = decision.signals.get("rule")
-        for index, rule in enumerate(entry["settings"]["rules"][: decides if type(decides) is int else None]):
+        passed = entry["settings"]["rules"][: decides if type(decides) is int else None]
+        never = {each.rule: f"it {each.why}" for each in self.notes(gate.id)} if passed else {}
+        for index, rule in enumerate(passed):
             keys = " and ".join(_not_holding(rule, call, facts))
             why = f"its match on {keys} does not hold" if keys else "its condition (when) is not true"
-            yield {"rule": gate.rules[index], "then": rule["then"], "why": why}
+            yield {"rule": gate.rules[index], "then": rule["then"], "why": never.get(index, why)}
 
 
 def _ended(verdict: Verdict) -> bool:
@@ -249,7 +254,7 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places, notes: Notes) -> s
     """Say in one line what to edit for the call to be allowed, and where."""
     bound = verdict.bound
     if bound is None:
-        return f"to allow it, declare it: .system/registry/low-level/{asking.ability.replace('/', '-')}.yaml"
+        return _declare(asking)
     if verdict.code == "TOOL_NOT_ALLOWED":
         return _wider_scope(asking, bound, places)
     if verdict.code == "SCHEMA_VIOLATION":
@@ -264,13 +269,27 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places, notes: Notes) -> s
         tags = places("abilities", bound.id, "/tags") or bound.id
         rule = f"{{match: {{tags: [{by['rule']}]}}, then: allow}}"
         return f"to allow it without a person, add a rule that names the tag, such as {rule}, or edit {tags}"
-    where: str = by["rule"] if isinstance(by.get("rule"), str) else ""
-    if not where and "policy" in by:
-        if never := [each for each in notes(by["policy"]) if each.about]:
-            return "; ".join(f"{each.place}: {each.about} {each.why}" for each in never)
-        where = places("policies", by["policy"], "/default")
-    where = where or by.get("place", "") or _first_place(verdict.rewrites, verdict.hooks, verdict.policies)
-    return _edit(where)
+    if isinstance(by.get("rule"), str):
+        return _edit(by["rule"])
+    default = _beside_default(asking, by["policy"], places, notes) if "policy" in by else ""
+    return default or _edit(by.get("place", "") or _first_place(verdict.rewrites, verdict.hooks, verdict.policies))
+
+
+def _declare(asking: Asking) -> str:
+    """Say which ability was probably meant, or where to declare the one that nobody has declared."""
+    if near := nearest(asking.ability, asking.bindings.abilities):
+        return f'{MEANT} "{near}"? run: deedbook explain {near}'
+    return f"to allow it, declare it: .system/registry/low-level/{asking.ability.replace('/', '-')}.yaml"
+
+
+def _beside_default(asking: Asking, policy: str, places: Places, notes: Notes) -> str:
+    """Say what to do where no rule of *policy* decided: mend a rule that can never hold, or add one."""
+    if never := [each for each in notes(policy) if each.about]:
+        return "; ".join(f"{each.place}: {each.about} {each.why}" for each in never)
+    where = places("policies", policy, "/default")
+    if not where or ": " in where or not lists_rules(asking.bindings.charter.document["policies"][policy]):
+        return _edit(where) if where else ""
+    return f"to allow it, add a rule that allows it to policy {policy}, above its default at {where}"
 
 
 def _edit(where: str) -> str:

@@ -39,7 +39,7 @@ def run(arguments: list[str]) -> int:
             out, err, status = _ask(state, agent, event, _input())
         finally:
             _signal.setitimer(_signal.ITIMER_REAL, 0)
-        if _write(1, out) & _write(2, err):
+        if _write(1, out + b"\n" if out.endswith(b"}") else out) & _write(2, err):
             return status
         why = "the answer could not be passed on"
     except _Late:
@@ -155,7 +155,7 @@ def _refuse(event: str, why: str) -> int:
     _write(2, f"Deedbook: {text}\n".encode("utf-8", "replace"))
     if event == ASKED:
         decision = f'{{"behavior":"deny","message":"Deedbook: {text}"}}'
-        _write(1, f'{{"hookSpecificOutput":{{"hookEventName":"{ASKED}","decision":{decision}}}}}'.encode())
+        _write(1, f'{{"hookSpecificOutput":{{"hookEventName":"{ASKED}","decision":{decision}}}}}\n'.encode())
     return 2 if event in REFUSED or not event else 1
 
 

@@ -1,5 +1,6 @@
 """Answer coding agents' hooks; `bridge install`, `status`, `test`."""
 
+import re
 import subprocess
 import sys
 from functools import partial
@@ -20,22 +21,35 @@ if TYPE_CHECKING:
 SECTION: Final = "Serve"
 
 DEFAULT: Final = "claude-code"
+_EVENT: Final = re.compile("[A-Za-z][A-Za-z0-9]{2,99}")
+"""How agents name their events."""
 _SAMPLE: Final[tuple["Moment", ...]] = ("begin", "before", "failed", "end")
 
 
 class _Bridge(Suggesting):
-    """Has a command for every event of an agent that is known, beside those that are listed."""
+    """Has a command for every event of an agent, beside those that are listed.
+
+    An event that no agent's table knows is recorded, and has no answer. So a word counts as one if it is written as
+    events are, in mixed case, or if no person typed it.
+    """
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)
-        return found or (_event(cmd_name) if cmd_name in _events() else None)
+        return found or (_event(cmd_name) if self._is_event(ctx, cmd_name) else None)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] in _events():
+        if args and self._is_event(ctx, args[0]):
             return args[0], self.get_command(ctx, args[0]), args[1:]
         return super().resolve_command(ctx, args)
+
+    def _is_event(self, ctx: click.Context, word: str) -> bool:
+        from deedbook.format.schema import suggest
+
+        if word in _events() or not _EVENT.fullmatch(word):
+            return word in _events()
+        return word != word.lower() or not (watched(sys.stdin) or suggest(word, self.list_commands(ctx)))
 
 
 def _events() -> set[str]:

@@ -121,6 +121,9 @@ def add(asked: Asked, /, name: str, started: tuple[str, ...], *, yes: bool, trus
     The effects of its tools are `write`, whatever it claims. With --trust-hints its claims are written as effects: of
     each tool, where a person reads them.
     """
+    import attrs
+
+    from deedbook.format.errors import BindingError
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.plugins.plugins import discover
@@ -137,7 +140,10 @@ def add(asked: Asked, /, name: str, started: tuple[str, ...], *, yes: bool, trus
         server = edit.trial(name, body)
         if not agreed(server, yes=yes):
             return 1
-        listing = look(workspace, server, discover(), Schemas.load(data_folder("schemas")))
+        try:
+            listing = look(workspace, server, discover(), Schemas.load(data_folder("schemas")))
+        except BindingError as problem:  # its place is a line that is not written
+            raise BindingError(*(attrs.evolve(each, place=None) for each in problem.errors)) from None
         tell(name, compared(None, listing))
         hinted = _hinted(server, listing) if trust_hints else {}
         made = edit.write(workspace, name, {**body, **({"tools": hinted} if hinted else {})}, listing)
