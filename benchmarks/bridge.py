@@ -13,7 +13,7 @@ from typing import Final
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.processes import Program, in_turns
 from benchmarks.rounds import Plan
-from deedbook.serve.bridging import client
+from deedbook_serve.bridging import client
 
 _BARE: Final = (sys.executable, "-I", "-S")
 _PAIRS: Final = 200

@@ -16,8 +16,8 @@ from deedbook.format.files import Folder
 from deedbook.format.leaves import LEAF, Leaf
 from deedbook.format.proofs import Frontier
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
-from deedbook.log.checkpoints.asked import Office
-from deedbook.log.checkpoints.trees import Track
+from deedbook_log.checkpoints.asked import Office
+from deedbook_log.checkpoints.trees import Track
 
 _MANY: Final = 100_000
 _FEW: Final = 1_000

@@ -12,8 +12,8 @@ from benchmarks.processes import resident
 from benchmarks.rounds import Plan
 from benchmarks.workspaces import ARGS, ledger_file, session
 from deedbook.format.reader import read
-from deedbook.inspect.observing.accounts import as_json
-from deedbook.inspect.observing.figures import FiguresFold
+from deedbook_inspect.observing.accounts import as_json
+from deedbook_inspect.observing.figures import FiguresFold
 
 _EVENTS: Final = 100_000
 

@@ -18,8 +18,8 @@ from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import Plan
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.serve.client import Runtime
 from deedbook_audit.verify import verify_file
+from deedbook_serve.client import Runtime
 
 _SESSIONS: Final = 200
 _BATCHES: Final = 5

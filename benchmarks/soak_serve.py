@@ -25,8 +25,8 @@ from benchmarks.serve import actions, resident, start, stop, workspace
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.serve.client import Runtime
 from deedbook_audit.verify import verify_file
+from deedbook_serve.client import Runtime
 
 _MOST_REQUESTS: Final = 12
 _SETTLED: Final = 5.0

@@ -11,8 +11,8 @@ import orjson
 
 from deedbook import Call, GateSpec, Host, Json, Object, hookimpl, open_kernel
 from deedbook.call.session import Session
-from deedbook.log.checkpoints.asked import Office
 from deedbook.plugins.plugins import discover
+from deedbook_log.checkpoints.asked import Office
 from deedbook_testing.lab import OfferedDistribution
 
 ARGS: Final = {"text": "The quarterly report is ready for review; two figures are still missing."}

@@ -4,7 +4,7 @@ import json
 
 from deedbook.contract import Principal
 from deedbook.format.reader import read
-from deedbook.serve.bridging.desk import Desk
+from deedbook_serve.bridging.desk import Desk
 
 ADA, ROBIN = Principal("ada", "runtime"), Principal("robin", "runtime")
 SMALLEST = {

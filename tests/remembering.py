@@ -5,7 +5,7 @@ from typing import Any
 
 from deedbook import Err, Ok
 from deedbook.format.reader import read
-from deedbook.memory.book import Book
+from deedbook_memory.book import Book
 
 ABILITIES = {
     f"memory/{name}": {"summary": f"{name}.", "kind": "memory", "handler": {"tool": f"memory-{name}"}}

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from commandline import SCHEMAS, SECONDS, Place, until
 
-from deedbook.serve.client import Runtime
-from deedbook.serve.serving.addresses import connect
 from deedbook_audit.verify import verify_file
+from deedbook_serve.client import Runtime
+from deedbook_serve.serving.addresses import connect
 
 COUNT = """
     import time

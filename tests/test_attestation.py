@@ -12,11 +12,11 @@ from test_checkpoints import ask, count, own, rotate
 from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.notes import Note, VerifierKey
 from deedbook.format.proofs import Checkpoint
-from deedbook.log.witnessing.inbox import Inbox
-from deedbook.log.witnessing.listener import Listener
-from deedbook.log.witnessing.store import Store
-from deedbook.log.witnessing.witness import Witness
 from deedbook_audit import submission
+from deedbook_log.witnessing.inbox import Inbox
+from deedbook_log.witnessing.listener import Listener
+from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing.witness import Witness
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def test_witness_that_serves_the_log_no_more_is_told_apart(seen):
 
 
 def test_new_key_of_the_log_is_trusted_by_what_the_old_one_signed(seen, tmp_path):
-    from deedbook.log.commands.witness import _key
+    from deedbook_log.commands.witness import _key
 
     with watching(seen.inbox):
         changed = rotate(seen)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from deedbook.serve.bridging import client
+from deedbook_serve.bridging import client
 
 HOOK = [sys.executable, "-I", "-S", client.__file__]
 ANSWER = b"0 2 0\n{}"

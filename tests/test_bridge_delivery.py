@@ -94,7 +94,7 @@ def test_what_cannot_be_recorded_as_not_told_is_not_allowed_either(lab, talk, mo
     def full(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("deedbook.serve.bridging.conversation.Conversation.undelivered", full)
+    monkeypatch.setattr("deedbook_serve.bridging.conversation.Conversation.undelivered", full)
     heard = agent.say("PreToolUse", tool_name="Bash", tool_input={"command": "ls"})
     assert heard.json["permissionDecision"] == "deny"
     assert agent.one("tool.error").payload["outcome"] == "cancelled"

@@ -13,9 +13,9 @@ from deedbook.approvals.answering import answer
 from deedbook.contract import Decision, allow, deny, transform
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
-from deedbook.serve.serving.bridge import Bridge
-from deedbook.serve.serving.streams import Stream
 from deedbook_audit.rederive import rejudge
+from deedbook_serve.serving.bridge import Bridge
+from deedbook_serve.serving.streams import Stream
 
 
 @pytest.fixture
@@ -577,7 +577,7 @@ def test_a_session_that_is_resumed_says_which_one_it_continues(talk):
 
 
 def test_a_silent_session_makes_room(talk, monkeypatch):
-    monkeypatch.setattr("deedbook.serve.bridging.desk.MOST", 2)
+    monkeypatch.setattr("deedbook_serve.bridging.desk.MOST", 2)
     agent = talk()
     agent.before("Read", {"file_path": "/x"}, session="busy")
     agent.say("SessionStart", source="startup", session="silent")

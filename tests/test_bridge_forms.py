@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from deedbook.serve import agents
-from deedbook.serve.bridging import client
-from deedbook.serve.bridging.dialects import Answer, Heard, say
-from deedbook.serve.bridging.settings import Setting
+from deedbook_serve import agents
+from deedbook_serve.bridging import client
+from deedbook_serve.bridging.dialects import Answer, Heard, say
+from deedbook_serve.bridging.settings import Setting
 
 WHY, HINT, INPUT, MORE, LESS = "why not", "a hint", {"command": "ls"}, {"stdout": "secret"}, {"stdout": "less"}
 TEXT = '{"stdout":"less"}'

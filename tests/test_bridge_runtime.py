@@ -13,9 +13,9 @@ import serving
 from agents import SMALLEST, Heard, sent
 from commandline import Place, until
 
-from deedbook.serve.bridging import client
-from deedbook.serve.client import Runtime
-from deedbook.serve.serving.addresses import connect
+from deedbook_serve.bridging import client
+from deedbook_serve.client import Runtime
+from deedbook_serve.serving.addresses import connect
 
 READ = {"tool_name": "Read", "tool_input": {"file_path": "/x"}, "tool_use_id": "t1"}
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.format.errors import DeedbookError
-from deedbook.serve import agents
-from deedbook.serve.bridging.settings import (
+from deedbook_serve import agents
+from deedbook_serve.bridging.settings import (
     Setting,
     difference,
     events,

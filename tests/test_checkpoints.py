@@ -15,10 +15,10 @@ from deedbook.contract import Failed
 from deedbook.format.errors import Err, LedgerError, SignatureError
 from deedbook.format.files import Folder
 from deedbook.kernel import write
-from deedbook.log.checkpoints.asked import Office
 from deedbook.maintenance.upkeep import close_session
 from deedbook.workspace.own_ledger import own_ledger
 from deedbook.workspace.workspace import read_workspace
+from deedbook_log.checkpoints.asked import Office
 
 
 def office(lab, act):
@@ -298,7 +298,7 @@ def test_key_in_a_file_of_its_own_is_replaced_there(lab, tmp_path):
 def test_key_change_that_was_killed_is_settled_by_the_next_one(signed, monkeypatch, killed):
     target, name = {
         "before the record": ("deedbook.ledger.ledger.WorkspaceLedger", "_extend"),
-        "after the record": ("deedbook.log.checkpoints.keys.LogKeys", "settle"),
+        "after the record": ("deedbook_log.checkpoints.keys.LogKeys", "settle"),
     }[killed]
     with monkeypatch.context() as patch:
         patch.setattr(f"{target}.{name}", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -340,7 +340,7 @@ def test_recovery_covers_what_it_ended_and_what_others_ended_and_could_not_cover
     session.ledger.close()
     session.ended = True
     with monkeypatch.context() as patch:
-        patch.setattr("deedbook.log.checkpoints.keeper.Keeper.end", lambda *_: None)
+        patch.setattr("deedbook_log.checkpoints.keeper.Keeper.end", lambda *_: None)
         other.end(ok=True, reason="done")
     assert signed.kernel().recover().closed
     for each in (session, other):

@@ -14,9 +14,9 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.leaves import LEAF, Leaf
-from deedbook.log.checkpoints.keys import LogKeys
-from deedbook.log.checkpoints.log import Log
-from deedbook.log.checkpoints.writer import Writer
+from deedbook_log.checkpoints.keys import LogKeys
+from deedbook_log.checkpoints.log import Log
+from deedbook_log.checkpoints.writer import Writer
 
 STEPS = st.lists(st.sampled_from(["event", "a", "b", "torn", "rotate", "again"]), max_size=12)
 

@@ -14,9 +14,9 @@ import serving
 from commandline import ROOT, Place
 
 from deedbook.format.reader import read
-from deedbook.serve import agents
-from deedbook.serve.bridging import client
-from deedbook.serve.bridging.trust import codex_digest
+from deedbook_serve import agents
+from deedbook_serve.bridging import client
+from deedbook_serve.bridging.trust import codex_digest
 
 CLAUDE = agents.known("claude-code")
 OWN = ".claude/settings.local.json"
@@ -102,11 +102,11 @@ def test_the_projects_file_names_nothing_of_this_machine(desk, tmp_path, name):
 
 def test_the_program_that_the_projects_file_starts_is_the_client(desk, tmp_path):
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts["deedbook-bridge"] == "deedbook.serve.bridging.client:main"
+    assert scripts["deedbook-bridge"] == "deedbook_serve.bridging.client:main"
     program = tmp_path / "bin" / "deedbook-bridge"
     program.parent.mkdir()
     program.write_text(
-        f'#!/bin/sh\nexec {sys.executable} -c "from deedbook.serve.bridging.client import main; main()" "$@"\n'
+        f'#!/bin/sh\nexec {sys.executable} -c "from deedbook_serve.bridging.client import main; main()" "$@"\n'
     )
     program.chmod(0o755)
     desk.here("bridge", "install", "--yes", "--project", status=0)

@@ -9,7 +9,7 @@ from commandline import Place
 
 def test_help_names_the_plugins_commands_and_imports_no_plugin():
     told = "mcp.command(['--help'], standalone_mode=False); print(*sys.modules)"
-    code = f"import sys; from deedbook.mcp.commands import mcp; {told}"
+    code = f"import sys; from deedbook_tool_mcp.commands import mcp; {told}"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert re.search(r"^  serve +Show abilities", out, re.MULTILINE)
     assert not {"deedbook_tool_mcp", "mcp", "asyncio"} & set(out.split())

@@ -13,8 +13,8 @@ from commandline import Place
 from deedbook.format.events import CATALOGUE
 from deedbook.format.layers import layer_of
 from deedbook.format.schema import data_folder
-from deedbook.inspect.observing.cloudevents import cloudevents
-from deedbook.inspect.observing.recorded import Recording
+from deedbook_inspect.observing.cloudevents import cloudevents
+from deedbook_inspect.observing.recorded import Recording
 
 LINES = {"run": ledgers.run, "approved": ledgers.approved, "workspace": ledgers.workspace, "served": ledgers.served}
 

@@ -15,9 +15,9 @@ from deedbook.format.reader import Follower, read
 from deedbook.kernel import open_kernel
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.maintenance.excising import excise
-from deedbook.serve.tasks.book import Book
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
+from deedbook_serve.tasks.book import Book
 
 ARGS = '{"text":"the code is 4711-0815"}'
 WHY = ("--reason", "x")

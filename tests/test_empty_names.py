@@ -13,9 +13,9 @@ from deedbook.cli.common import Asked
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
 from deedbook.kernel import open_kernel
-from deedbook.serve.client import Runtime
-from deedbook.serve.serving.wire import RefusedError, Wire
 from deedbook.workspace.workspace import read_workspace
+from deedbook_serve.client import Runtime
+from deedbook_serve.serving.wire import RefusedError, Wire
 
 TEXTS = {"--note", "--pointer", "--prompt", "--reason", "--remove", "--set", "--fact", "--say", "--args", "--input"}
 ARGUMENTS = {"prompt", "value"}

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from deedbook import Decision, Err
 from deedbook.format.canonical import admit, decode
 from deedbook.format.errors import BindingError
-from deedbook.inspect.rejudging.explanation import Explanation, explain
 from deedbook.kernel import bound_for_judging
 from deedbook.policy.bound import EVERYTHING, Caller
 from deedbook.policy.callers import LOCAL
 from deedbook.policy.judge import Circumstances
 from deedbook_audit.rederive import Asking
+from deedbook_inspect.rejudging.explanation import Explanation, explain
 
 WRITING = {"path": "reports/a.md", "text": "hi", "expected_hash": "", "who": "ada", "why": "to try"}
 

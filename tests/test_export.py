@@ -12,8 +12,8 @@ from test_verify import SCHEMAS, checks
 from deedbook.format.errors import LedgerError
 from deedbook.format.folds import TreeFold, fold
 from deedbook.format.reader import read
-from deedbook.inspect.export import seed_002
 from deedbook_audit.verify import verify_file
+from deedbook_inspect.export import seed_002
 
 
 def exported(book):

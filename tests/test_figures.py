@@ -13,12 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_folds import SEALED, events_of
 
 from deedbook.contract import Event
-from deedbook.inspect.observing.accounts import as_json
-from deedbook.inspect.observing.exposition import exposed
-from deedbook.inspect.observing.figures import FiguresFold, Window
-from deedbook.inspect.observing.prices import Prices
-from deedbook.inspect.observing.tables import LIMIT, OTHER, Table, sealed_or
-from deedbook.inspect.observing.times import milliseconds, moment
+from deedbook_inspect.observing.accounts import as_json
+from deedbook_inspect.observing.exposition import exposed
+from deedbook_inspect.observing.figures import FiguresFold, Window
+from deedbook_inspect.observing.prices import Prices
+from deedbook_inspect.observing.tables import LIMIT, OTHER, Table, sealed_or
+from deedbook_inspect.observing.times import milliseconds, moment
 
 NIGHT = "2026-11-21T22:00:00.000Z"
 

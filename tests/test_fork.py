@@ -13,9 +13,9 @@ from remembering import told as remembered
 from deedbook import Failed, Ok, deny, transform
 from deedbook.call.continuation.parent import read_parent
 from deedbook.format.events import Entry, label, line_prefix, seal_line, split_line
-from deedbook.inspect.forking.fork import plan, redo
 from deedbook_audit.verification.forks import forks
 from deedbook_audit.verify import verify_file
+from deedbook_inspect.forking.fork import plan, redo
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from deedbook.call.continuation.differences import differences
 from deedbook.call.continuation.parent import read_parent
 from deedbook.call.continuation.work import work
 from deedbook.format.errors import LedgerError
-from deedbook.inspect.forking.fork import plan
+from deedbook_inspect.forking.fork import plan
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.inspect.observing.histograms import BOUNDS, Histogram
+from deedbook_inspect.observing.histograms import BOUNDS, Histogram
 
 DURATIONS = st.lists(st.integers(0, 200) | st.integers(0, 2_000_000) | st.integers(0, 2**45), min_size=1, max_size=60)
 

@@ -18,8 +18,8 @@ from commandline import ROOT, SCHEMAS
 
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
-from deedbook.serve.client import Runtime
 from deedbook_audit.verify import verify_file
+from deedbook_serve.client import Runtime
 
 COMMAND = str(Path(sys.executable).parent / "deedbook")
 

@@ -23,14 +23,14 @@ from deedbook.format.context import load
 from deedbook.format.errors import DeedbookError
 from deedbook.format.upcasting import envelope_1_0
 from deedbook.programs import exchange
-from deedbook.serve.client import Runtime
-from deedbook.serve.serving.wire import RefusedError, Wire
 from deedbook_provider_openai import answer as openai_answer
 from deedbook_provider_openai import wire
 from deedbook_provider_openai.names import Names
 from deedbook_provider_openai.trouble import Trouble
 from deedbook_provider_rules import Transcript
 from deedbook_provider_rules.conversation import Conversation
+from deedbook_serve.client import Runtime
+from deedbook_serve.serving.wire import RefusedError, Wire
 from deedbook_tool_mcp import messages, web
 from deedbook_tool_standard import outputs
 
@@ -307,8 +307,8 @@ def test_line_of_an_older_form_that_is_ambiguous_is_no_line(what):
 
 READERS = {
     "format/jsontext.py": "the reading that intake stands on",
-    "serve/agents.py": "the kernel's own tables",
-    "serve/bridging/dialects.py": "what of a refused event can be recorded; the values pass intake after it",
+    "deedbook_serve/agents.py": "the kernel's own tables",
+    "deedbook_serve/bridging/dialects.py": "what of a refused event can be recorded; the values pass intake after it",
     "format/events.py": "lines of the ledger, whose canonical form verify checks",
     "plugins/plugins.py": "what pip wrote about a distribution",
     "plugins/hookhost.py": "what the kernel says to a process of its own",

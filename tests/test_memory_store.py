@@ -22,12 +22,12 @@ from deedbook.format import canonical
 from deedbook.format.entries import LEGACY, is_key, upcast
 from deedbook.format.errors import MemoryRefused
 from deedbook.format.events import Entry, label
-from deedbook.memory.book import Book, history
-from deedbook.memory.legacy import items, take_over
-from deedbook.memory.recall import Memory, Name
-from deedbook.memory.store import NAME
 from deedbook.workspace.own_ledger import own_ledger
 from deedbook.workspace.workspace import load_workspace
+from deedbook_memory.book import Book, history
+from deedbook_memory.legacy import items, take_over
+from deedbook_memory.recall import Memory, Name
+from deedbook_memory.store import NAME
 
 OLD = {"schema_version": "1.0", "world": {"City": "Rome"}, "notes": [{"id": "n 1", "text": "tea"}, "plain"], "mood": 3}
 TAKEN = {"world/city": "Rome", "notes/n-1": {"id": "n 1", "text": "tea"}, "notes/1": "plain", "mood": 3}

@@ -19,7 +19,7 @@ from deedbook.call.runs import CallCtx, FlowRun, MemoryCall, RoleAgent
 from deedbook.call.session import Session
 from deedbook.cli.performing import perform_once
 from deedbook.kernel import Kernel
-from deedbook.serve.tasks.runner import Tasks
+from deedbook_serve.tasks.runner import Tasks
 
 # --- what the public names can do -------------------------------------------------------------------------------------
 

@@ -9,15 +9,20 @@ from cases import for_each
 import deedbook
 
 CORE = Path(deedbook.__file__).parent
+FEATURES = [
+    Path(__file__).parents[1] / "plugins" / f"deedbook-{name}" / "src"
+    for name in ("audit", "inspect", "legacy", "log", "memory", "serve")
+]
+"""The features that read and write ledgers, or open sockets, beside the kernel."""
 
 
 @cache
 def modules():
-    """Return the syntax tree of each module of the kernel."""
-    return {
-        ".".join(path.relative_to(CORE).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
-        for path in CORE.rglob("*.py")
-    }
+    """Return the syntax tree of each module of the kernel and of its features, by name."""
+    places = {".".join(path.relative_to(CORE).with_suffix("").parts): path for path in CORE.rglob("*.py")}
+    for source in FEATURES:
+        places |= {".".join(path.relative_to(source).with_suffix("").parts): path for path in source.rglob("*.py")}
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in places.items()}
 
 
 @cache
@@ -64,23 +69,23 @@ def imported():
 
 MAY_IMPORT = {
     # the bridge's own client, tried by the command that installs it
-    "subprocess": {"programs.process", "serve.commands.bridge"},
+    "subprocess": {"programs.process", "deedbook_serve.commands.bridge"},
     # a pair between two processes of ours; nothing is connected to
     "socket": {
         "programs.process",
         "programs.supervisor",
         "programs.workers",
         # within this machine: clients of the runtime, which is at a file
-        "serve.serving.addresses",
-        "serve.serving.process",
-        "serve.serving.reception",
-        "serve.serving.sockets",
-        "serve.serving.streams",
+        "deedbook_serve.serving.addresses",
+        "deedbook_serve.serving.process",
+        "deedbook_serve.serving.reception",
+        "deedbook_serve.serving.sockets",
+        "deedbook_serve.serving.streams",
         # the witness, a program of its own that listens
-        "log.witnessing.listener",
+        "deedbook_log.witnessing.listener",
     },
     # and whoever asks a witness that the workspace names
-    "http": {"log.witnessing.listener", "audit.submission"},
+    "http": {"deedbook_log.witnessing.listener", "audit.submission"},
     # processes of our own code, which verify parts of what is asked for
     "multiprocessing": {"audit.verification.crew"},
     "ctypes": {"programs.supervisor"},
@@ -103,26 +108,26 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert called("perform") | called("aperform") == {
         "call.door",
         "call.runs",
-        "serve.tasks.attempts",
-        "serve.tasks.runner",
+        "deedbook_serve.tasks.attempts",
+        "deedbook_serve.tasks.runner",
     }
     assert called_of("door", "perform") | called_of("session.door", "perform") == {
         "call.runs",
-        "serve.tasks.attempts",
-        "serve.tasks.runner",
+        "deedbook_serve.tasks.attempts",
+        "deedbook_serve.tasks.runner",
     }
-    assert called_of("self._attempts", "perform") == {"serve.tasks.runner"}
+    assert called_of("self._attempts", "perform") == {"deedbook_serve.tasks.runner"}
     users = {module for module in modules() if "call.handlers" in _sources(module)}
     holding = {
-        "serve.bridging.conversation",
-        "serve.bridging.tickets",
-        "serve.tasks.attempts",
-        "serve.tasks.settlements",
+        "deedbook_serve.bridging.conversation",
+        "deedbook_serve.bridging.tickets",
+        "deedbook_serve.tasks.attempts",
+        "deedbook_serve.tasks.settlements",
     }
     own = {
         "call.door",
         "call.hearing",
-        "log.feature",
+        "deedbook_log.feature",
         "call.open_calls",
         "call.origins",
         "call.records",
@@ -132,8 +137,8 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert users == own | {"call.continuation.recall"} | holding
     assert _taken("call.door", "call.handlers") >= {"perform", "aperform"}
     # whether a lost effect happened is asked of a handler by its own method, which causes none
-    assert _taken("serve.tasks.settlements", "call.handlers") == {"reconcile"}
-    for module in users - {"call.door", "serve.tasks.settlements"}:
+    assert _taken("deedbook_serve.tasks.settlements", "call.handlers") == {"reconcile"}
+    for module in users - {"call.door", "deedbook_serve.tasks.settlements"}:
         assert _taken(module, "call.handlers") <= {"Outcome", "Ticket"}
 
 
@@ -199,14 +204,14 @@ def test_files_are_written_by_the_modules_that_own_them():
         "cli.health",
         "plugins.packs",
         "programs.process",
-        "serve.serving.addresses",
+        "deedbook_serve.serving.addresses",
     }
     assert called_of("os", "open") <= opening
     # where nothing is yet
     assert called("write_text") | called("write_bytes") | called("touch") <= {"cli.drafts", "cli.starter"}
     for name in ("rename", "replace", "remove", "unlink", "mkdir", "rmdir", "makedirs", "chmod", "link", "symlink"):
         # a task's folder that is empty by then; an import whose bytes get their name once they are recorded
-        also = {"rmdir": {"serve.tasks.pages"}, "rename": {"maintenance.imports"}}.get(name, set())
+        also = {"rmdir": {"deedbook_serve.tasks.pages"}, "rename": {"maintenance.imports"}}.get(name, set())
         assert called_of("os", name) <= {"format.files"} | also, name
     builtin = {
         module
@@ -228,19 +233,19 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
     }
     assert appending == {
         "approvals.answering",
-        "log.checkpoints.attestation",
-        "log.checkpoints.writer",
+        "deedbook_log.checkpoints.attestation",
+        "deedbook_log.checkpoints.writer",
         "maintenance.closing",
         "call.door",
         "call.hearing",
         "call.hooks",
         "call.identity",
-        "maintenance.imports",
+        "deedbook_legacy.importer",
         "maintenance.opening",
         "kernel",
         "ledger.recovery",
         "call.runs",
-        "serve.serving.actions",
+        "deedbook_serve.serving.actions",
         "call.session",
-        "serve.tasks.clerk",
+        "deedbook_serve.tasks.clerk",
     }

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from deedbook.contract import Event
 from deedbook.format.events import CATALOGUE
 from deedbook.format.folds import fold
-from deedbook.inspect.replaying.account import AccountFold, between
-from deedbook.inspect.replaying.page import MOST_EVENTS, Checked, page
+from deedbook_inspect.replaying.account import AccountFold, between
+from deedbook_inspect.replaying.page import MOST_EVENTS, Checked, page
 
 GUARDED = Path(__file__).with_name("guarded.py")
 STYLE = "body { color: red }"

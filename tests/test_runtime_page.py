@@ -10,8 +10,8 @@ import serving
 from commandline import ROOT, SCHEMAS, Place
 
 from deedbook.format.errors import CODES
-from deedbook.serve.serving import actions, desk, process, reception, streams, wire
-from deedbook.serve.serving.wire import REQUEST, RESPONSE
+from deedbook_serve.serving import actions, desk, process, reception, streams, wire
+from deedbook_serve.serving.wire import REQUEST, RESPONSE
 
 PAGE = (ROOT / "docs" / "runtime.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```([a-z]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

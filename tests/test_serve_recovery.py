@@ -11,7 +11,7 @@ from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read, sessions
 from deedbook.ledger.processes import survey
-from deedbook.serve.client import Runtime
+from deedbook_serve.client import Runtime
 
 
 @pytest.fixture

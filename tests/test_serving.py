@@ -15,7 +15,7 @@ from commandline import SCHEMAS, until
 from serving import Wire, runtime
 
 from deedbook.format.errors import DeedbookError
-from deedbook.serve.client import Runtime
+from deedbook_serve.client import Runtime
 
 
 def call(ident, ability="echo", /, *, after=(), **args):

@@ -11,16 +11,16 @@ import serving
 from commandline import SECONDS, environment, until
 
 from deedbook.format.errors import DeedbookError
-from deedbook.serve.bridging import desk as bridging
-from deedbook.serve.bridging.desk import Desk as Agents
-from deedbook.serve.bridging.desk import _Place
-from deedbook.serve.bridging.tickets import Tickets
+from deedbook_serve.bridging import desk as bridging
+from deedbook_serve.bridging.desk import Desk as Agents
+from deedbook_serve.bridging.desk import _Place
+from deedbook_serve.bridging.tickets import Tickets
 
 # Serves a workspace; once it does, a signal can only be taken by another thread than the one that accepts.
 ELSEWHERE = """
 import signal, sys, threading, time
 from deedbook.kernel import open_kernel
-from deedbook.serve.serving.process import serve
+from deedbook_serve.serving.process import serve
 
 def ready(line):
     if line.startswith("serving "):
@@ -96,7 +96,7 @@ def test_session_of_an_agent_that_is_still_being_opened_is_left_to_the_next_star
 
 
 def test_call_that_is_judged_for_too_long_is_not_judged_twice(monkeypatch):
-    monkeypatch.setattr("deedbook.serve.bridging.tickets.JUDGING", 0.05)
+    monkeypatch.setattr("deedbook_serve.bridging.tickets.JUDGING", 0.05)
     tickets, begun, go_on = Tickets(), threading.Event(), threading.Event()
 
     def judge() -> None:

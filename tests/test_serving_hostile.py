@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from serving import Wire, runtime
 
 from deedbook.format.errors import CODES, DeedbookError
-from deedbook.serve.client import Runtime
-from deedbook.serve.serving.addresses import address, connect
+from deedbook_serve.client import Runtime
+from deedbook_serve.serving.addresses import address, connect
 
 MIB = 1024 * 1024
 QUICK = settings(database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

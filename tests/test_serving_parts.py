@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from deedbook.contract import Event
 from deedbook.format.errors import DeedbookError, Err, Ok
 from deedbook.format.files import Folder
-from deedbook.serve.serving.actions import again, ended, status, unbegun
-from deedbook.serve.serving.acts import acts
-from deedbook.serve.serving.batches import ordered
-from deedbook.serve.serving.sockets import handed_over, listen, notify, peer
-from deedbook.serve.serving.streams import MAX_LINE, LineTooLongError, Stream
-from deedbook.serve.serving.tenure import tenure
+from deedbook_serve.serving.actions import again, ended, status, unbegun
+from deedbook_serve.serving.acts import acts
+from deedbook_serve.serving.batches import ordered
+from deedbook_serve.serving.sockets import handed_over, listen, notify, peer
+from deedbook_serve.serving.streams import MAX_LINE, LineTooLongError, Stream
+from deedbook_serve.serving.tenure import tenure
 
 # --- the order of a batch ---------------------------------------------------------------------------------------------
 

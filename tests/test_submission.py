@@ -19,11 +19,11 @@ from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import WitnessError
 from deedbook.format.notes import VerifierKey
 from deedbook.format.witness_requests import Answer, body
-from deedbook.log.witnessing.inbox import Inbox
-from deedbook.log.witnessing.listener import Listener
-from deedbook.log.witnessing.store import Store
-from deedbook.log.witnessing.witness import Witness
 from deedbook_audit.submission import Ahead, Http, Party, Shared
+from deedbook_log.witnessing.inbox import Inbox
+from deedbook_log.witnessing.listener import Listener
+from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing.witness import Witness
 
 LOG = OtherLog()
 FORK = OtherLog(fork="!")

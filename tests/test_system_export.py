@@ -14,8 +14,8 @@ from ledgers import Book
 
 from deedbook import open_kernel
 from deedbook.format.reader import read
-from deedbook.inspect.system_export import system_runs
 from deedbook_audit.verify import verify_file
+from deedbook_inspect.system_export import system_runs
 
 A, B, C, D = (letter * 32 for letter in "abcd")
 CLOSED = "closed"

@@ -13,8 +13,8 @@ from deedbook.contract import Principal
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.reader import read
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.serve.tasks.book import Book
-from deedbook.serve.tasks.runner import Tasks
+from deedbook_serve.tasks.book import Book
+from deedbook_serve.tasks.runner import Tasks
 
 EFFECT = """
     import time

@@ -11,10 +11,10 @@ from deedbook.cli.performing import perform_once
 from deedbook.contract import Decision, Failed, Principal
 from deedbook.format.errors import ApprovalError
 from deedbook.format.reader import read
-from deedbook.serve.tasks import pages
-from deedbook.serve.tasks.book import Book
-from deedbook.serve.tasks.runner import Tasks
 from deedbook_audit.rederive import rejudge
+from deedbook_serve.tasks import pages
+from deedbook_serve.tasks.book import Book
+from deedbook_serve.tasks.runner import Tasks
 
 ADA = Principal("ada", "test")
 

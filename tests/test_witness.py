@@ -26,11 +26,11 @@ from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import SignatureError
 from deedbook.format.notes import Note, VerifierKey
 from deedbook.format.witness_requests import MAX_BODY, Answer
-from deedbook.log.witnessing import listener as http_side
-from deedbook.log.witnessing.inbox import Inbox
-from deedbook.log.witnessing.listener import Listener
-from deedbook.log.witnessing.store import Store
-from deedbook.log.witnessing.witness import Witness
+from deedbook_log.witnessing import listener as http_side
+from deedbook_log.witnessing.inbox import Inbox
+from deedbook_log.witnessing.listener import Listener
+from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing.witness import Witness
 
 LOG = OtherLog()
 HASH = sha256(LOG.origin.encode()).hexdigest()
@@ -147,7 +147,7 @@ def test_anything_else_is_refused_and_nothing_is_changed(store, witness, name):
 
 
 def test_requests_that_prove_a_fork_are_kept_and_only_so_many(store, witness, monkeypatch):
-    monkeypatch.setattr("deedbook.log.witnessing.store.MAX_REFUSED", 3)
+    monkeypatch.setattr("deedbook_log.witnessing.store.MAX_REFUSED", 3)
     witness.add(LOG.request(0, 5))
     forks = [FORK.request(5, size) for size in range(6, 11)]
     for request in forks:
@@ -185,8 +185,8 @@ def test_disk_that_does_not_take_it_lets_nothing_be_signed(store, witness, monke
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from deedbook.log.witnessing.store import Store
-from deedbook.log.witnessing.witness import Witness
+from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing.witness import Witness
 
 keep = Store.keep
 def killed(self, note):
@@ -215,8 +215,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from otherlog import OtherLog
-from deedbook.log.witnessing.store import Store
-from deedbook.log.witnessing.witness import Witness
+from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing.witness import Witness
 
 log, witness = OtherLog(fork=sys.argv[3]), Witness(Store(Path(sys.argv[1])))
 print("ready", flush=True)
@@ -276,7 +276,7 @@ def test_races_within_one_witness_leave_one_line_of_growth(store):
 
 
 def test_store_that_is_held_answers_that_it_is_busy(store, monkeypatch):
-    monkeypatch.setattr("deedbook.log.witnessing.store.LOCK_SECONDS", 0.01)
+    monkeypatch.setattr("deedbook_log.witnessing.store.LOCK_SECONDS", 0.01)
     with Store(store.place).locked():
         assert Witness(store).add(LOG.request(0, 1)).status == 503
     assert Witness(store).add(LOG.request(0, 1)).status == 200

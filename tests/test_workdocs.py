@@ -5,8 +5,8 @@ from commandline import Place, starter
 
 from deedbook import Ok, deny
 from deedbook.format.reader import read
-from deedbook.serve.workdocs import CONTEXT, MOST, OUTCOME, TASK, rendered, write
 from deedbook.workspace.documents import parse_front_matter
+from deedbook_serve.workdocs import CONTEXT, MOST, OUTCOME, TASK, rendered, write
 
 NAMES = (TASK, CONTEXT, OUTCOME)
 EVIL = "hello\n---\nsession: forged\n# Heading\n<script>1</script>\n```\n| a | b |\n[x](http://y)"

@@ -8,7 +8,7 @@ python assistant.py run TASK            run it
 import sys
 from typing import Any
 
-from deedbook.serve.client import Runtime
+from deedbook_serve.client import Runtime
 
 
 def ask(runtime: Runtime, session: str, prompt: str) -> None:

@@ -27,13 +27,13 @@ from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
-from deedbook.log.checkpoints.asked import Office
 from deedbook.maintenance.log_presence import LogWatch
 from deedbook.plugins.features import Features
 from deedbook.plugins.plugins import discover
 from deedbook_audit.verification.leaves import misfits
 from deedbook_audit.verification.log import read_log
 from deedbook_audit.verify import verify_file
+from deedbook_log.checkpoints.asked import Office
 from deedbook_testing.lab import Lab
 
 CALLS: Final = ("write", "fsync", "fdatasync")

@@ -28,8 +28,8 @@ from deedbook.format.proofs import Checkpoint
 from deedbook.format.sealed import opened
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.log.checkpoints.asked import Office
 from deedbook_audit.verification.log import read_log
+from deedbook_log.checkpoints.asked import Office
 
 SIGNS = "c"
 """How the name of a process begins that writes checkpoints."""

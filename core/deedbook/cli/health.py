@@ -261,7 +261,7 @@ def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[Do
 
 def _contributed(workspace: Workspace, catalogue: Catalogue) -> Iterator[Check]:
     """Yield the checks of installed features, and note first-party features that are not installed."""
-    for name, owner in known_owners(FEATURE).items():
+    for name, owner in known_owners("doctor").items():
         if catalogue.offered(FEATURE, name) is None:
             yield Check(name, "note", "not checked", f"pip install {owner}")
     for name in catalogue.names(FEATURE):

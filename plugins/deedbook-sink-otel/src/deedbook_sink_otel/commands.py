@@ -60,7 +60,7 @@ def _options(command: F) -> F:
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Send what ledgers hold to an OpenTelemetry collector, as spans."""
-    from deedbook.inspect.reading import Ledgers  # noqa: PLC0415 - help is quick
+    from deedbook_inspect.reading import Ledgers  # noqa: PLC0415 - help is quick
 
     ctx.obj = Ledgers(ctx.obj.workspace)
 

@@ -17,10 +17,10 @@ from deedbook.format.report import Report
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins.plugins import GROUPS, Catalogue, discover
-from deedbook.serve.tasks.runner import Tasks
 from deedbook_audit.recheck import recheck
 from deedbook_audit.rederive import rejudge
 from deedbook_audit.verify import verify_file
+from deedbook_serve.tasks.runner import Tasks
 
 from .offered import OfferedDistribution, acting, answering, installed, judging
 

@@ -11,8 +11,8 @@ import pytest
 from deedbook.format.errors import Ok
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.mcp.surveys import keep, look
 from deedbook.workspace.workspace import survey_workspace
+from deedbook_tool_mcp.surveys import keep, look
 
 ROGUE = Path(__file__).with_name("rogue.py")
 ANY = {"type": "object"}

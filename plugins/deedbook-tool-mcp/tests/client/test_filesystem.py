@@ -18,9 +18,9 @@ from deedbook.format.errors import Err, Ok
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import bound_for_judging
-from deedbook.mcp.surveys import keep, look
 from deedbook.workspace.workspace import read_workspace, survey_workspace
 from deedbook_audit.rederive import rejudge
+from deedbook_tool_mcp.surveys import keep, look
 
 SERVER = Path(__file__).with_name("filesystem.py")
 SCHEMAS = Schemas.load(data_folder("schemas"))

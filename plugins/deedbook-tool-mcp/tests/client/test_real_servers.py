@@ -21,8 +21,8 @@ import pytest
 from deedbook.format.errors import Ok
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.mcp.surveys import keep, look
 from deedbook.workspace.workspace import survey_workspace
+from deedbook_tool_mcp.surveys import keep, look
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 SQLITE = os.environ.get("DEEDBOOK_TEST_MCP_SQLITE", "")

@@ -14,9 +14,9 @@ from deedbook.format.errors import Err
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder, foreign
 from deedbook.kernel import open_kernel
-from deedbook.mcp.surveys import keep, look
 from deedbook.plugins.plugins import discover
 from deedbook.workspace.workspace import load_workspace, survey_workspace
+from deedbook_tool_mcp.surveys import keep, look
 
 
 def fitting(schema):

@@ -1,1 +1,0 @@
-"""Listings of MCP servers, and how they compare with the charter."""

@@ -1,0 +1,327 @@
+"""Say what would decide about a call, and where it stands."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import click
+
+from deedbook.cli import completing
+from deedbook.cli.common import (
+    Asked,
+    args_option,
+    given_arguments,
+    json_option,
+    principal_option,
+    profile_option,
+    read_json,
+)
+from deedbook.cli.output import DENIED, as_json, data_command, say
+
+if TYPE_CHECKING:
+    from deedbook.policy.bindings import Bindings
+    from deedbook.policy.bound import Caller
+    from deedbook.workspace.declarations import Workspace
+    from deedbook_audit.recorded import Recorded
+    from deedbook_inspect.rejudging.explanation import Explanation, Notes, Step
+
+SECTION: Final = "Workspace"
+
+UNDETERMINED = 1
+
+
+@data_command
+@click.command("explain")
+@click.argument("what", metavar="ABILITY|SESSION", shell_complete=completing.abilities)
+@click.argument("words", nargs=-1, metavar="[SEQ|SPAN | KEY=VALUE...]")
+@args_option
+@click.option("--role", metavar="NAME", help="As this role in a run, on behalf of the principal.")
+@click.option("--skill", metavar="NAME", help="In a run of this skill.")
+@click.option("--fact", "facts", multiple=True, metavar="NAME=JSON", help="A fact that gates read; may be repeated.")
+@principal_option
+@profile_option
+@json_option
+@click.pass_obj
+def command(
+    asked: Asked,
+    /,
+    what: str,
+    words: tuple[str, ...],
+    profile: str | None,
+    text: str | None,
+    facts: tuple[str, ...],
+    **who: Any,
+) -> int:
+    """Say step by step what would decide about a call of ABILITY, and where that is written.
+
+    With SEQ or SPAN, say who decided about that call of SESSION, and whether the charter of today decides alike;
+    `deedbook tree --json SESSION` has the seq and the span of every call. Nothing is recorded and nothing is called.
+    The exit status is 0 if the call is allowed, 3 if not, 1 if nobody can tell without asking a gate that is not pure.
+    """
+    from deedbook.kernel import bound_for_judging
+    from deedbook.workspace.workspace import read_workspace
+
+    event = words[0] if len(words) == 1 and "=" not in words[0] else None
+    wish = _Wish(args=given_arguments(text, () if event else words), facts=dict(map(_fact, facts)), **who)
+    source = read_workspace(asked.workspace, profile)
+    with bound_for_judging(source) as bindings:
+        if event is not None:
+            return _recorded(asked, source, bindings, what, event)
+        _refuse_session(source, bindings, what)
+        caller = _caller(bindings, wish)
+        found = _explained(source, bindings, caller, what, wish)
+    if asked.json:
+        as_json({"schema_version": "v1", **_about(bindings, caller, what), "recorded": None, **found.as_json()})
+    else:
+        _tell(found)
+    return _status(found)
+
+
+def _refuse_session(source: "Workspace", bindings: "Bindings", what: str) -> None:
+    """Say what is missing where *what* is no ability, but a session or what the id of one begins with."""
+    from deedbook.cli.ledgers import LAST, session_ids
+
+    begun = [LAST, *session_ids(source)]
+    if what and what not in bindings.abilities and any(name.startswith(what) for name in begun):
+        why = f"{what!r} is no ability, but a session; give SEQ: deedbook explain {what} SEQ"
+        raise click.UsageError(f"{why} (`deedbook tree --json {what}` lists seq and span)")
+
+
+@attrs.frozen
+class _Wish:
+    """A call that nobody has made: its arguments, who would make it, and facts in the place of a new session's."""
+
+    args: Any
+    role: str | None
+    skill: str | None
+    facts: Mapping[str, Any]
+    principal: str | None
+
+
+def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", ability: str, wish: _Wish) -> "Explanation":
+    """Explain a call that nobody has made."""
+    import time
+
+    from deedbook.format.canonical import admit, decode, without_big_integers
+    from deedbook.format.errors import DeedbookError, IntakeError
+    from deedbook.format.events import timestamp
+    from deedbook.policy.judge import Circumstances
+    from deedbook_audit.rederive import Asking
+    from deedbook_inspect.rejudging.explanation import explain
+
+    args, bound = wish.args, bindings.abilities.get(ability)
+    try:
+        raw = admit(without_big_integers(args) if bound and bound.big_integers else args)
+        raw = bound.judged(raw) if bound else raw
+    except IntakeError as problem:
+        raise DeedbookError(problem.error) from None
+    now = timestamp(time.time())
+    when = Circumstances(now, "explained", {**_facts(now), **wish.facts})
+    asking = Asking(bindings, caller, ability, decode(raw), raw, when)
+    return explain(asking, lambda _gate, _call: None, _places(source), _notes(bindings))
+
+
+def _notes(bindings: "Bindings") -> "Notes":
+    """Return how to learn what is doubtful about a policy."""
+    from deedbook.charter.policies import notes
+    from deedbook.plugins.plugins import discover
+    from deedbook.plugins.policy_kinds import installed_kinds
+
+    return lambda policy: notes(bindings.charter.document, installed_kinds(discover()), policy=policy)
+
+
+def _facts(now: str) -> dict[str, Any]:
+    """Return the facts of a session that begins *now*."""
+    from deedbook.format.folds import MetricsFold
+
+    return {**MetricsFold().start().facts(), "session.started": now, "context.state": None}
+
+
+def _fact(given: str) -> tuple[str, Any]:
+    """Return a fact, from ``NAME=JSON``; raises `click.BadParameter`."""
+    from deedbook.format.schema import suggest
+    from deedbook.policy.facts import FACTS
+
+    name, equals, value = given.partition("=")
+    if not equals or name not in FACTS:
+        known = ", ".join(sorted(FACTS))
+        why = f"{given!r} is no NAME=JSON of a fact{suggest(name, FACTS)}; facts: {known}"
+        raise click.BadParameter(why, param_hint="--fact")
+    return name, read_json(value, f"--fact {name}")
+
+
+def _caller(bindings: "Bindings", wish: _Wish) -> "Caller":
+    """Return who would ask: a person, or in a run a role of its skill."""
+    from deedbook.policy.callers import LOCAL, as_role, beginning, declared_principal, under_flow, with_skill
+
+    who = LOCAL if wish.principal is None else declared_principal(bindings.charter.document, wish.principal)
+    caller = beginning(who, bindings)
+    if wish.skill is not None:
+        _known("skill", wish.skill, bindings.skills)
+    if wish.role is not None:
+        _known("role", wish.role, bindings.charter.document["instructions"])
+        return as_role(with_skill(caller, wish.skill), wish.role, bindings)
+    return under_flow(with_skill(caller, wish.skill), bindings) if wish.skill is not None else caller
+
+
+def _known(what: str, name: str, names: Mapping[str, Any]) -> None:
+    from deedbook.format.schema import suggest
+
+    if name not in names:
+        declared = ", ".join(sorted(names)) or "none"
+        why = f"{what} {name!r} is not declared{suggest(name, names)}; declared: {declared}"
+        raise click.BadParameter(why, param_hint=f"--{what}")
+
+
+def _places(source: "Workspace") -> Callable[[str, str, str], str]:
+    def place(section: str, name: str, pointer: str) -> str:
+        if section == "skills":
+            return _line(source, name, pointer.lstrip("/"))
+        found = getattr(source, section).get(name)
+        return found.place_of(pointer) if found else ""
+
+    return place
+
+
+def _line(source: "Workspace", path: str, key: str) -> str:
+    """Return ``file:line`` of a key in a Markdown file's front matter; the file where it cannot be found."""
+    with suppress(OSError, UnicodeDecodeError):
+        lines = (source.root / path).read_text(encoding="utf-8").splitlines()
+        return next((f"{path}:{number}" for number, line in enumerate(lines, 1) if line.startswith(f"{key}:")), path)
+    return path
+
+
+def _about(bindings: "Bindings", caller: "Caller | None", ability: str) -> dict[str, Any]:
+    return {
+        "ability": ability,
+        "principal": caller.principal.id if caller else None,
+        "role": caller.role if caller else None,
+        "skill": caller.skill if caller else None,
+        "charter": bindings.charter.digest,
+        "enforcement": bindings.enforcement,
+    }
+
+
+def _status(found: "Explanation") -> int:
+    return {"allow": 0, "undetermined": UNDETERMINED}.get(found.outcome, DENIED)
+
+
+# --- a call that is recorded ------------------------------------------------------------------------------------------
+
+
+def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
+    from deedbook.cli.ledgers import session_file
+    from deedbook.format.files import Folder
+    from deedbook.policy.judge import Circumstances
+    from deedbook_audit.calls import read_calls
+    from deedbook_audit.rederive import Asking, Rejudge, recorded_answer
+    from deedbook_inspect.rejudging.explanation import explain
+
+    place = session_file(asked.workspace, session)
+    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        call = _find(read_calls(file, str(place), folder, bindings.reads), session, event)
+        again = Rejudge(bindings)
+        caller, found = again.caller(call), None
+        if caller is not None:
+            when = Circumstances(call.ts, call.told.id, call.facts)
+            asking = Asking(bindings, caller, call.ability, call.args, call.raw, when)
+            found = explain(
+                asking, lambda gate, seen: recorded_answer(call, gate, seen), _places(source), _notes(bindings)
+            )
+        told = _as_recorded(call, again(call).change)
+    if asked.json:
+        today = found.as_json() if found else _nothing(call)
+        as_json({"schema_version": "v1", **_about(bindings, caller, call.ability), "recorded": told, **today})
+    else:
+        _tell_recorded(call, told)
+        if found:
+            _tell(found)
+    return _status(found) if found else UNDETERMINED
+
+
+def _find(calls: Any, session: str, event: str) -> "Recorded":
+    from deedbook.format.errors import LedgerError, fault
+
+    found = next((call for call in calls if event in (str(call.seq), call.span)), None)
+    if found is None:
+        why = f"event {event!r} of session {session!r} is no call and no denial; `deedbook tree --json` lists them"
+        raise LedgerError(fault("SESSION_NOT_FOUND", why))
+    return found  # type: ignore[no-any-return]
+
+
+def _as_recorded(call: "Recorded", change: str) -> dict[str, Any]:
+    """Return what the ledger says of a call: who asked, what was decided and by whom, under which charter."""
+    asked: list[Any] = []
+    with suppress(Exception):  # a sealed value may be gone
+        asked = [dict(line) for said in call.minutes() for line in said.get("asked", ())]
+    return {
+        "session": call.told.id,
+        "seq": call.seq,
+        "span": call.span,
+        "ts": call.ts,
+        "principal": call.principal,
+        "charter": call.told.charter,
+        "enforcement": call.told.enforcement,
+        "outcome": call.outcome,
+        "code": call.code,
+        "reason": call.reason,
+        "by": call.by,
+        "asked": asked,
+        "today": change,
+    }
+
+
+def _nothing(call: "Recorded") -> dict[str, Any]:
+    why = call.why or "who asked cannot be told"
+    return {"steps": [], "outcome": "undetermined", "code": "", "reason": why, "by": None, "remedy": ""}
+
+
+def _tell_recorded(call: "Recorded", told: Mapping[str, Any]) -> None:
+    from deedbook.format.terminal import plain
+    from deedbook_inspect.rejudging.whatif import TOTALS
+
+    say(plain(f"recorded   {call.ts} {call.ability} for {call.principal}: {call.outcome} {call.code}".rstrip()))
+    if call.reason:
+        say(plain(f"because    {call.reason}"))
+    deciding = {name for name in ("hook", "policy") for by in (call.by or {},) if name in by}
+    for line in told["asked"]:
+        kind = "policy" if "policy" in line else "hook"
+        mark = " (decided)" if kind in deciding and (call.by or {}).get(kind) == line[kind] else ""
+        where = f", {line['rule']}" if "rule" in line else ""
+        say(plain(f"asked      {kind} {line[kind]}: {line['decision']}{where}, digest {line['digest'][:12]}{mark}"))
+    say(f"charter    {call.told.charter}")
+    say(f"today      {TOTALS[told['today']]}{f' ({call.why})' if call.why else ''}")
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def _tell(found: "Explanation") -> None:
+    from deedbook.format.terminal import plain
+
+    for step in found.steps:
+        for line in _lines(step):
+            say(plain(line))
+    say(plain(f"outcome    {found.outcome}{f' {found.code}' if found.code else ''}{_because(found.reason)}"))
+    if found.remedy:
+        say(plain(found.remedy))
+
+
+def _lines(step: "Step") -> list[str]:
+    import json
+
+    where = f" at {step.place}" if step.place else ""
+    observed = " (observed: it does not bind)" if step.more.get("observed") else ""
+    lines = [f"{step.what:10} {step.name}: {step.says}{observed}{where}{_because(step.reason)}"]
+    passed, violated = step.more.get("passed_over", ()), step.more.get("violations", ())
+    lines += [f"           not {each['rule']} ({each['then']}): {each['why']}" for each in passed]
+    lines += [f"           {each['path']}: {each['message']} ({each['schema']})" for each in violated]
+    if "after" in step.more:
+        before, after = (json.dumps(step.more[name], ensure_ascii=False) for name in ("before", "after"))
+        lines += [f"           before {before}", f"           after  {after}"]
+    return lines
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""

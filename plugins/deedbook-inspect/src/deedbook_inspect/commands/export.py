@@ -1,0 +1,84 @@
+"""Write a session in another form."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from deedbook.cli import completing
+from deedbook.cli.common import Asked
+from deedbook.cli.output import data_command, write
+
+SECTION: Final = "Record"
+
+FORMS = ("seed-002", "cloudevents")
+
+
+@data_command
+@click.command("export")
+@click.argument("session", shell_complete=completing.sessions)
+@click.option("--as", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True, help="The form to write.")
+@click.option("--no-data", is_flag=True, help="As CloudEvents: leave payloads out.")
+@click.option("--source", metavar="URI", default="", help="As CloudEvents: the source, in place of the ledger's own.")
+@click.pass_obj
+def command(asked: Asked, session: str, form: str, source: str, *, no_data: bool) -> int:
+    """Write SESSION (an id, or a file) to standard output, one event a line: as envelope 1.0, or as CloudEvents 1.0.
+
+    `workspace` names the workspace's own ledger: as envelope 1.0 it is the boots and shutdowns of its processes.
+    """
+    from deedbook.cli.ledgers import session_file
+    from deedbook_inspect.reading import torn
+
+    if form == FORMS[0] and (no_data or source):
+        raise click.UsageError("--no-data and --source go with --as cloudevents")
+    place = session_file(asked.workspace, session)
+    if form == FORMS[0]:
+        write(_seed_002(place))
+        return torn(place)
+    from deedbook_inspect.observing.cloudevents import cloudevents
+    from deedbook_inspect.observing.recorded import Recording
+
+    with Recording(place) as recording:
+        write(cloudevents(recording(), source=source, data=not no_data))
+    return torn(place)
+
+
+def _seed_002(place: Path) -> Iterable[bytes]:
+    """Return a session in the form of seed 002; of the workspace ledger, the runs of the system."""
+    from deedbook.cli.ledgers import identity, is_own
+    from deedbook.format.reader import read
+    from deedbook_inspect.export import seed_002
+    from deedbook_inspect.system_export import run_of, system_runs
+
+    session_id, trace_id = identity(place)
+    if is_own(place):
+        return system_runs(read(place), system=session_id, alive=_alive(place))
+    process = _process(place, session_id)
+    return seed_002(read(place), session_id=session_id, trace_id=trace_id, run=run_of(process) if process else None)
+
+
+def _alive(place: Path) -> frozenset[str]:
+    """Return the processes that still run, where the ledger at *place* lies in its state folder."""
+    from deedbook.format.files import Folder
+    from deedbook.ledger.lifelines import living
+
+    with Folder.at(place.absolute().parent.parent) as state:
+        return living(state)
+
+
+def _process(place: Path, session: str) -> str:
+    """Return the process that wrote a *session*, as the workspace ledger beside it tells; empty: nobody knows."""
+    from deedbook.format.errors import DeedbookError
+    from deedbook.format.folds import fold
+    from deedbook.format.reader import read
+    from deedbook.ledger.processes import ProcessesFold
+
+    folder = place.absolute().parent
+    if folder.parent.name != "sessions" or folder.name != session:
+        return ""
+    try:
+        found = fold(ProcessesFold(), read(folder.parents[1] / "workspace")).sessions.get(session)
+    except (DeedbookError, OSError):  # its own verification says what is wrong with it
+        return ""
+    return found.process if found else ""

@@ -1,0 +1,133 @@
+"""Go on from a point in a session's past, without doing it again."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from deedbook.cli import completing
+from deedbook.cli.common import Asked, json_option, principal_option, profile_option, wait_option
+from deedbook.cli.output import data_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from deedbook.call.continuation.parent import Parent
+    from deedbook.call.session import Reply, Session
+    from deedbook.cli.acting import Ending
+    from deedbook.contract import Json
+    from deedbook.format.errors import Result
+    from deedbook.kernel import Kernel
+    from deedbook_inspect.forking.fork import Fork
+
+SECTION: Final = "Do"
+
+ENDED = "FORK_ENDED"
+
+
+@data_command
+@click.command("fork")
+@click.argument("session", shell_complete=completing.sessions)
+@click.option("--at", type=click.IntRange(0), required=True, metavar="SEQ", help="The last event of the past.")
+@click.option("--run", "goes_on", is_flag=True, help="Go on after it: handlers run for real from there.")
+@click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="Run this after it instead; may be repeated.")
+@click.option(
+    "--on-miss", type=click.Choice(["stop", "run"]), default="stop", show_default=True,
+    help="Where a call differs from the past: do nothing more, or run handlers for real.",
+)  # fmt: skip
+@profile_option
+@principal_option
+@wait_option
+@json_option
+@click.pass_obj
+def command(  # noqa: PLR0913 - one for each option
+    asked: Asked, session: str, at: int, goes_on: bool, prompts: tuple[str, ...], on_miss: str,
+    profile: str | None, principal: str | None, wait: float,
+) -> int:  # fmt: skip
+    """Begin a session that goes on from event SEQ of SESSION (an id, or a file), whose file is only read.
+
+    The work is asked for again, through the door and under the present charter. Up to SEQ each call that is the same
+    as the recorded one is served the recorded outcome, and its handler does not run. Without --run or --prompt nothing
+    more is done.
+    """
+    from deedbook.call.continuation.parent import read_parent
+    from deedbook.cli.acting import act
+    from deedbook.cli.ledgers import session_file
+    from deedbook.format.upcasting.naming import parted
+
+    parent = read_parent(_session(parted(session_file(asked.workspace, session))[0]))
+    forks: list[Fork] = []
+
+    def begin(kernel: "Kernel") -> "Session":
+        from deedbook_inspect.forking.fork import plan
+
+        made = plan(kernel, parent, at, goes_on=goes_on, leaves=on_miss == "run", prompts=prompts)
+        forks.append(made)
+        return _begun(kernel, parent, made, principal, wait)
+
+    told = parent.events[0].payload.get("profile")
+    if profile is None and isinstance(told, str):
+        profile = told
+    return act(asked, begin, lambda session: _done(session, forks[0]), profile=profile)
+
+
+def _session(place: "Path") -> "Path":
+    """Return *place*; raises `LedgerError` (``FORK_REFUSED``) for a workspace's own ledger."""
+    from deedbook.cli.ledgers import is_own
+    from deedbook.format.errors import LedgerError, fault
+
+    if is_own(place):
+        why = "the workspace ledger is not forked, since it holds no session's work; `deedbook sessions` lists sessions"
+        raise LedgerError(fault("FORK_REFUSED", why))
+    return place
+
+
+def _begun(kernel: "Kernel", parent: "Parent", made: "Fork", principal: str | None, wait: float) -> "Session":
+    """Begin the new session, for who began the parent unless *principal* says otherwise."""
+    from deedbook.policy.callers import LOCAL
+
+    said = parent.events[0].payload
+    who: Any = said.get("principal")
+    name = who.get("id") if principal is None and isinstance(who, dict) else principal
+    if not isinstance(name, str):
+        raise click.UsageError("the ledger does not say for whom the session was; name somebody with --as")
+    acts = LOCAL if principal is None and name == LOCAL.id else kernel.principal(name, via=LOCAL.via)
+    return kernel.session(str(said.get("purpose")), principal=acts, wait=wait, origin=made.origin)
+
+
+def _done(session: "Session", made: "Fork") -> "Ending":
+    """Do the work again, and return how it ended."""
+    import attrs
+
+    from deedbook_inspect.forking.fork import redo
+
+    came = redo(session, made)
+    recall = made.recall
+    told = {"parent": recall.past.parent.session, "at": recall.past.at, "served": recall.served}
+    differs = [{"path": each.path, "recorded": each.before, "now": each.now} for each in recall.found]
+    ending = _ended(came, recall.state == "ended")
+    more = {"diverged": {"why": recall.why.message, "differences": differs}} if recall.why else {}
+    _say(recall.served, recall.past.at, ended=recall.state == "ended" and recall.refused > 0)
+    return attrs.evolve(ending, members={**ending.members, "fork": {**told, **more}})
+
+
+def _ended(came: "Result[Json | Reply]", stopped: bool) -> "Ending":
+    """Return how the work ended; where the past was all there is, that is no failure."""
+    from deedbook.call.session import Reply
+    from deedbook.cli.acting import Ending, given
+    from deedbook.format.errors import Err, Ok
+
+    if stopped and isinstance(came, Err) and came.error.code == ENDED:
+        return Ending(ENDED)
+    if isinstance(came, Err):
+        return Ending.failed(came.error)
+    reply = came.value
+    if isinstance(reply, Reply):
+        return Ending(reply.state, reply.text, members={"reply": reply.text})
+    return given(Ok(reply))
+
+
+def _say(served: int, at: int, *, ended: bool) -> None:
+    from deedbook.cli.output import message
+
+    rest = "; nothing was done after it (--run goes on from there)" if ended else ""
+    message(f"served {served} recorded outcome{'' if served == 1 else 's'} up to event {at}{rest}")

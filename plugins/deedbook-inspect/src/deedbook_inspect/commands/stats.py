@@ -1,0 +1,218 @@
+"""Count calls, time, tokens, cost, denials; for Prometheus, too."""
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from deedbook.cli import completing
+from deedbook.cli.common import Asked, json_option, shown
+from deedbook.cli.output import as_json, complain, data_command, say, table
+from deedbook_inspect.reading import UNSOUND, Found, Ledgers, unread
+
+if TYPE_CHECKING:
+    from deedbook.format.errors import DeedbookError
+    from deedbook_inspect.observing.figures import Figures, FiguresFold, Window
+    from deedbook_inspect.observing.prices import Prices
+
+SECTION: Final = "Record"
+
+EVERY = "all"
+_LISTS: Final = (
+    ("hooks", ("hook", "event"), "decisions"),
+    ("policies", ("policy", "enforcement"), "decisions"),
+    ("denials", ("kind", "ability", "code", "by", "name"), "count"),
+    ("errors", ("kind", "ability", "code"), "count"),
+)
+
+
+@data_command
+@click.command("stats")
+@click.argument("sessions", nargs=-1, metavar="[SESSION…|all]", shell_complete=completing.sessions)
+@click.option("--since", metavar="TIME", help="Count from then on: a time, or how long ago, such as 24h or 7d.")
+@click.option("--until", metavar="TIME", help="Count what was before then.")
+@click.option("--prices", metavar="FILE", help="YAML with prices of models, for what nobody recorded the cost of.")
+@click.option("--prometheus", is_flag=True, help="Print the text format that Prometheus reads.")
+@json_option
+@click.pass_obj
+def command(
+    asked: Asked, /, sessions: tuple[str, ...], since: str | None, until: str | None, prices: str | None, *,
+    prometheus: bool,
+) -> int:  # fmt: skip
+    """Count calls, their time and outcome, tokens, cost, denials and approvals of each SESSION, or of all.
+
+    A SESSION is an id, or a file. A ledger that is being written counts as far as it is.
+    """
+    from deedbook_inspect.observing.accounts import as_json as told
+    from deedbook_inspect.observing.figures import FiguresFold
+
+    if prometheus and asked.json:
+        raise click.UsageError("say either --json or --prometheus")
+    ledgers = Ledgers(asked.workspace)
+    fold = FiguresFold(providers=ledgers.providers, prices=_prices(prices), window=_window(since, until))
+    figures, damaged = _counted(fold, _chosen(ledgers, sessions))
+    if asked.json:
+        wrong = [{"ledger": place, "code": error.errors[0].code, "message": str(error)} for place, error in damaged]
+        as_json({**told(figures), "damaged": wrong})
+    elif prometheus:
+        from deedbook_inspect.observing.exposition import exposed
+
+        for line in exposed(figures):
+            say(line)
+    else:
+        _tell(told(figures))
+    for place, error in damaged:
+        complain(f"{place} is counted as far as it can be read: {error}")
+    return UNSOUND if damaged else 0
+
+
+# --- what is counted --------------------------------------------------------------------------------------------------
+
+
+def _chosen(ledgers: Ledgers, names: tuple[str, ...]) -> list[Found]:
+    if names and EVERY not in names:
+        return list({found.place: found for name in names for found in _parts(ledgers.named(name))}.values())
+    return list(ledgers.every())
+
+
+def _parts(found: Found) -> list[Found]:
+    """Return what one name stands for: a ledger, or each session of a file of an older form that holds several."""
+    from deedbook.format.errors import LedgerError
+    from deedbook.format.reader import sessions_in
+    from deedbook.format.upcasting.naming import parted
+
+    place, session = parted(found.place)
+    try:
+        names = [] if session else sessions_in(place)
+    except LedgerError:  # reading it says what is wrong with it
+        names = []
+    return [Found(Path(f"{place}#{name}")) for name in names] if len(names) > 1 else [found]
+
+
+def _counted(fold: "FiguresFold", chosen: list[Found]) -> "tuple[Figures, list[tuple[str, DeedbookError]]]":
+    """Count the ledgers one after the other; return the figures, and which ledgers could not be read to their end.
+
+    Where the workspace's own is among them, it tells the approvals of all.
+    """
+    from deedbook.cli.progress import Counting
+    from deedbook.format.errors import LedgerError, fault
+    from deedbook.format.reader import read
+
+    figures = fold.start()
+    damaged: list[tuple[str, DeedbookError]] = []
+    with Counting("events counted") as counting:
+        for each in chosen:
+            fold.approvals = each.own or not any(other.own for other in chosen)
+            try:
+                for event in counting(read(each.place)):
+                    fold.step(figures, event)
+                if why := unread(each):
+                    damaged.append((shown(each.place), LedgerError(fault("LEDGER_UNSOUND", why))))
+            except LedgerError as problem:
+                damaged.append((shown(each.place), problem))
+            fold.close(figures, live=each.live)
+    return figures, damaged
+
+
+def _window(since: str | None, until: str | None) -> "Window":
+    from deedbook_inspect.observing.figures import Window
+    from deedbook_inspect.observing.times import moment
+
+    now, told = time.time(), []
+    for name, text in (("--since", since), ("--until", until)):
+        try:
+            told.append(None if text is None else moment(text, now))
+        except ValueError as problem:
+            raise click.BadParameter(str(problem), param_hint=name) from None
+    return Window(*told)
+
+
+def _prices(path: str | None) -> "Prices | None":
+    """Read a file of prices; raises `SourceError`."""
+    from deedbook.format.errors import SourceError, fault
+    from deedbook.format.schema import Schemas, data_folder
+    from deedbook.workspace.documents import parse_yaml
+    from deedbook_inspect.observing.prices import SCHEMA, Prices
+
+    if path is None:
+        return None
+    document: Any = parse_yaml(Path(path).read_bytes(), path).value
+    violations = Schemas.load(data_folder("schemas")).validator(SCHEMA).violations(document)
+    if violations:
+        raise SourceError(
+            *(fault("SCHEMA_VIOLATION", f"{each.path} {each.message}", place=path) for each in violations)
+        )
+    return Prices.of(document)
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def _tell(told: Mapping[str, Any]) -> None:
+    if not told["events"]:
+        say("nothing to count")
+        return
+    ledgers = "1 ledger" if told["ledgers"] == 1 else f"{told['ledgers']} ledgers"
+    say(f"{ledgers}, {told['events']} events, {told['first']} to {told['last']}")
+    for name in ("sessions", "layers", "approvals", "violations"):
+        words = [f"{word} {count}" for word, count in told[name].items() if isinstance(count, int)]
+        waited = told[name].get("wait_ms")
+        words += [f"waited p50 {waited['p50']} ms, longest {waited['max']} ms"] if waited else []
+        if words:
+            say(f"{name}: {', '.join(words)}")
+    _tell_calls(told["abilities"])
+    _tell_models(told["models"])
+    _tell_roles(told["roles"])
+    for name, keys, last in _LISTS:
+        _section(name, [*keys, last], ([row[key] for key in (*keys, last)] for row in told[name]))
+
+
+def _tell_calls(rows: list[Mapping[str, Any]]) -> None:
+    heads = ["ability", "kind", "calls", "outcomes", "denied", "p50 ms", "p90", "p99", "max"]
+    _section("abilities", heads, (
+        [row["ability"], row["kind"], row["calls"], _words(row["outcomes"]), row["denied"], *_times(row["latency_ms"])]
+        for row in rows
+    ))  # fmt: skip
+
+
+def _tell_models(rows: list[Mapping[str, Any]]) -> None:
+    heads = ["provider", "model", "role", "calls", "in", "out", "US$", "p50 ms", "p90", "p99", "max"]
+    _section("models", heads, (
+        [row["provider"], row["model"], row["role"], row["calls"], row["input_tokens"], row["output_tokens"],
+         _cost(row["cost_usd"]), *_times(row["latency_ms"])]
+        for row in rows
+    ))  # fmt: skip
+
+
+def _tell_roles(rows: list[Mapping[str, Any]]) -> None:
+    heads = ["role", "model calls", "other calls", "denied", "in", "out", "US$"]
+    members = ("role", "model_calls", "other_calls", "denied", "input_tokens", "output_tokens", "cost_usd")
+    _section("roles", heads, ([row[member] for member in members] for row in rows))
+
+
+def _section(name: str, heads: list[str], rows: Iterator[list[Any]]) -> None:
+    made = [tuple(map(_cell, row)) for row in rows]
+    if made:
+        say(f"\n{name}")
+        table([tuple(heads), *made])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return _words(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _words(counted: Mapping[str, int]) -> str:
+    return ", ".join(f"{word} {count}" for word, count in counted.items()) or "-"
+
+
+def _times(latency: Mapping[str, int] | None) -> list[Any]:
+    return [latency[name] for name in ("p50", "p90", "p99", "max")] if latency else ["-"] * 4
+
+
+def _cost(cost: Mapping[str, Any]) -> str:
+    known = f"{cost['recorded'] + cost['priced']:g}"
+    return f"{known} (and {cost['unpriced_answers']} unpriced)" if cost["unpriced_answers"] else known

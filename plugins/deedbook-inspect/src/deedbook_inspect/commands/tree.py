@@ -1,0 +1,47 @@
+"""Show what caused what in a session."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from deedbook.cli import completing
+from deedbook.cli.common import Asked, json_option, span_option
+from deedbook.cli.output import as_json, data_command, say
+
+SECTION: Final = "Record"
+
+
+@data_command
+@click.command("tree")
+@click.argument("session", required=False, shell_complete=completing.sessions)
+@click.option("--trace", metavar="ID", help="The session with this trace id (32 hex digits), instead of SESSION.")
+@span_option
+@click.option("--max-depth", type=click.IntRange(0), metavar="N", help="Count what is more than N levels below a root.")
+@click.option("--no-payload", is_flag=True, help="Show only the types of events.")
+@json_option
+@click.pass_obj
+def command(
+    asked: Asked, session: str | None, trace: str | None, span: str | None, max_depth: int | None, *, no_payload: bool
+) -> int:
+    """Show the causal tree of SESSION (an id, or a file), with its roots and orphans counted."""
+    from deedbook.format.folds import TreeFold, fold, subtree
+    from deedbook.format.reader import read
+    from deedbook_inspect.reading import torn
+
+    place = _place(asked, session, trace)
+    tree = fold(TreeFold(), subtree(read(place), span) if span else read(place))
+    if asked.json:
+        as_json(tree.as_json())
+    else:
+        for line in tree.lines(depth=max_depth, payloads=not no_payload):
+            say(line)
+    return torn(place)
+
+
+def _place(asked: Asked, session: str | None, trace: str | None) -> Path:
+    from deedbook.cli.ledgers import session_file, session_of_trace
+
+    if (session is None) == (trace is None):
+        raise click.UsageError("name one session: by SESSION, or by --trace ID")
+    return session_file(asked.workspace, session) if session else session_of_trace(asked.workspace, str(trace))

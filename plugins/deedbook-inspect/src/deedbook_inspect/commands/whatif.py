@@ -1,0 +1,150 @@
+"""Judge recorded calls under another charter."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from deedbook.cli import completing
+from deedbook.cli.common import Asked, announce, json_option, profile_option
+from deedbook.cli.output import as_json, data_command, message, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deedbook.policy.charter import Charter
+    from deedbook.workspace.declarations import Workspace
+    from deedbook_inspect.rejudging.whatif import Changed, WhatIf
+
+SECTION: Final = "Workspace"
+
+CHANGED = 1
+_SHOWN = 12
+
+
+@data_command
+@click.command("whatif")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=completing.sessions)
+@click.option("--system", "system", metavar="DIR", required=True, help="The workspace whose charter is tried.")
+@click.option("--all", "everything", is_flag=True, help="Judge every session of this workspace again.")
+@click.option("--limit", default=20, metavar="N", type=click.IntRange(0), help="List at most N changes; 0 lists all.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 also if something changed.")
+@profile_option
+@json_option
+@click.pass_obj
+def command(
+    asked: Asked,
+    sessions: tuple[str, ...],
+    system: str,
+    profile: str | None,
+    *,
+    everything: bool,
+    limit: int,
+    exit_zero: bool,
+) -> int:
+    """Judge the calls of SESSION (an id, its beginning, `last`, or a file) again, under another workspace's charter.
+
+    Nothing is called, and nothing is written. The exit status is 1 if a decision changed.
+    """
+    from deedbook.kernel import bound_for_judging
+    from deedbook_audit.rederive import rejudge
+    from deedbook_inspect.rejudging.whatif import WhatIf
+
+    places = _places(asked.workspace, sessions, everything=everything)
+    found = WhatIf(limit)
+    with bound_for_judging(_other(system, profile)) as bindings:
+        for place in places:
+            found.take(rejudge(place, bindings))
+        charter = bindings.charter
+    if asked.json:
+        as_json({"schema_version": "v1", "charter": charter.digest, "sessions": len(places), **found.as_json()})
+    else:
+        _announce(asked.workspace, charter)
+        _tell(found, len(places))
+        message(f"charter {charter.digest} of {system}; nothing was called and nothing is changed")
+    return CHANGED if found.changed and not exit_zero else 0
+
+
+def _places(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
+    """Return the ledgers to be read, each once; of all sessions those that began."""
+    from deedbook.cli.ledgers import ledger_of, session_file, session_ids
+    from deedbook.workspace.workspace import read_workspace
+
+    if everything == bool(sessions):
+        raise click.UsageError("name the sessions, or say --all")
+    if not everything:
+        return list(dict.fromkeys(session_file(workspace, name) for name in sessions))
+    source = read_workspace(workspace)
+    places = (ledger_of(source, name) for name in session_ids(source))
+    return [place for place in places if os.path.lexists(place) and (not place.is_file() or place.stat().st_size)]
+
+
+def _other(system: str, profile: str | None) -> "Workspace":
+    """Read the other workspace, which is not looked for above *system*: nobody means another one by it."""
+    from deedbook.workspace.workspace import read_workspace
+
+    place = Path(system)
+    root = place.resolve().parent if place.name == ".system" else place
+    if not (root / ".system").is_dir():
+        raise click.BadParameter(f"{system} holds no .system", param_hint="--system")
+    return read_workspace(root, profile)
+
+
+def _announce(workspace: str, charter: "Charter") -> None:
+    """Say what is looser or tighter in the other charter than in the one that was last in force here, if it is kept."""
+    from deedbook.charter.changes import difference
+    from deedbook.charter.locks import Opened
+    from deedbook.charter.store import Store
+    from deedbook.format.errors import BindingError, DeedbookError
+    from deedbook.format.files import Folder
+    from deedbook.workspace.workspace import read_workspace
+
+    with suppress(DeedbookError, OSError), Folder.at(read_workspace(workspace).state) as state:
+        store = Store(state)
+        digest = store.current()
+        try:
+            kept = store.find(digest) if digest else None
+            if kept:
+                kept.refuse_uncanonical()
+        except BindingError as problem:
+            message(f"the two charters cannot be compared: {problem}")
+            return
+        if kept and kept.digest != charter.digest:
+            announce(Opened(charter, digest, difference(kept.document, charter.document)))
+
+
+def _tell(found: "WhatIf", sessions: int) -> None:
+    from deedbook.format.report import counted
+    from deedbook.format.terminal import plain
+    from deedbook_inspect.rejudging.whatif import TOTALS
+
+    for change in found.changes:
+        say(plain(_line(change)))
+    hidden = found.changed - len(found.changes)
+    if hidden:
+        say(f"and {hidden} more; --limit 0 lists all")
+    for name, words in TOTALS.items():
+        if found.totals[name] or name == "same":
+            say(f"{found.totals[name]:>8}  {words}")
+        if name == "undetermined":
+            for why, number in found.reasons.most_common():
+                say(plain(f"{number:>8}    {why}"))
+    calls = counted(sum(found.totals.values()), "call")
+    ways = f"{found.ways['looser']} looser, {found.ways['tighter']} tighter" if found.changed else "nothing changed"
+    say(f"{calls} of {counted(sessions, 'session')} judged again: {ways}")
+
+
+def _line(change: "Changed") -> str:
+    """Return a change in the words of ``deedbook lock``: its way, what it is about, and by which rule."""
+    call, verdict = change.found.call, change.found.verdict
+    assert verdict is not None
+    by = change.by()
+    maker = next((f"{kind} {by[kind]}" for kind in ("policy", "hook", "scope", "rule") if kind in by), "")
+    place = by.get("rule") if isinstance(by.get("rule"), str) and maker != f"rule {by.get('rule')}" else by.get("place")
+    said = ", ".join(str(part) for part in (maker, place, verdict.reason or call.reason) if part)
+    words = f"{call.outcome} → {change.now}" if change.found.change != "rewritten" else "other arguments"
+    who = f" for {call.principal}" if call.principal else ""
+    why = f" ({said})" if said else ""
+    return f"{change.way:8}{call.ability}{who}: {words}{why} at {call.told.id[:_SHOWN]} {call.seq}"

@@ -1,0 +1,162 @@
+"""Ledgers for the commands that read many of them, and for what plugins add to the command line."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+UNSOUND: Final = 4
+"""The exit status where a ledger is not sound."""
+
+if TYPE_CHECKING:
+    from deedbook.workspace.declarations import Workspace
+    from deedbook_inspect.observing.recorded import Recording
+
+
+@attrs.frozen
+class Found:
+    """A ledger: where it is, and whether somebody writes it; that of the workspace itself is *own*.
+
+    One of several sessions in a file of an older form has ``FILE#SESSION`` as its place.
+    """
+
+    place: Path
+    live: bool = False
+    own: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes its file has."""
+        from deedbook.format.upcasting.naming import parted
+
+        return parted(self.place)[0].stat().st_size
+
+
+@attrs.define
+class Ledgers:
+    """The ledgers of the workspace at or above *workspace*, to be read. Imports no plugin."""
+
+    workspace: str = "."
+    _makers: dict[str, Mapping[str, str]] = attrs.field(factory=dict, init=False)
+
+    def named(self, name: str) -> Found:
+        """Return the ledger that *name* is: an id or its beginning, ``last``, ``workspace``, a file.
+
+        Raises `LedgerError` (``SESSION_NOT_FOUND``).
+        """
+        from deedbook.cli.ledgers import session_file
+
+        place = session_file(self.workspace, name)
+        return Found(place, live=_is_live(place), own=place.parent.name == "workspace")
+
+    def every(self) -> Iterator[Found]:
+        """Yield every ledger of the workspace that has begun: its own, then the sessions', the oldest first.
+
+        After them come the sessions of the old ledgers that were taken in.
+        """
+        from deedbook.cli.ledgers import ledger_of, own
+        from deedbook.format.files import Folder
+        from deedbook.format.reader import sessions
+
+        source = self._source()
+        if own(source).exists():
+            yield Found(own(source), live=True, own=True)
+        if source.state.is_dir():
+            with Folder.at(source.state) as state:
+                listed = sessions(state)
+            for each in listed:
+                if each.state != "empty":
+                    yield Found(ledger_of(source, each.id), live=each.state == "open")
+            yield from _taken_in(source.state)
+
+    def open(self, place: Path) -> "Recording":
+        """Return the ledger at *place*, to be read as far as it is, and on."""
+        from deedbook_inspect.observing.recorded import Recording
+
+        return Recording(place)
+
+    def unread(self, found: Found) -> str:
+        """Say what cannot be read at the end of a ledger that nobody writes; empty: nothing."""
+        return unread(found)
+
+    def providers(self, charter: str) -> Mapping[str, str]:
+        """Return the provider of each model in the charter with a digest; none where it is not kept here."""
+        if charter not in self._makers:
+            self._makers[charter] = self._providers(charter)
+        return self._makers[charter]
+
+    def layer(self, event_type: str) -> str | None:
+        """Return the layer of an event type."""
+        from deedbook.format.layers import layer_of
+
+        return layer_of(event_type)
+
+    @property
+    def state(self) -> Path:
+        """The state folder of the workspace; raises `SourceError` where there is none."""
+        return self._source().state
+
+    def _source(self) -> "Workspace":
+        from deedbook.workspace.workspace import read_workspace
+
+        return read_workspace(self.workspace)
+
+    def _providers(self, digest: str) -> Mapping[str, str]:
+        from deedbook.charter.store import Store
+        from deedbook.format.errors import DeedbookError
+        from deedbook.format.files import Folder
+        from deedbook_inspect.observing.makers import providers_of
+
+        with suppress(DeedbookError, OSError):  # a file needs no workspace
+            with Folder.at(self.state) as state:
+                charter = Store(state).find(digest)
+            return providers_of(charter.document) if charter else {}
+        return {}
+
+
+def torn(place: Path) -> int:
+    """Say so where bytes that are no line stand at the end of a ledger that nobody writes; return the exit status."""
+    from deedbook.cli.output import complain
+
+    why = unread(Found(place, live=_is_live(place)))
+    if why:
+        complain(f"{why} [LEDGER_UNSOUND]")
+    return UNSOUND if why else 0
+
+
+def unread(found: Found) -> str:
+    """Say what cannot be read at the end of a ledger that nobody writes: bytes that are no line. Empty: nothing."""
+    from deedbook.cli.common import shown
+    from deedbook.format.upcasting.naming import parted
+
+    place = parted(found.place)[0]
+    with place.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - 1))
+        whole = file.read(1) in (b"", b"\n")
+    return "" if whole or found.live else f"{shown(place)}: bytes that are no line stand at its end; verify the file"
+
+
+def _taken_in(state: Path) -> Iterator[Found]:
+    from deedbook.format.errors import DeedbookError
+    from deedbook.maintenance.imports import imports
+
+    try:
+        known = imports(state)
+    except (DeedbookError, OSError):  # reading the workspace's own ledger says what is wrong with it
+        return
+    for one in known:
+        yield from (Found(one.session(state, each.id)) for each in one.sessions)
+
+
+def _is_live(place: Path) -> bool:
+    """Say whether somebody writes the ledger at *place*; of the workspace's own, anybody may."""
+    from deedbook.format.files import Folder
+    from deedbook.format.reader import is_open
+
+    if place.parent.parent.name != "sessions":
+        return place.parent.name == "workspace"
+    with Folder.at(place.parents[2]) as state:
+        return is_open(state, place.parent.name)

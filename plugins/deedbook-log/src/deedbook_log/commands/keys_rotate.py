@@ -1,0 +1,47 @@
+"""Make the key that signs the workspace's log, or another one."""
+
+from pathlib import Path
+
+import click
+
+from deedbook.cli.common import Asked, json_option, shown
+from deedbook.cli.keys import out_option, refuse_place, tell
+from deedbook.cli.output import complain, data_command, message, worded
+
+UNSOUND = 4
+
+
+@data_command
+@click.command("rotate")
+@click.option("--lost", is_flag=True, help="The key that is in force is gone: let the new one come without its word.")
+@out_option
+@json_option
+@click.pass_obj
+def command(asked: Asked, out: str | None, *, lost: bool) -> int:
+    """Make the key that signs this workspace's log, or another in its place, and print its public half.
+
+    From then on checkpoints are written, and the ledgers that are here are covered at once.
+    """
+    from deedbook.charter.settings import Settings
+    from deedbook.format.files import Folder
+    from deedbook.workspace.own_ledger import own_ledger
+    from deedbook.workspace.workspace import read_workspace
+    from deedbook_log.checkpoints.asked import Office
+
+    refuse_place(out)
+    workspace = read_workspace(asked.workspace)
+    settings = Settings.read(workspace.checkpoints, workspace.root)
+    with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
+        done = Office(state, ledger, settings).rotate(lost=lost)
+    tell(asked, [done.key], out)
+    was = f"the key before, {done.before.id}, " if done.before else ""
+    if was:
+        message(f"{was}{'is lost and has not signed this' if done.lost else 'has signed this and is removed'}")
+    message(f"the private key is in {shown(done.where)}; whoever can read it can sign checkpoints of this workspace")
+    if not asked.json:
+        file = Path(out).name if out else "log.pub"
+        message(f"readers trust it by .system/deedbook.yaml: checkpoints: {{keys: [{file}]}}")
+    left_out = done.asked.covered.left_out
+    for name, why in left_out.items():
+        complain(f"session {name} is not covered: {worded(why)}")
+    return UNSOUND if left_out else 0

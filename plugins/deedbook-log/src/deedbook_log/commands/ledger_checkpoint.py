@@ -1,0 +1,72 @@
+"""Sign how far all ledgers have come."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deedbook.cli.common import Asked, json_option
+from deedbook.cli.output import as_json, complain, data_command, message, say, worded
+
+if TYPE_CHECKING:
+    from deedbook.format.errors import DomainError
+    from deedbook_log.checkpoints.asked import Asked as Found
+
+UNSOUND = 4
+
+
+@data_command
+@click.command("checkpoint")
+@json_option
+@click.pass_obj
+def command(asked: Asked) -> int:
+    """Sign how far all ledgers have come, also those that other processes write or left behind.
+
+    Prints the signed checkpoint, which is good to keep elsewhere.
+    """
+    from deedbook.charter.settings import Settings
+    from deedbook.format.files import Folder
+    from deedbook.workspace.own_ledger import own_ledger
+    from deedbook.workspace.workspace import read_workspace
+    from deedbook_log.checkpoints.asked import Office
+
+    workspace = read_workspace(asked.workspace)
+    settings = Settings.read(workspace.checkpoints, workspace.root)
+    with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
+        found = Office(state, ledger, settings).checkpoint()
+    if asked.json:
+        as_json(_document(found))
+    else:
+        _tell(found)
+    for name, why in found.covered.left_out.items():
+        complain(f"session {name} is not covered: {worded(why)}")
+    return UNSOUND if found.covered.left_out or any(map(_is_denied, found.unheard)) else 0
+
+
+def _is_denied(why: "DomainError") -> bool:
+    """Say whether a witness knows another history than this workspace's."""
+    return why.code == "WITNESS_REFUSED"
+
+
+def _tell(found: "Found") -> None:
+    last = found.covered.made[-1]
+    sessions = sum(made.sessions for made in found.covered.made)
+    grown = "no session has" if not sessions else "1 session has" if sessions == 1 else f"{sessions} sessions have"
+    message(f"checkpoint {last.size} is written; {grown} grown since the last")
+    for line in found.note.splitlines():
+        say(line)
+    for why in found.unheard:
+        (complain if _is_denied(why) else message)(worded(why))
+
+
+def _document(found: "Found") -> dict[str, Any]:
+    last = found.covered.made[-1]
+    return {
+        "schema_version": "v1",
+        "size": last.size,
+        "note": found.note,
+        "sessions": sum(made.sessions for made in found.covered.made),
+        "left_out": [
+            {"session_id": name, "code": why.code, "message": str(why)} for name, why in found.covered.left_out.items()
+        ],
+        "unheard": [{"code": why.code, "message": str(why)} for why in found.unheard],
+    }

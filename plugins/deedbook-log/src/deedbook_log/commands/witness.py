@@ -1,0 +1,177 @@
+"""Be a witness for logs: cosign what goes on from what was seen."""
+
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from deedbook.cli.common import Asked, Suggesting, json_option, shown
+from deedbook.cli.output import as_json, data_command, message, say
+
+SECTION: Final = "Proof"
+
+_PORT: Final = re.compile("[0-9]{1,5}")
+
+if TYPE_CHECKING:
+    from deedbook.format.notes import VerifierKey
+    from deedbook_log.witnessing.store import Store
+
+store_option = click.option(
+    "--store", "place", metavar="DIR",
+    help="Where the witness keeps its key and what it knows (default: $XDG_STATE_HOME/deedbook/witness).",
+)  # fmt: skip
+
+
+@data_command
+@click.group("witness", cls=Suggesting)
+def command() -> None:
+    """Be a witness for logs: remember how far each was, and cosign only what goes on from there. Needs no workspace."""
+
+
+@command.command("new")
+@click.argument("name")
+@store_option
+@json_option
+@click.pass_obj
+def new(asked: Asked, name: str, place: str | None) -> int:
+    """Make a witness NAME with a key of its own, which stays in its store, and print the key's public half.
+
+    A name is best a URL without its scheme, such as witness.example.com/w1.
+    """
+    from deedbook_log.witnessing.store import Store
+
+    store = Store.create(_place(place), name)
+    message(f"the witness's key and what it knows are in {shown(store.place)}; a copy of it could be made to go back")
+    _tell(asked, store)
+    return 0
+
+
+@command.command("show")
+@store_option
+@json_option
+@click.pass_obj
+def show(asked: Asked, place: str | None) -> int:
+    """Print the witness's public key, and the logs it serves with the size that it cosigned last."""
+    from deedbook_log.witnessing.store import Store
+
+    _tell(asked, Store(_place(place)))
+    return 0
+
+
+@command.command("trust")
+@click.argument("logkey")
+@click.option(
+    "--origin", metavar="TEXT", help="The first line of the log's checkpoints, where it is not its key's name."
+)
+@store_option
+@click.pass_obj
+def trust(_: Asked, logkey: str, origin: str | None, place: str | None) -> int:
+    """Serve the log whose checkpoints LOGKEY signs: a key, a file that holds one, or a signed change of keys.
+
+    A log may have several keys. A change of keys counts where a key that is trusted already signed it.
+    """
+    from deedbook_log.witnessing.store import Store
+
+    store = Store(_place(place))
+    key, origin = _key(store, logkey, origin)
+    log = store.trust(origin, key)
+    message(f"{log.origin}: {len(log.keys)} key{'' if len(log.keys) == 1 else 's'}")
+    return 0
+
+
+@command.command("serve")
+@click.option("--listen", default="127.0.0.1:8098", show_default=True, metavar="HOST:PORT", help="Where to answer.")
+@store_option
+@click.pass_obj
+def serve(_: Asked, listen: str, place: str | None) -> int:
+    """Answer over HTTP, as C2SP's tlog-witness has it, until SIGTERM or Ctrl-C."""
+    from deedbook_log.witnessing.listener import Listener
+    from deedbook_log.witnessing.store import Store
+    from deedbook_log.witnessing.witness import Witness
+
+    host, _colon, port = listen.rpartition(":")
+    if not host or not _PORT.fullmatch(port) or int(port) > 65535:
+        raise click.BadParameter(f"{listen!r} is no HOST:PORT", param_hint="--listen")
+    witness = Witness(Store(_place(place)))
+    with Listener(witness, host.strip("[]"), int(port), say=message) as server:
+        message(f"answers at {server.url}")
+        _until_stopped(server.serve_forever)
+    return 0
+
+
+@command.command("watch")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("--once", is_flag=True, help="Answer what is asked now, and end.")
+@store_option
+@click.pass_obj
+def watch(_: Asked, folder: str, place: str | None, *, once: bool) -> int:
+    """Answer requests that stand as files in FOLDER, for another user of this machine or a mount that both see."""
+    from deedbook_log.witnessing.inbox import Inbox
+    from deedbook_log.witnessing.store import Store
+    from deedbook_log.witnessing.witness import Witness
+
+    inbox = Inbox(Witness(Store(_place(place))), Path(folder), say=message)
+    if once:
+        inbox.round()
+    else:
+        _until_stopped(inbox.watch)
+    return 0
+
+
+def _until_stopped(work: Callable[[], Any]) -> None:
+    """Work until a signal says to stop, which is how such a program ends."""
+    with suppress(KeyboardInterrupt):
+        for _ in work() or ():
+            pass
+
+
+def _place(place: str | None) -> Path:
+    if place:
+        return Path(place)
+    base = os.environ.get("XDG_STATE_HOME", "")
+    root = Path(base) if base.startswith("/") else Path(os.environ.get("HOME", "") or "/") / ".local" / "state"
+    return root / "deedbook" / "witness"
+
+
+def _key(store: "Store", given: str, origin: str | None) -> "tuple[VerifierKey, str]":
+    """Return the key that *given* means, and the log's origin."""
+    from deedbook.format.errors import SignatureError, fault
+    from deedbook.format.notes import MAX_TEXT, Note, VerifierKey
+    from deedbook.format.rotation import Rotation
+
+    text = given
+    if "+" not in given or os.path.lexists(given):
+        from deedbook.format.files import Folder
+
+        with Folder.at(Path(given).parent) as folder:
+            text = folder.read(Path(given).name, limit=MAX_TEXT).decode(errors="replace")
+    if "\n\n" not in text:
+        key = VerifierKey.parse(text.strip())
+        return key, origin or key.name
+    change = Rotation.parse(Note.parse(text))
+    log = store.log(change.origin)
+    if log is None or not any(map(change.signed_by, log.keys)):
+        why = f"no key that is trusted for {change.origin} signed this change of keys; trust the new key by itself"
+        raise SignatureError(fault("KEY_REFUSED", why))
+    return change.key, change.origin
+
+
+def _tell(asked: Asked, store: "Store") -> None:
+    from deedbook.format.proofs import Checkpoint
+    from deedbook.format.terminal import plain
+    from deedbook.format.witness_requests import origin_hash
+
+    known = [(log, store.latest(origin_hash(log.origin))) for log in store.logs()]
+    sized = [(log, Checkpoint.parse(note.text).size if note else 0) for log, note in known]
+    if asked.json:
+        told = [{"origin": log.origin, "keys": list(map(str, log.keys)), "size": size} for log, size in sized]
+        as_json({"schema_version": "v1", "key": str(store.key.public), "logs": told})
+        return
+    say(str(store.key.public))
+    for log, size in sized:
+        keys = "1 key" if len(log.keys) == 1 else f"{len(log.keys)} keys"
+        say(plain(f"{log.origin}: cosigned up to {size}, {keys}"))

@@ -1,0 +1,281 @@
+"""Speak the Model Context Protocol: with servers, and as one."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from deedbook.cli.common import Asked, OpenGroup, confirmed, json_option, surveyed
+from deedbook.cli.output import as_json, data_command, message, say, table
+
+from .servers import agreed, review, shown, tell, warn_left_out
+
+if TYPE_CHECKING:
+    from deedbook.workspace.declarations import ServerSource, Workspace
+
+SECTION: Final = "Serve"
+
+_YAML_SECTION: Final = "servers"
+yes_option = click.option("--yes", is_flag=True, help="Ask nothing: what is shown is accepted.")
+
+
+@data_command
+@click.group("mcp", cls=OpenGroup)
+def command() -> None:
+    """Speak the Model Context Protocol: with servers, and as one."""
+
+
+@command.command("list")
+@json_option
+@click.pass_obj
+def list_servers(asked: Asked) -> int:
+    """List the MCP servers that the workspace declares; starts none."""
+    servers = surveyed(asked.workspace).servers
+    if asked.json:
+        as_json({"schema_version": "v1", "servers": [shown(server) for server in servers.values()]})
+    elif servers:
+        table((name, _offered(server), server.url or " ".join(server.command)) for name, server in servers.items())
+    else:
+        say("no servers are declared; add one with: deedbook mcp add NAME -- COMMAND")
+    return 0
+
+
+@command.command("tools")
+@click.argument("name")
+@json_option
+@click.pass_obj
+def tools(asked: Asked, name: str) -> int:
+    """Show the tools of a server as somebody last looked at them, and what each is as an ability; starts nothing."""
+    workspace = surveyed(asked.workspace)
+    server = _declared(workspace, name)
+    rows = [_tool(workspace, server, tool) for tool in server.offers]
+    if asked.json:
+        as_json({"schema_version": "v1", **shown(server), "tools": rows, "left_out": dict(server.left_out)})
+        return 0
+    table((row["id"], row["effects"], row["summary"]) for row in rows)
+    for row in rows:
+        for note in row["notes"]:
+            message(f"{row['id']}: {note}, and was left out")
+    warn_left_out(server.left_out)
+    return 0
+
+
+@command.command("refresh")
+@click.argument("names", nargs=-1)
+@yes_option
+@click.pass_obj
+def refresh(asked: Asked, names: tuple[str, ...], *, yes: bool) -> int:
+    """Look again at what servers offer (all, or those named), show what changed, and keep it for review."""
+    workspace = surveyed(asked.workspace)
+    servers = [_declared(workspace, name) for name in names] or list(workspace.servers.values())
+    if not review(workspace, servers, yes=yes):
+        message("nothing was written")
+        return 1
+    message("what the servers offer is kept in .system/servers/")
+    return 0
+
+
+@command.command("remove")
+@click.argument("name")
+@yes_option
+@click.pass_obj
+def remove(asked: Asked, name: str, *, yes: bool) -> int:
+    """Take a server out of deedbook.yaml, with what it listed; its abilities are gone."""
+    from deedbook.format.files import Folder
+    from deedbook.workspace.edits import removed
+    from deedbook.workspace.servers import listing_path
+
+    workspace = surveyed(asked.workspace)
+    server = _declared(workspace, name)
+    if not confirmed(f"Take out {server.id}, with {len(server.offers)} abilities?", yes=yes):
+        return 1
+    with Folder.at(workspace.root) as root:
+        edit = _Edit(root)
+        edit.settings(lambda text: removed(text, _YAML_SECTION, name, edit.path))
+        if root.exists(listing_path(name)):
+            root.remove(listing_path(name))
+    message(f"{name} is no server of this workspace any more")
+    return 0
+
+
+@command.command("add", context_settings={"ignore_unknown_options": False})
+@click.argument("name")
+@click.argument("started", nargs=-1, metavar="[-- COMMAND...]")
+@click.option("--url", metavar="URL", default="", help="Where it stands, in place of a command: streamable HTTP.")
+@click.option("--env", "values", metavar="NAME=VALUE", multiple=True, help="Give it this environment variable.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="Send it this header.")
+@click.option(
+    "--secret", "secrets", metavar="NAME=SECRET", multiple=True, help="The same, with the value of a declared secret."
+)
+@click.option("--cwd", metavar="DIR", default="", help="The folder of the workspace that it works in.")
+@click.option("--timeout-ms", type=click.IntRange(1, 86_400_000), help="The limit of a call.")
+@click.option(
+    "--trust-hints", is_flag=True, help="Write the effects that the server claims into deedbook.yaml, for review."
+)
+@yes_option
+@click.pass_obj
+def add(asked: Asked, /, name: str, started: tuple[str, ...], *, yes: bool, trust_hints: bool, **given: Any) -> int:
+    """Add an MCP server: show what would be started, ask, look at its tools, and write all that down, or nothing.
+
+    The effects of its tools are `write`, whatever it claims. With --trust-hints its claims are written as effects: of
+    each tool, where a person reads them.
+    """
+    from deedbook.format.files import Folder
+    from deedbook.format.schema import Schemas, data_folder
+    from deedbook.plugins.plugins import discover
+    from deedbook_tool_mcp.surveys import compared, look
+
+    body = _body(started, given)
+    workspace = surveyed(asked.workspace)
+    if name in workspace.servers:
+        raise click.UsageError(
+            f"there is a server {name!r} already; look at it again with: deedbook mcp refresh {name}"
+        )
+    with Folder.at(workspace.root) as root:
+        edit = _Edit(root)
+        server = edit.trial(name, body)
+        if not agreed(server, yes=yes):
+            return 1
+        listing = look(workspace, server, discover(), Schemas.load(data_folder("schemas")))
+        tell(name, compared(None, listing))
+        hinted = _hinted(server, listing) if trust_hints else {}
+        made = edit.write(workspace, name, {**body, **({"tools": hinted} if hinted else {})}, listing)
+    warn_left_out(made.left_out)
+    if trust_hints:
+        message(f"{name} claims the effects of {len(hinted)} of {len(made.offers)} tools; nothing proves them: read "
+                f"servers.{name}.tools in .system/deedbook.yaml, and correct what is wrong")  # fmt: skip
+    effects = "the effects written there" if hinted else "effects write"
+    message(f"{name} is in .system/deedbook.yaml, with {len(made.offers)} abilities of {effects}; put in force by: "
+            "deedbook lock, or the next start where lock: auto")  # fmt: skip
+    return 0
+
+
+def _hinted(server: "ServerSource", listing: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the effects that a server claims of its tools, as YAML says them; nothing of one that claims nothing."""
+    from deedbook.workspace.listings import hinted_effects
+    from deedbook.workspace.servers import with_tools
+
+    claimed = {name: hinted_effects(tool) for name, tool in with_tools(server, listing).listed.items()}
+    return {name: {"effects": effects} for name, effects in claimed.items() if effects}
+
+
+def _body(started: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry that the options spell."""
+    if bool(started) == bool(given["url"]):
+        raise click.UsageError("say either a command after --, or --url")
+    inside = "headers" if given["url"] else "env"
+    pairs = dict(_pair(each) for each in given["headers" if given["url"] else "values"])
+    hidden = {key: {"secret": value} for key, value in map(_pair, given["secrets"])}
+    body: dict[str, Any] = {"url": given["url"]} if given["url"] else {"command": list(_found(started))}
+    body |= {inside: {**pairs, **hidden}} if pairs or hidden else {}
+    body |= {"cwd": given["cwd"]} if given["cwd"] else {}
+    return body | ({"timeout_ms": given["timeout_ms"]} if given["timeout_ms"] else {})
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _found(started: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command with its program's path where a server, which has a PATH of its own, would not find it."""
+    from deedbook.programs.process import BASE, located
+
+    if "/" in started[0] or located(started[0], BASE["PATH"]):
+        return (os.path.abspath(started[0]) if "/" in started[0] else started[0], *started[1:])  # noqa: PTH100 - no link is resolved
+    return (located(started[0], None) or started[0], *started[1:])
+
+
+def _declared(workspace: "Workspace", name: str) -> "ServerSource":
+    from deedbook.format.schema import suggest
+
+    if name not in workspace.servers:
+        known = ", ".join(sorted(workspace.servers)) or "none"
+        hint = suggest(name, workspace.servers) or "."
+        raise click.UsageError(f"server {name!r} is not declared{hint} Declared: {known}")
+    return workspace.servers[name]
+
+
+def _offered(server: "ServerSource") -> str:
+    return f"{len(server.offers)} tools" if server.listing else "nobody has looked"
+
+
+def _tool(workspace: "Workspace", server: "ServerSource", name: str) -> dict[str, Any]:
+    ability = workspace.abilities[f"{server.id}/{name}"]
+    listed = server.listed[name]
+    return {
+        "id": ability.id,
+        "effects": ability.effects,
+        "summary": ability.summary,
+        "description": listed.get("description"),
+        "annotations": listed.get("annotations"),
+        "notes": list(server.notes.get(name, ())),
+    }
+
+
+class _Edit:
+    """Changes the settings of the workspace at *root*, whole or not at all."""
+
+    path: Final = ".system/deedbook.yaml"
+
+    def __init__(self, root: Any) -> None:
+        from deedbook.format.canonical import digest
+        from deedbook.workspace.documents import MAX_BYTES
+
+        self._root = root
+        self._raw: bytes = root.read(self.path, limit=MAX_BYTES)
+        self._digest = digest(self._raw)
+
+    def settings(self, change: Any) -> str:
+        """Write the settings as *change* leaves their text; return the digest of what is written."""
+        written: str = self._root.replace(self.path, change(self._raw.decode()).encode(), expected=self._digest)
+        return written
+
+    def trial(self, name: str, body: Mapping[str, Any]) -> "ServerSource":
+        """Return the server that the entry would declare; raises `SourceError` if it would be none."""
+        from deedbook.format.errors import SourceError
+        from deedbook.format.schema import Schemas, data_folder
+        from deedbook.workspace.edits import added
+        from deedbook.workspace.servers import Servers
+        from deedbook.workspace.trees import Reading, Tree
+
+        reading = Reading(Schemas.load(data_folder("schemas")))
+        tree = Tree(self._root, ".system")
+        text = added(self._raw.decode(), _YAML_SECTION, name, body, self.path)
+        document = reading.fitting(tree, self.path, text.encode(), "deedbook_v1")
+        value: Any = document.value if document else {}
+        servers = Servers(reading, tree, document).declared(
+            {name: value.get(_YAML_SECTION, {}).get(name)} if document else {}, listed=False
+        )
+        if reading.faults:
+            raise SourceError(*reading.faults)
+        return servers[name]
+
+    def write(
+        self, workspace: "Workspace", name: str, body: Mapping[str, Any], listing: Mapping[str, Any]
+    ) -> "ServerSource":
+        """Write the listing and the entry; take both back if the workspace has a fault because of them."""
+        from deedbook.format.errors import SourceError, raise_all
+        from deedbook.workspace.edits import added
+        from deedbook.workspace.servers import listing_path
+        from deedbook.workspace.workspace import survey_workspace
+        from deedbook_tool_mcp.surveys import keep
+
+        _, before = survey_workspace(workspace.root)
+        keep(self._root, listing)
+        written = ""
+        try:
+            written = self.settings(lambda text: added(text, _YAML_SECTION, name, body, self.path))
+            made, faults = survey_workspace(workspace.root)
+            old = {error.message for error in before}
+            raise_all(SourceError, (error for error in faults if error.message not in old))
+            assert made is not None
+            return made.servers[name]
+        except BaseException:
+            if written:
+                self._root.replace(self.path, self._raw, expected=written)
+            self._root.remove(listing_path(name))
+            raise
