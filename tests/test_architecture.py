@@ -41,8 +41,8 @@ PURE = (
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",
     "deedbook_memory.recall", "format.detectors", "format.effort", "format.entries", "format.folds",
     "format.layers", "format.lint", "format.story", "plugins.routing.bm25", "plugins.routing.fit",
-    "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions", "policy.fitting",
-    "policy.judge", "policy.match", "policy.zones",
+    "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions", "policy.facts",
+    "policy.fitting", "policy.forms", "policy.judge", "policy.match", "policy.zones",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}

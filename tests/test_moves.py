@@ -10,7 +10,6 @@ from deedbook.format.files import Folder
 from deedbook.plugins.moves import moves
 from deedbook.plugins.plugins import discover
 from deedbook.policy.charter import Charter
-from deedbook.workspace.site import Site
 from deedbook_audit.charters import Charters
 from deedbook_audit.recheck import recheck
 from deedbook_policy_standard.rules import Rules
@@ -43,8 +42,7 @@ def judged(lab, kernel_schemas):
         charter = Charter.of(document)
         with Folder.at(lab.path) as root, Folder.at(lab.state) as state:
             Store(state).keep(charter, root)
-            site = Site.under(charter.document, lab.path, lab.state)
-            charters = Charters(site, root, state, kernel_schemas, plugins=False)
+            charters = Charters(root, state, kernel_schemas, plugins=False)
             return recheck(lab.ledger(session), lambda _: charters(charter.digest))
 
     return again

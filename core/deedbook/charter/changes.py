@@ -16,6 +16,7 @@ import attrs
 from deedbook.format import canonical
 from deedbook.plugins.moves import Move, Moves
 from deedbook.policy.commands import allowed_of
+from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS
 
 from .settings import BEFORE, EVENTS, SECONDS
@@ -126,14 +127,14 @@ def _hook(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 def _policy(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     done = set()
-    if old["plugin"] == new["plugin"] == ["policy", "rules"]:
+    if old["plugin"] == new["plugin"] and lists_rules(new):
         done = {"settings"}
         yield from _rules(what, old["settings"], new["settings"])
     yield from _rest(what, old, new, done, other=set())
 
 
 def _rules(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    """Compare the bodies of two policies of the kind ``rules``: what each rule says decides what it means to add it."""
+    """Compare two lists of rules: what each rule says decides what it means to add it."""
     yield from _ranked(f"{what}: default", old.get("default", "deny"), new.get("default", "deny"), _OUTCOMES)
     was, now = (Counter(map(_said, body["rules"])) for body in (old, new))
     yield from ((_way(rule, "deny", "looser"), f"{what}: rule {rule} is new") for rule in (now - was).elements())

@@ -56,11 +56,13 @@ def listing(asked: Asked, profile: str | None) -> int:
 
 
 def _policy(name: str, entry: "Mapping[str, Any]", fits: "Sequence[str]") -> dict[str, Any]:
-    rules = entry["settings"].get("rules", []) if entry["rules"] else []
+    from deedbook.policy.forms import lists_rules
+
+    rules = entry["settings"]["rules"] if lists_rules(entry) else []
     told = [{"place": place, "then": rule["then"], "reason": rule.get("reason", ""), "when": rule.get("when")}
             for place, rule in zip(entry["rules"], rules, strict=False)]  # fmt: skip
     return {"id": name, "kind": entry["plugin"][1], "place": entry["place"], "abilities": list(fits),
-            "reads": entry["reads"], "rules": told if entry["plugin"] == ["policy", "rules"] else []}  # fmt: skip
+            "reads": entry["reads"], "rules": told}  # fmt: skip
 
 
 def _idle(each: "Note", rule: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.entries import TOOLS, ZONES
+from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS, KINDS
 
 Check: TypeAlias = Callable[[Any], str]
@@ -151,11 +152,7 @@ _ANY_POLICY: Final = _object({"plugin": _PLUGIN, "rules": _TEXTS, **_GATE}, {"in
 
 
 def _policy(value: Any) -> str:
-    return _ANY_POLICY(value) or (_at(".settings", _RULES(value["settings"])) if _is_rules(value) else "")
-
-
-def _is_rules(policy: Mapping[str, Any]) -> bool:
-    return bool(policy["plugin"] == ["policy", "rules"])
+    return _ANY_POLICY(value) or (_at(".settings", _RULES(value["settings"])) if lists_rules(value) else "")
 
 
 _CALLERS: Final = _list(_object({}, dict.fromkeys(("principals", "roles", "skills", "actors"), _TEXTS)))

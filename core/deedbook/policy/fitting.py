@@ -5,16 +5,15 @@ without one fits all tools and flows if it stands in ``deedbook.yaml``, and noth
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from deedbook.contract.lifecycle import EVENTS
 
 from .conditions import listed
+from .forms import lists_rules
 from .match import DEFAULT_KINDS, AbilityFacts, Match
-
-_RULES: Final = ["policy", "rules"]
 
 
 @attrs.frozen(eq=False)
@@ -65,8 +64,8 @@ def tags_of(match: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def rule_tags(entry: Mapping[str, Any]) -> tuple[frozenset[str], ...]:
-    """Return the tags that each rule of a policy of the kind ``rules`` names; of any other policy none."""
-    if entry["plugin"] != _RULES:
+    """Return the tags that each rule names of a policy that is a list of rules; of any other policy none."""
+    if not lists_rules(entry):
         return ()
     return tuple(tags_of(rule.get("match")) for rule in entry["settings"]["rules"])
 

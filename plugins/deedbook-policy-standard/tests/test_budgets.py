@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deedbook.contract import Call, Principal
+from deedbook.contract import Call, PolicyTarget, Principal
 from deedbook.format import schema
 from deedbook.format.errors import Ok
 
@@ -160,3 +160,21 @@ def test_time_is_counted_from_the_start_of_the_session(lab):
         started = lab.one("session.start").ts
     assert denied.code == "GATE_DENIED"
     assert lab.payload("policy.check")["facts"]["session.started"] == started
+
+
+# --- before any call --------------------------------------------------------------------------------------------------
+
+
+def target(name):
+    return PolicyTarget(
+        id=name, kind="tool", effects="none", tags=frozenset(), scopes=frozenset(), paths=(), takes=({},)
+    )
+
+
+def test_limit_on_calls_that_fits_no_ability_is_noted():
+    (point,) = entry_points(group="deedbook.policy_kinds", name="budget")
+    body = {"limits": {"calls": {"file-*": 1, "fil/~read": 2, "**": 9}, "seconds": 1}}
+    (found,) = point.load().lint(body, [target("file-read"), target("echo")])
+    assert found.pointer == "/limits/calls/fil~1~0read"
+    assert found.message == "limits the calls of 'fil/~read', which fits no ability that this policy is asked about"
+    assert list(point.load().lint({"limits": {"calls": 3}}, [])) == []

@@ -15,6 +15,7 @@ from deedbook.format import canonical
 from deedbook.format.schema import Violation, foreign
 from deedbook.policy.bound import Bound
 from deedbook.policy.fitting import facts_of
+from deedbook.policy.forms import lists_rules
 from deedbook.policy.gates import APPROVAL_GATE, ASKING, Asked, BoundGate, rule_of, speaker
 from deedbook.policy.judge import Verdict, make_call
 from deedbook.policy.match import DEFAULT_KINDS, AbilityFacts, Match
@@ -27,7 +28,6 @@ Notes: TypeAlias = Callable[[str], Sequence[Note]]
 
 UNASKED: Final = "unasked"
 PASSED: Final = "passed over"
-_RULES: Final = ["policy", "rules"]
 
 
 @attrs.frozen
@@ -211,7 +211,7 @@ class _Steps:
     def _passed_over(self, bound: Bound, gate: BoundGate, decision: Decision) -> Iterator[Mapping[str, str]]:
         """Yield the rules before the one that decides, each with the keys of its match that do not hold."""
         entry = self.document["policies"][gate.id]
-        if entry["plugin"] != _RULES:
+        if not lists_rules(entry):
             return
         asking, verdict = self.asking, self.verdict
         call = make_call(asking.bindings, asking.caller, bound, verdict.args, verdict.raw, asking.when)
