@@ -170,6 +170,13 @@ def test_modules_of_a_room_form_no_circle():
         TopologicalSorter({module: names & inside.keys() for module, names in inside.items()}).prepare()
 
 
+def test_the_call_path_is_listed_in_the_same_order_in_code_and_docs():
+    files = re.compile(r"^\d\. `([a-z_/]+\.py)`: ", re.MULTILINE)
+    listed = files.findall((CORE / "call" / "__init__.py").read_text(encoding="utf-8"))
+    assert listed == files.findall((ROOT / "docs" / "life-of-a-call.md").read_text(encoding="utf-8"))
+    assert len(listed) == len([name for name in listed if (CORE / name).is_file()]) > 5
+
+
 def test_audit_stands_without_what_it_verifies():
     """Who verifies runs nothing that wrote or acted. Only `commands`, the command `verify`, knows workspaces."""
     own = [path for path in AUDIT.rglob("*.py") if "commands" not in path.relative_to(AUDIT).parts]
