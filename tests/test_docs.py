@@ -148,7 +148,7 @@ def resolves(name):
     if name in CATALOGUE or (first == "deedbook" and not rest):
         return True
     starts = [name for name in MODULES if name.rpartition(".")[2] == first]
-    return any(_reached(start, rest) for start in (f"deedbook.{first}", *starts))
+    return any(_reached(start, rest) for start in (f"deedbook.{first}", f"deedbook_{first}", *starts))
 
 
 def _reached(start, rest):

@@ -85,9 +85,9 @@ MAY_IMPORT = {
         "deedbook_log.witnessing.listener",
     },
     # and whoever asks a witness that the workspace names
-    "http": {"deedbook_log.witnessing.listener", "audit.submission"},
+    "http": {"deedbook_log.witnessing.listener", "deedbook_audit.submission"},
     # processes of our own code, which verify parts of what is asked for
-    "multiprocessing": {"audit.verification.crew"},
+    "multiprocessing": {"deedbook_audit.verification.crew"},
     "ctypes": {"programs.supervisor"},
     "shutil": {"cli.health", "programs.process", "cli.drafts", "cli.starter"},
 }
