@@ -29,7 +29,7 @@ def run(plan: Plan) -> Iterator[Line]:
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder, _answering(Path(folder)):
         ours = (*_BARE, str(Path(client.__file__)), "--state", folder, "claude-code", _EVENT)
         programs = {
-            "ours": Program(ours, _INPUT, env={}, answer=_ANSWER),
+            "ours": Program(ours, _INPUT, env={}, answer=_ANSWER + b"\n"),
             "empty": Program((*_BARE, "-c", "pass"), _INPUT, env={}, answer=b""),
         }
         elapsed, cpu = in_turns(programs, plan.size(_PAIRS, 2))

@@ -11,6 +11,7 @@ import orjson
 
 from deedbook import Call, GateSpec, Host, Json, Object, hookimpl, open_kernel
 from deedbook.call.session import Session
+from deedbook.charter.settings import Settings
 from deedbook.plugins.plugins import discover
 from deedbook_log.checkpoints.asked import Office
 from deedbook_testing.lab import OfferedDistribution
@@ -60,7 +61,11 @@ def session(
         _hooks(system, guards, strangers, observers)
         with open_kernel(folder, catalogue=discover([_OFFERED, *importlib_metadata.distributions()])) as kernel:
             if log:
-                Office(kernel.state, kernel.ledger, kernel.checkpoints.settings).rotate(lost=False)
+                Office(
+                    kernel.state,
+                    kernel.ledger,
+                    Settings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root),
+                ).rotate(lost=False)
             with kernel.session("call") as made:
                 yield made
 

@@ -101,7 +101,7 @@ def test_the_projects_file_names_nothing_of_this_machine(desk, tmp_path, name):
 
 
 def test_the_program_that_the_projects_file_starts_is_the_client(desk, tmp_path):
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    scripts = tomllib.loads((ROOT / "plugins" / "deedbook-serve" / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts["deedbook-bridge"] == "deedbook_serve.bridging.client:main"
     program = tmp_path / "bin" / "deedbook-bridge"
     program.parent.mkdir()

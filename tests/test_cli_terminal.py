@@ -175,9 +175,9 @@ def test_standard_error_that_nobody_reads_does_not_stop_a_session(place: Place):
 
 def test_internal_error_is_one_line_unless_its_origin_is_asked_for(place: Place):
     script = (
-        "import sys\nfrom deedbook.cli import program as cli\nimport deedbook.kernel as kernel\n"
+        "import sys\nfrom deedbook.cli import program as cli\nimport deedbook.workspace.workspace as workspace\n"
         "def broken(*_, **__):\n    raise ValueError('the \\x1b[31mkernel\\nis broken')\n"
-        "kernel.read_workspace = broken\nsys.argv = ['deedbook', 'abilities']\ncli.main()\n"
+        "workspace.read_workspace = broken\nsys.argv = ['deedbook', 'abilities']\ncli.main()\n"
     )
     command = [sys.executable, "-c", script]
     plain = subprocess.run(

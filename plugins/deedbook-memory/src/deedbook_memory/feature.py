@@ -27,6 +27,6 @@ class Memory:
     @featureimpl
     def pages_renewed(self, workspace: "Workspace", name: str) -> None:
         """Write the store anew, where there was one."""
-        if name == OWN and (workspace.state / NAME).parent.is_dir():
+        if name == OWN and (workspace.state / NAME).exists():
             with Book(workspace.state, afresh=True) as book:
                 book.rebuild()
