@@ -151,7 +151,7 @@ class Place:
     def offer(self, group: str, name: str, source: str, *, distribution: str = "offered") -> None:
         """Install a distribution of one module with one plugin, whose class is ``Plugin``, for this workspace only."""
         target = self.path.parent / "site-packages"
-        module = f"{distribution}_{name}".replace("-", "_")
+        module = f"{distribution}_{name}".replace("-", "_").replace(".", "_")
         files = {
             f"{module}.py": dedent(source),
             f"{module}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n",
