@@ -24,10 +24,10 @@ _TOLD: Final = "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
 
 
 def foreign_imports(offer: Offer, rooms: Collection[str] = ()) -> Iterator[str]:
-    """Yield what a plugin imports of the kernel that is neither its contract nor one of *rooms*, with file and line."""
+    """Yield what a plugin imports of the kernel that is neither its contract nor in one of *rooms*, with its line."""
     for path in sources(offer):
         for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
-            for name in set(_kernel_names(node)) - set(rooms):
+            for name in {each for each in _kernel_names(node) if not is_among(each, rooms)}:
                 yield f"{path.name}:{node.lineno} imports {name}"  # type: ignore[attr-defined]
 
 

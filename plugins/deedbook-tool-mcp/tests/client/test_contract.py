@@ -14,7 +14,10 @@ class TestMcp(ToolContract):
     bad_settings = ({}, {"server": "x", "command": []}, {"server": "x", "command": ["a"], "url": "http://x"})
     ability = {"effects": "write", "schema_in": {"type": "object"}}
     examples = (Example({"text": "x"}),)
-    rooms = ("deedbook.cli", "deedbook.format", "deedbook.plugins", "deedbook.programs", "deedbook.workspace")
+    rooms = (
+        "deedbook.cli", "deedbook.contract.features", "deedbook.format", "deedbook.plugins", "deedbook.programs",
+        "deedbook.workspace",
+    )  # fmt: skip
     """The distribution also holds the commands and the feature of servers, which stand on the kernel's rooms."""
 
     @pytest.fixture(autouse=True)
