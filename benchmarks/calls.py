@@ -22,7 +22,7 @@ from benchmarks.workspaces import ARGS, ledger_file, session
 from deedbook.call.session import Session
 from deedbook.format import canonical
 from deedbook.policy.gates import answer
-from deedbook.policy.judge import Circumstances, make_call
+from deedbook.policy.judge import DecisionContext, make_call
 
 try:
     import structlog
@@ -218,7 +218,7 @@ def dispatch(made: Session) -> Work:
     """Return the asking of one call's hooks and policies, as the judge does it."""
     bound, clock = made.bindings.abilities["echo"], made.door.clock
     gates = (*bound.guards, *bound.policies)
-    when = Circumstances("2026-01-01T00:00:00.000Z", made.id, {})
+    when = DecisionContext("2026-01-01T00:00:00.000Z", made.id, {})
     subject = make_call(made.bindings, made.caller, bound, ARGS, canonical.admit(ARGS), when)
     return lambda: [(gate, answer(gate, clock, subject)) for gate in gates]
 

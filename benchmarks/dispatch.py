@@ -13,7 +13,7 @@ from deedbook.call.session import Session
 from deedbook.contract.lifecycle import Lifecycle
 from deedbook.format import canonical
 from deedbook.policy.gates import answer
-from deedbook.policy.judge import Circumstances, judge, make_call
+from deedbook.policy.judge import DecisionContext, judge, make_call
 
 _COUNTS: Final = (1, 5, 20)
 _STRANGERS: Final = 1000
@@ -97,8 +97,8 @@ def through_pluggy(made: Session, strangers: int = 0) -> Work:
     return lambda: caller(call=subject)
 
 
-def _when(made: Session) -> Circumstances:
-    return Circumstances("2026-01-01T00:00:00.000Z", made.id, {})
+def _when(made: Session) -> DecisionContext:
+    return DecisionContext("2026-01-01T00:00:00.000Z", made.id, {})
 
 
 def _call(made: Session) -> Any:

@@ -8,13 +8,13 @@ from deedbook.contract import ALLOW, PATHS, Call, Decision, Principal
 from deedbook.format import canonical
 from deedbook.format.schema import foreign
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import EVERYTHING, Bound, Caller, words
+from deedbook.policy.bound import EVERYTHING, BoundAbility, Caller, words
 from deedbook.policy.charter import Charter
 from deedbook.policy.gates import BoundGate
-from deedbook.policy.judge import Circumstances, Verdict, judge
+from deedbook.policy.judge import DecisionContext, Verdict, judge
 
 ADA = Principal("ada", "cli", frozenset({"approver"}))
-WHEN = Circumstances("2026-01-02T03:04:05.006Z", "s1", {"session.calls": {"echo": 2}, "context.state": "PLANNED"})
+WHEN = DecisionContext("2026-01-02T03:04:05.006Z", "s1", {"session.calls": {"echo": 2}, "context.state": "PLANNED"})
 ANYTHING = foreign({"type": "object"}, place="test")
 
 
@@ -47,7 +47,7 @@ def rewriter(name: str = "r", ask: Any = ALLOW, **more: Any) -> BoundGate:
     return gate(name, ask, may={"allow", "ask", "deny", "transform"}, rewrites=True, **more)
 
 
-def bound(handler: Any = None, **more: Any) -> Bound:
+def bound(handler: Any = None, **more: Any) -> BoundAbility:
     """Return an ability ``echo`` that takes and gives any object."""
     name, kind = more.pop("id", "echo"), more.pop("kind", "tool")
     gates = (*more.get("rewriters", ()), *more.get("guards", ()), *more.get("policies", ()))
@@ -58,10 +58,10 @@ def bound(handler: Any = None, **more: Any) -> Bound:
         "big_integers": False, "rewriters": (), "guards": (), "policies": (), "observers": (),
         "reads": frozenset().union(*(each.reads for each in gates)),
     }  # fmt: skip
-    return Bound(id=name, kind=kind, handler=handler or _never, words=words(kind, name), **(given | more))
+    return BoundAbility(id=name, kind=kind, handler=handler or _never, words=words(kind, name), **(given | more))
 
 
-def bindings(*abilities: Bound, enforcement: str = "enforce") -> Bindings:
+def bindings(*abilities: BoundAbility, enforcement: str = "enforce") -> Bindings:
     """Return bindings of *abilities*."""
     named = {ability.id: ability for ability in abilities}
     charter = Charter({"models": {}, "roles": {}}, b"", "0" * 64)
@@ -83,7 +83,9 @@ def a_call(**more: Any) -> Call:
     return Call(**(fields | more))
 
 
-def decide(ability: Bound, args: Any = None, *, answers: Mapping[str, Any] | None = None, **more: Any) -> Verdict:
+def decide(
+    ability: BoundAbility, args: Any = None, *, answers: Mapping[str, Any] | None = None, **more: Any
+) -> Verdict:
     """Drive `judge` to its verdict; *answers* are those of the gates that it does not ask itself, by id."""
     frozen = more.pop("bindings", None) or bindings(ability, enforcement=more.pop("enforcement", "enforce"))
     raw = canonical.encode({} if args is None else args)

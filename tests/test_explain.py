@@ -15,7 +15,7 @@ from deedbook.format.errors import BindingError
 from deedbook.kernel import bound_for_judging
 from deedbook.policy.bound import EVERYTHING, Caller
 from deedbook.policy.callers import LOCAL
-from deedbook.policy.judge import Circumstances
+from deedbook.policy.judge import DecisionContext
 from deedbook_audit.rederive import Asking
 from deedbook_inspect.rejudging.explanation import Explanation, explain
 
@@ -155,7 +155,7 @@ def explained(lab: Any, ability: str, args: Any, **facts: Any) -> Explanation:
     from deedbook.workspace.workspace import read_workspace
 
     raw = admit(args)
-    when = Circumstances("2026-01-02T03:04:05.006Z", "s", {"session.calls": {}, **facts})
+    when = DecisionContext("2026-01-02T03:04:05.006Z", "s", {"session.calls": {}, **facts})
     with bound_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
         caller = Caller(principal=LOCAL, actor="user", scope=EVERYTHING)
         asking = Asking(bindings, caller, ability, decode(raw), raw, when)

@@ -12,8 +12,8 @@ from ledgers import Book
 
 from deedbook.contract import Event
 from deedbook.format import canonical
+from deedbook.format.event_text import summary
 from deedbook.format.folds import MetricsFold, SnapshotFold, TreeFold, fold, plain, transcript
-from deedbook.format.story import summary
 from deedbook.format.terminal import excerpt, short
 
 SEALED = {"$sealed": ledgers.HASH, "size": 12}

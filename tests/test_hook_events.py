@@ -6,7 +6,7 @@ import pytest
 
 from deedbook import Decision, Err, Failed, SessionRefused, allow, ask, deny, transform
 from deedbook.contract.lifecycle import ALIASES, EVENTS
-from deedbook.policy.judge import Circumstances, make_call
+from deedbook.policy.judge import DecisionContext, make_call
 
 SUBJECTS = {
     "PreCompact": {"messages": [{"role": "user", "content": "hello"}]},
@@ -157,7 +157,7 @@ def creating(lab):
         lab.settings(abilities={"shout": ability})
         session = lab.session()
         bound = session.bindings.abilities["shout"]
-        when = Circumstances(session.ledger.now(), session.id, {})
+        when = DecisionContext(session.ledger.now(), session.id, {})
         call = make_call(session.bindings, session.caller, bound, args, json.dumps(args).encode(), when)
         with session:
             return session.hooks.pre_ability_create(bound, call, session._root)

@@ -33,7 +33,7 @@ from deedbook.format.schema import Schemas, data_folder, foreign
 from deedbook.policy import judge as module
 from deedbook.policy.bound import Scope
 from deedbook.policy.gates import RANK
-from deedbook.policy.judge import MAX_NESTING, Circumstances, Verdict, judge, make_call
+from deedbook.policy.judge import MAX_NESTING, DecisionContext, Verdict, judge, make_call
 
 TEXT = foreign(
     {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}, "additionalProperties": False},
@@ -346,7 +346,7 @@ def test_judge_gives_each_gate_facts_of_its_own_so_that_the_record_stays_what_wa
         call.facts["session.calls"].clear()
         return ALLOW
 
-    when, seen = Circumstances("now", "s1", {"session.calls": {"echo": 2}}), list[Call]()
+    when, seen = DecisionContext("now", "s1", {"session.calls": {"echo": 2}}), list[Call]()
     reads = frozenset({"session.calls"})
     decide(bound(guards=(gate("a", greedy, reads=reads), gate("b", asking(seen), reads=reads))), when=when)
     assert seen[0].facts == when.facts == {"session.calls": {"echo": 2}}
@@ -355,7 +355,7 @@ def test_judge_gives_each_gate_facts_of_its_own_so_that_the_record_stays_what_wa
 def test_judge_cannot_go_on_without_a_fact_that_a_gate_reads() -> None:
     reading = gate(ask=never_asked, reads=frozenset({"session.calls"}))
     with pytest.raises(KeyError, match=r"session\.calls"):
-        decide(bound(guards=(reading,)), when=Circumstances("now", "s1", {}))
+        decide(bound(guards=(reading,)), when=DecisionContext("now", "s1", {}))
 
 
 # --- the call ---------------------------------------------------------------------------------------------------------

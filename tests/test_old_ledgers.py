@@ -23,7 +23,7 @@ from deedbook.maintenance.imports import imports
 from deedbook.maintenance.opening import own
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
-from deedbook_audit.verification.taken_in import changed
+from deedbook_audit.verification.imports import changed
 from deedbook_legacy.importer import import_ledger
 from deedbook_legacy.old_file import OldFile
 

@@ -16,7 +16,7 @@ from deedbook.format.reader import read, sessions
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import open_kernel
 from deedbook.ledger.ledger import Ledger
-from deedbook.ledger.lifelines import FOLDER
+from deedbook.ledger.liveness import FOLDER
 from deedbook.ledger.processes import survey
 from deedbook.ledger.recovery import REASON
 from deedbook.maintenance.closing import Recovered, close

@@ -15,7 +15,7 @@ from deedbook.format.files import Folder
 from deedbook.format.heads import gaps, recorded
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.ledger.lifelines import FOLDER, Lifeline, living, sweep
+from deedbook.ledger.liveness import FOLDER, Lifeline, living, sweep
 from deedbook.ledger.processes import ProcessesFold, survey
 from deedbook_audit.verify import verify_file
 

@@ -87,7 +87,7 @@ MAY_IMPORT = {
     # and whoever asks a witness that the workspace names
     "http": {"deedbook_log.witnessing.listener", "deedbook_audit.submission"},
     # processes of our own code, which verify parts of what is asked for
-    "multiprocessing": {"deedbook_audit.verification.crew"},
+    "multiprocessing": {"deedbook_audit.verification.pool"},
     "ctypes": {"programs.supervisor"},
     "shutil": {"cli.health", "programs.process", "cli.drafts", "cli.starter"},
 }
@@ -126,7 +126,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     }
     own = {
         "call.door",
-        "call.hearing",
+        "call.approval_wait",
         "deedbook_log.feature",
         "call.open_calls",
         "call.origins",
@@ -237,7 +237,7 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         "deedbook_log.checkpoints.writer",
         "maintenance.closing",
         "call.door",
-        "call.hearing",
+        "call.approval_wait",
         "call.hooks",
         "call.identity",
         "deedbook_legacy.importer",
@@ -247,5 +247,5 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         "call.runs",
         "deedbook_serve.serving.actions",
         "call.session",
-        "deedbook_serve.tasks.clerk",
+        "deedbook_serve.tasks.task_log",
     }

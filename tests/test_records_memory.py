@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from parts import bound, caller, gate
 
 from deedbook import Decision
-from deedbook.call.records import Scribe
+from deedbook.call.records import CallRecorder
 from deedbook.contract import ALLOW, allow, ask, deny
 from deedbook.format.events import Entry
 from deedbook.policy.judge import Verdict
@@ -22,12 +22,14 @@ ABILITIES = [bound(), bound(id="other")]
 ADA, BOB = caller(), caller(principal=SimpleNamespace(id="bob"))
 
 
-def scribe() -> Scribe:
+def recorder() -> CallRecorder:
     numbers = count(1)
-    return Scribe(SimpleNamespace(span=lambda: f"{next(numbers):016x}"), "enforce")  # type: ignore[arg-type]
+    return CallRecorder(SimpleNamespace(span=lambda: f"{next(numbers):016x}"), "enforce")  # type: ignore[arg-type]
 
 
-def judged(by: Scribe, hooks: Any, policies: Any = (), ability: Any = ABILITIES[0], who: Any = ADA) -> list[Entry]:
+def judged(
+    by: CallRecorder, hooks: Any, policies: Any = (), ability: Any = ABILITIES[0], who: Any = ADA
+) -> list[Entry]:
     verdict = Verdict(ability, {}, b"{}", hooks=list(hooks), policies=list(policies))
     return by.judged(verdict, who, {}, "c" * 16)
 
@@ -47,23 +49,23 @@ rounds = st.tuples(
 
 @given(st.lists(rounds, max_size=20))
 def test_scribe_writes_the_same_with_and_without_memory(history: list[Any]) -> None:
-    remembering = scribe()
+    remembering = recorder()
     for each in history:
         entries = judged(remembering, *each)
-        assert without_spans(entries) == without_spans(judged(scribe(), *each))
+        assert without_spans(entries) == without_spans(judged(recorder(), *each))
         assert all(entry.payload_hash in (None, sha256(entry.payload).hexdigest()) for entry in entries)
         assert len({entry.span for entry in entries}) == len(entries)
 
 
 def test_scribe_remembers_no_decision_that_another_one_took_the_address_of() -> None:
-    remembering = scribe()
+    remembering = recorder()
     for index in range(2000):  # each decision dies at once, so that the next may lie where it lay
         (entry,) = judged(remembering, [(HOOKS[0], deny(f"reason {index}"))])
         assert f"reason {index}".encode() in entry.payload
 
 
 def test_scribe_goes_on_remembering_after_many_rounds_that_never_return() -> None:
-    remembering = scribe()
+    remembering = recorder()
     for index in range(1000):
         judged(remembering, [(HOOKS[0], deny(f"reason {index}"))])
     usual = [(HOOKS[0], ALLOW)]

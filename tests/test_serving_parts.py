@@ -14,9 +14,9 @@ from deedbook.format.files import Folder
 from deedbook_serve.serving.actions import again, ended, status, unbegun
 from deedbook_serve.serving.acts import acts
 from deedbook_serve.serving.batches import ordered
+from deedbook_serve.serving.instance_lock import tenure
 from deedbook_serve.serving.sockets import handed_over, listen, notify, peer
 from deedbook_serve.serving.streams import MAX_LINE, LineTooLongError, Stream
-from deedbook_serve.serving.tenure import tenure
 
 # --- the order of a batch ---------------------------------------------------------------------------------------------
 

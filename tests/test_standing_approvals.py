@@ -15,7 +15,7 @@ from persons import approving
 from deedbook import Err, Failed, Ok, ask, transform
 from deedbook.approvals.answering import answer, queue
 from deedbook.approvals.keys import KeyRing
-from deedbook.call.parking import Parking
+from deedbook.call.pending_calls import PendingCalls
 from deedbook.call.queue import Waiting
 from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
@@ -327,7 +327,7 @@ def test_who_was_not_the_first_to_file_says_so_and_goes_on_with_the_other_reques
     """Between looking and filing somebody else files the same."""
     first, second = office.session(), office.session()
 
-    class Slow(Parking):
+    class Slow(PendingCalls):
         def file(self, request, waiting, now):
             asked(first)
             return super().file(request, waiting, now)

@@ -7,7 +7,7 @@ from ledgers import Book
 
 from deedbook.format.schema import Schemas, data_folder
 from deedbook_audit.verification import ranges
-from deedbook_audit.verification.crew import ordered
+from deedbook_audit.verification.pool import ordered
 from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))

@@ -16,7 +16,7 @@ import attrs
 
 from .call.identity import CLOSED, Identity
 from .call.origins import Origin
-from .call.parking import Parking
+from .call.pending_calls import PendingCalls
 from .call.session import Session
 from .charter.bindings import freeze
 from .charter.cachekeys import CacheKey, cache_key
@@ -45,7 +45,7 @@ from .format.sealed import Sealer
 from .ledger.chain import explained
 from .ledger.journal import DATASYNC
 from .ledger.ledger import Ledger, WorkspaceLedger
-from .ledger.lifelines import SESSIONS, beginning
+from .ledger.liveness import SESSIONS, beginning
 from .maintenance.log_presence import FEATURE as LOG
 from .maintenance.log_presence import LogWatch
 from .plugins.features import Features, Notices
@@ -128,9 +128,9 @@ class Kernel:
             undo.pop_all()
         return session
 
-    def parking(self, wait: float | None = 0.0) -> Parking:
+    def parking(self, wait: float | None = 0.0) -> PendingCalls:
         """Return where calls are left that a person has to decide; see `session`."""
-        return Parking(self.ledger, self.opened.charter, wait or 0.0, deferred=wait is None)
+        return PendingCalls(self.ledger, self.opened.charter, wait or 0.0, deferred=wait is None)
 
     def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
         """Return a declared principal, or a client as ``agent:LEDGER_FILE``; raises `BindingError`.

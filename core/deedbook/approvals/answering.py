@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from deedbook.call.parking import NO_APPROVER, charter_changed, refuse_approver
+from deedbook.call.pending_calls import NO_APPROVER, charter_changed, refuse_approver
 from deedbook.call.queue import LAST, Pending, Waiting, refuse_state
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.locks import Store, in_force, is_superseded

@@ -8,5 +8,5 @@
 6. `ledger/chain.py`: events become lines, each committed to by the next.
 7. `ledger/journal.py`: one write and one sync for all of them.
 8. `call/handlers.py`: steps 6 and 7, the handler within its limit, and its outcome.
-9. `call/hearing.py`: a call that waits for a person.
+9. `call/approval_wait.py`: a call that waits for a person.
 """

@@ -35,21 +35,21 @@ from deedbook.format.errors import (
     recordable,
     require_type,
 )
+from deedbook.format.event_text import decided_at
 from deedbook.format.events import Entry
 from deedbook.format.reader import read
-from deedbook.format.story import decided_at
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import DURABLE, Bound, Caller
+from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, merge, refusal
-from deedbook.policy.judge import Circumstances, Verdict, admitted, judge, make_call
+from deedbook.policy.judge import DecisionContext, Verdict, admitted, judge, make_call
 
+from .approval_wait import ApprovalWait, Opened
 from .handlers import Interrupted, Outcome, Ticket, aperform, perform
-from .hearing import Hearing, Opened
 from .open_calls import OpenCalls
 from .origins import Origin, unserved
-from .parking import Grant, Parked, Parking
-from .records import Scribe
+from .pending_calls import Grant, Parked, PendingCalls
+from .records import CallRecorder
 
 Facts: TypeAlias = Callable[[frozenset[str]], Object]
 """Reads the named facts of the session, as the ledger holds them now."""
@@ -73,7 +73,7 @@ class Door:
         facts: Facts,
         contexts: Mapping[str, Callable[[Ticket], Any]],
         clock: Clock,
-        parking: Parking,
+        parking: PendingCalls,
         origin: Origin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
     ) -> None:
@@ -83,14 +83,14 @@ class Door:
         self.calls = OpenCalls(ledger, self._end)
         self._served = origin.served if origin else unserved
         self.doubt = False
-        self.scribe = Scribe(ledger, bindings.enforcement)
+        self.recorder = CallRecorder(ledger, bindings.enforcement)
         self._before_effects = before_effects
         self._turn = RLock()
         self._decide = self._in_turn if bindings.reads else self._before
         self._always = bindings.charter.document["durability"] == "always" or bindings.waits
         self._facts = facts
         self._contexts = contexts
-        self.hearing = Hearing(parking, ledger, self.scribe, clock, again=self._again)
+        self.hearing = ApprovalWait(parking, ledger, self.recorder, clock, again=self._again)
         self._parking = parking
 
     @property
@@ -181,7 +181,7 @@ class Door:
         declared = self.bindings.declared(ability)
         kind = declared["kind"] if declared else "tool"
         try:
-            self.ledger.append([self.scribe.refused(kind, ability, error, caller, cause)])
+            self.ledger.append([self.recorder.refused(kind, ability, error, caller, cause)])
         except LedgerError as problem:
             return Err(problem.error)
         return Err(error)
@@ -196,9 +196,9 @@ class Door:
         raw = admitted(bound, args)
         now = self.ledger.now()
         facts = self._facts(bound.reads) if bound and bound.reads else {}
-        when = Circumstances(now, self.ledger.session_id, facts, grant.approved if grant else None)
+        when = DecisionContext(now, self.ledger.session_id, facts, grant.approved if grant else None)
         verdict = self._judge(caller, ability, bound.judged(raw) if bound else raw, when)
-        entries = self.scribe.judged(verdict, caller, facts, cause)
+        entries = self.recorder.judged(verdict, caller, facts, cause)
         if verdict.bound is not None and verdict.outcome == "ask":
             if self._parking.deferred:
                 return Ok(self._defer(verdict, verdict.bound, caller, cause, entries, now, raw))
@@ -206,7 +206,7 @@ class Door:
         if grant and not verdict.code:
             self._use(grant, verdict, now)
         if verdict.bound is None or verdict.code:
-            entries.append(self.scribe.denied(verdict, caller, ability, cause))
+            entries.append(self.recorder.denied(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
             error = fault(verdict.code, verdict.reason, place=decided_at(verdict.by))
             return Err(error, {"signals": verdict.signals})
@@ -223,7 +223,7 @@ class Door:
         except ApprovalError as problem:
             verdict.deny(problem.error.code, problem.error.message)
 
-    def _judge(self, caller: Caller, ability: str, raw: bytes, when: Circumstances) -> Verdict:
+    def _judge(self, caller: Caller, ability: str, raw: bytes, when: DecisionContext) -> Verdict:
         """Drive `judge`: gates that it does not ask itself are run here."""
         judging = judge(self.bindings, caller, ability, canonical.decode(raw), raw, when, self.clock)
         try:
@@ -235,7 +235,14 @@ class Door:
             return verdict
 
     def _defer(
-        self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str, given: bytes
+        self,
+        verdict: Verdict,
+        bound: BoundAbility,
+        caller: Caller,
+        cause: str,
+        entries: list[Entry],
+        now: str,
+        given: bytes,
     ) -> Ticket:
         """Leave it to whoever has the effect to ask a person; that it is left, and the intent, is durable before."""
         left = self.hearing.deferred(verdict, bound, caller, cause)
@@ -244,10 +251,17 @@ class Door:
         return ticket
 
     def _open(
-        self, verdict: Verdict, bound: Bound, caller: Caller, cause: str, entries: list[Entry], now: str, given: bytes
+        self,
+        verdict: Verdict,
+        bound: BoundAbility,
+        caller: Caller,
+        cause: str,
+        entries: list[Entry],
+        now: str,
+        given: bytes,
     ) -> Ticket:
         span = self.ledger.span()
-        entries.append(self.scribe.intent(bound, verdict, caller, span, cause))
+        entries.append(self.recorder.intent(bound, verdict, caller, span, cause))
         args = bound.told(verdict.args, given)
         ticket = Ticket(bound, caller, args, verdict.raw, span, self.ledger.session_id, inf)
         if verdict.hooks or verdict.rewrites:
@@ -346,8 +360,8 @@ class Door:
     def _succeed(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         try:
             raw = canonical.admit(outcome.value)
-            entry = self.scribe.result(ticket, raw, late=outcome.late)
-            self.ledger.append([entry, *self.scribe.told(ticket, entry, outcome)] if outcome.told else [entry])
+            entry = self.recorder.result(ticket, raw, late=outcome.late)
+            self.ledger.append([entry, *self.recorder.told(ticket, entry, outcome)] if outcome.told else [entry])
         except IntakeError as problem:
             why = fault(problem.error.code, f"{ticket.bound.id} returned what cannot be recorded: {problem}")
             return self._fail(ticket, Outcome("failed", error=why))
@@ -357,14 +371,14 @@ class Door:
 
     def _fail(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         error = outcome.error or fault("TOOL_ERROR", f"{ticket.bound.id} failed without a reason")
-        entry = self.scribe.error(ticket, outcome, error)
-        self.ledger.append([entry, *self.scribe.told(ticket, entry, outcome)])
+        entry = self.recorder.error(ticket, outcome, error)
+        self.ledger.append([entry, *self.recorder.told(ticket, entry, outcome)])
         self.calls.finish(ticket, entry.span, outcome.end)
         return Err(error)
 
     def _observe(self, ticket: Ticket, result: Json, raw: bytes) -> Result[Json]:
         """Step 8. A hook that fails here may have been the one that redacts: then the caller gets nothing."""
-        when = Circumstances(self.ledger.now(), ticket.session, {})
+        when = DecisionContext(self.ledger.now(), ticket.session, {})
         call = make_call(self.bindings, ticket.caller, ticket.bound, canonical.decode(ticket.raw), ticket.raw, when)
         asked: Asked = []
         seen = raw
@@ -373,7 +387,7 @@ class Door:
                 seen, decision = _narrow(gate, self.clock, call, seen)
                 asked.append((gate, decision))
         if asked:
-            self.ledger.append(self.scribe.observed(ticket, asked, None if seen == raw else seen), ts=when.now)
+            self.ledger.append(self.recorder.observed(ticket, asked, None if seen == raw else seen), ts=when.now)
         failed = merge(asked)
         if failed is not None:
             why = f"the result of {ticket.bound.id} is withheld: {failed[1].reason}"
@@ -387,7 +401,7 @@ class Door:
             return Ok(result)
         violations = bound.gives.violations(result)
         who = ticket.caller.principal.id
-        self.ledger.append([self.scribe.violation("result", bound, violations, who, ticket.span)])
+        self.ledger.append([self.recorder.violation("result", bound, violations, who, ticket.span)])
         first = f"{violations[0].path}: {violations[0].message}" if violations else "does not fit"
         return Err(fault("SCHEMA_VIOLATION", f"the result of {bound.id}: {first}"))
 

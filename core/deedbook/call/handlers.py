@@ -9,7 +9,7 @@ import attrs
 from deedbook.contract import Failed, Json, Object
 from deedbook.format.canonical import admit, decode
 from deedbook.format.errors import DomainError, Ok, describe, fault
-from deedbook.policy.bound import Bound, Caller
+from deedbook.policy.bound import BoundAbility, Caller
 from deedbook.policy.gates import Clock
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ class Ticket:
     hooks said of the call. *asked*: why a person has to decide, where it was left to whoever has the effect to ask one.
     """
 
-    bound: Bound
+    bound: BoundAbility
     caller: Caller
     args: Any
     raw: bytes
@@ -139,7 +139,7 @@ def _own_failure(problem: Failed, mask: Callable[[str], str]) -> DomainError:
     return fault(code if type(code) is str and code else "TOOL_ERROR", message, retryable=retryable is True)
 
 
-def reconcile(bound: Bound, args: Any, idempotency_key: str) -> Ok[Json] | None:
+def reconcile(bound: BoundAbility, args: Any, idempotency_key: str) -> Ok[Json] | None:
     """Ask the handler of *bound* for the result of a call whose outcome was lost; ``None`` if it cannot tell.
 
     What it says has to be what its results have to be; whatever else it does says nothing.

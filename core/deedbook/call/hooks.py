@@ -16,7 +16,7 @@ from deedbook.format.errors import describe, recordable
 from deedbook.format.events import Entry, label
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import Bound
+from deedbook.policy.bound import BoundAbility
 from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, merge, minutes, refusal, signals_of
 
 
@@ -107,7 +107,7 @@ class HookRunner:
             )
         )
 
-    def pre_ability_create(self, bound: Bound, call: Call, cause: str) -> Fired:
+    def pre_ability_create(self, bound: BoundAbility, call: Call, cause: str) -> Fired:
         """Ask whether a task for *call*, a use of *bound*, may be made; nothing is run."""
         gates = tuple(gate for gate in bound.creators if gate.holds is None or gate.holds(call))
         moment = _Moment(

@@ -16,7 +16,7 @@ from deedbook.format.events import TRACE_ID, Entry, label, new_id
 from deedbook.format.files import Folder
 from deedbook.ledger.chain import explained
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
-from deedbook.ledger.lifelines import FOLDER, Lifeline
+from deedbook.ledger.liveness import FOLDER, Lifeline
 
 CLOSED: Final = "closed"
 """Why a process shuts down that was told to, and had no fault."""

@@ -9,7 +9,7 @@ from deedbook.format.errors import DomainError
 from deedbook.format.events import Entry, label
 from deedbook.format.schema import Violation
 from deedbook.ledger.ledger import Ledger
-from deedbook.policy.bound import Bound, Caller
+from deedbook.policy.bound import BoundAbility, Caller
 from deedbook.policy.gates import Asked, minutes
 from deedbook.policy.judge import Verdict
 
@@ -20,7 +20,7 @@ _MAX_VIOLATIONS = 20
 _REMEMBERED = 256
 
 
-class Scribe:
+class CallRecorder:
     """Builds the entries of a session's calls.
 
     A round of answers that was seen before costs one look-up. Gates that answer with shared decisions (the constant
@@ -42,9 +42,9 @@ class Scribe:
         asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
         return self._remembered(asked, (bound.id, who), cause, lambda: self._rounds(bound, verdict, {}, who, cause))
 
-    def intent(self, bound: Bound, verdict: Verdict, caller: Caller, span: str, cause: str) -> Entry:
+    def intent(self, bound: BoundAbility, verdict: Verdict, caller: Caller, span: str, cause: str) -> Entry:
         """Return the call's intent with its final arguments."""
-        words = bound.words
+        words = bound.event_names
         payload = b"%b%b%b" % (words.intent_head, verdict.raw, words.intent_tail)
         return Entry(label(words.intent, caller.actor, caller.principal.id), span, cause, payload)
 
@@ -70,7 +70,7 @@ class Scribe:
 
     def result(self, ticket: Ticket, raw: bytes, *, late: bool) -> Entry:
         """Return the outcome of a call that gave a result (*raw*, canonical)."""
-        words = ticket.bound.words
+        words = ticket.bound.event_names
         payload = b"%b%b%b" % (words.late_head if late else words.result_head, raw, words.result_tail)
         kind = label(words.result, words.result_actor, ticket.caller.principal.id)
         return Entry(kind, self._ledger.span(), ticket.span, payload)
@@ -81,7 +81,7 @@ class Scribe:
 
     def error(self, ticket: Ticket, outcome: Outcome, error: DomainError) -> Entry:
         """Return the outcome of a call that gave none."""
-        words = ticket.bound.words
+        words = ticket.bound.event_names
         payload = {
             words.name: ticket.bound.id,
             "code": text(error.code),
@@ -103,7 +103,9 @@ class Scribe:
 
         return make() if more else self._remembered(asked, ("", ability, who), ticket.span, make)
 
-    def violation(self, subject: str, bound: Bound, violations: tuple[Violation, ...], who: str, cause: str) -> Entry:
+    def violation(
+        self, subject: str, bound: BoundAbility, violations: tuple[Violation, ...], who: str, cause: str
+    ) -> Entry:
         """Return ``schema.violation`` with the first faults."""
         payload = {
             "subject": subject,
@@ -115,7 +117,7 @@ class Scribe:
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def _rounds(self, bound: Bound, verdict: Verdict, facts: Object, who: str, cause: str) -> list[Entry]:
+    def _rounds(self, bound: BoundAbility, verdict: Verdict, facts: Object, who: str, cause: str) -> list[Entry]:
         entries = []
         if asked := [*verdict.rewrites, *verdict.hooks]:
             more = _facts_of(asked, facts)

@@ -14,11 +14,11 @@ from deedbook.contract import Event, Json, Object, Principal, Skill
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold, Recorder
 from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, describe, fault, require_type
+from deedbook.format.event_text import decided_at
 from deedbook.format.events import Entry, label
 from deedbook.format.folds import MetricsFold
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas
-from deedbook.format.story import decided_at
 from deedbook.ledger.ledger import Ledger
 from deedbook.ledger.recovery import close_lost
 from deedbook.plugins.routing.fit import Choice, choose
@@ -32,7 +32,7 @@ from .door import Door
 from .handlers import Outcome, Ticket
 from .hooks import Fired, HookRunner
 from .origins import Origin
-from .parking import Grant, Parking, caller_of
+from .pending_calls import Grant, PendingCalls, caller_of
 from .runs import CallCtx, FlowRun, MemoryCall
 
 Show = Callable[[Json], None]
@@ -96,7 +96,7 @@ class Session:
         *,
         show: Show,
         closed: Callable[["Session"], None],
-        parking: Parking,
+        parking: PendingCalls,
         prompted: Callable[["Session"], None],
         origin: Origin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},

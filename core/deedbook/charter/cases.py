@@ -15,9 +15,9 @@ from deedbook.format.errors import DomainError, IntakeError, SourceError, fault,
 from deedbook.format.schema import Schemas, suggest
 from deedbook.plugins.policy_kinds import Kinds
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import EVERYTHING, Bound, Caller
+from deedbook.policy.bound import EVERYTHING, BoundAbility, Caller
 from deedbook.policy.gates import BoundGate, by, merge
-from deedbook.policy.judge import Circumstances, Verdict, judge
+from deedbook.policy.judge import DecisionContext, Verdict, judge
 from deedbook.workspace.documents import Document, pointer
 from deedbook.workspace.trees import Tree
 
@@ -140,7 +140,7 @@ def _unknown(bindings: Bindings, case: Case) -> str:
     return ""
 
 
-def _narrowed(bound: Bound, case: Case, *, hooks: bool) -> Bound:
+def _narrowed(bound: BoundAbility, case: Case, *, hooks: bool) -> BoundAbility:
     pure = (lambda gate: gate.pure) if hooks else (lambda _gate: False)
     return attrs.evolve(
         bound,
@@ -159,7 +159,7 @@ def _judged(bindings: Bindings, case: Case) -> Verdict:
         "session.started": case.now,
         "context.state": None,
     }
-    when = Circumstances(case.now, SESSION, {**start, **case.facts})
+    when = DecisionContext(case.now, SESSION, {**start, **case.facts})
     judging = judge(bindings, caller, case.ability, canonical.decode(raw), raw, when, lambda: 0.0)
     try:
         next(judging)

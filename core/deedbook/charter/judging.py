@@ -21,13 +21,13 @@ from deedbook.plugins.answers import asked
 from deedbook.plugins.host import masking
 from deedbook.plugins.plugins import Catalogue, implementations
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import DURABLE, Abilities, Bound, Scope, words
+from deedbook.policy.bound import DURABLE, Abilities, BoundAbility, Scope, event_names
 from deedbook.policy.charter import Charter, identity, is_elsewhere
 from deedbook.policy.completions import CompletionSchema
 from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
 from deedbook.policy.match import AbilityFacts
-from deedbook.policy.ways import ServerPaths
+from deedbook.policy.path_mapping import ServerPaths
 from deedbook.policy.zones import outside
 
 from .linker import Linked, Linker
@@ -127,7 +127,7 @@ class JudgingBinder:
             skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
         )
 
-    def _late(self, name: str) -> Bound:
+    def _late(self, name: str) -> BoundAbility:
         """Bind one more ability; raises `BindingError`."""
         self.linker.faults.clear()
         bound = self._collect(self._bound, name, self.document["abilities"][name])
@@ -218,7 +218,7 @@ class JudgingBinder:
 
     # --- abilities ----------------------------------------------------------------------------------------------------
 
-    def _bound(self, name: str, entry: Mapping[str, Any]) -> Bound:
+    def _bound(self, name: str, entry: Mapping[str, Any]) -> BoundAbility:
         handler = self.construct_handler(entry)
         takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
         if entry["kind"] == "model":
@@ -227,7 +227,7 @@ class JudgingBinder:
         facts, limit, uses = facts_of(name, entry), entry["timeout_ms"], frozenset(entry["uses"])
         before = self._gates("PreToolUse", facts, entry["hooks"].get("pre_call", []))
         policies = self._gates("policy", facts, entry["policies"])
-        return Bound(
+        return BoundAbility(
             id=name,
             kind=entry["kind"],
             summary=entry["summary"],
@@ -251,7 +251,7 @@ class JudgingBinder:
             creators=self._gates("PreAbilityCreate", facts, entry["hooks"].get("pre_create", [])),
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
             reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
-            words=words(entry["kind"], name),
+            event_names=event_names(entry["kind"], name),
             outside=outside(self.document, entry),
             ways=self._ways(entry, facts.paths),
             mask=masking(self.host),

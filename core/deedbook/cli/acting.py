@@ -11,8 +11,8 @@ import attrs
 from deedbook.call.session import Session
 from deedbook.contract import Event, Json, Object
 from deedbook.format.errors import CODES, DeedbookError, DomainError, Err, Result
+from deedbook.format.event_text import decided_by, show
 from deedbook.format.events import TRACEPARENT
-from deedbook.format.story import decided_by, show
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.callers import LOCAL

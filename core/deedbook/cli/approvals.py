@@ -224,7 +224,7 @@ def _states(asked: Asked, requests: "Iterable[Pending]") -> dict[str, str]:
 
 
 def _row(pending: "Pending", state: str) -> dict[str, Any]:
-    from deedbook.format.story import show
+    from deedbook.format.event_text import show
 
     asked = pending.asked.payload
     said = {name: show(asked[name]) for name in ("name", "reason", "session", "requested", "expires")}

@@ -5,7 +5,7 @@ from typing import Final
 
 from deedbook.approvals.answering import AGAIN, queue
 from deedbook.call.origins import Origin
-from deedbook.call.parking import Grant, principal_of
+from deedbook.call.pending_calls import Grant, principal_of
 from deedbook.call.queue import Pending, Waiting
 from deedbook.call.session import Session
 from deedbook.contract import Json, Object

@@ -12,7 +12,7 @@ from typing import Final, Self, TypeVar
 import click
 
 from deedbook.contract import Event, Object
-from deedbook.format.story import show
+from deedbook.format.event_text import show
 from deedbook.format.terminal import plain, short
 
 from .output import colours, message, watched

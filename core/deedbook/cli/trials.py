@@ -18,7 +18,7 @@ from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import EVERYTHING, Caller
 from deedbook.policy.gates import BoundGate, answer
-from deedbook.policy.judge import Circumstances, make_call
+from deedbook.policy.judge import DecisionContext, make_call
 from deedbook.programs.exchange import ARGUMENTS
 from deedbook.workspace.documents import pointer
 from deedbook.workspace.trees import Tree
@@ -102,7 +102,7 @@ def _question(bindings: Bindings, hook: str, event: str, said: Mapping[str, Any]
         gates = (*bound.creators, *bound.rewriters, *bound.guards, *bound.observers)
         caller = Caller(principal=principal, actor="user", scope=EVERYTHING, role=said.get("role"))
         raw = canonical.admit(dict(said.get("args", {})))
-        when = Circumstances(given["now"], SESSION, {})
+        when = DecisionContext(given["now"], SESSION, {})
         call = make_call(bindings, caller, bound, canonical.decode(raw), raw, when)
         given["call"] = attrs.evolve(call, facts=given["facts"])
     found = next((gate for gate in gates if gate.id == hook), None)

@@ -16,9 +16,9 @@ from deedbook.contract import Event, Object
 from .amendments import TYPE as AMENDED
 from .amendments import Amendments, AmendmentsFold
 from .errors import LedgerError, fault
+from .event_text import summary, tell
 from .events import OUTCOMES
 from .layers import layer_of
-from .story import summary, tell
 from .terminal import plain
 
 __all__ = [

@@ -12,7 +12,7 @@ from deedbook.format.folds import fold
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import read
 
-from .lifelines import living
+from .liveness import living
 
 Ending: TypeAlias = Literal["running", "shut down", "died"]
 STATES: Final = ("running", "shut down", "died")

@@ -16,7 +16,7 @@ from deedbook.format.reader import Listed, has_begun, listed, read, sessions
 from deedbook.format.sealed import Sealer
 from deedbook.ledger.journal import Torn
 from deedbook.ledger.ledger import LOCK_SECONDS, Ledger, WorkspaceLedger
-from deedbook.ledger.lifelines import removing, sweep
+from deedbook.ledger.liveness import removing, sweep
 from deedbook.ledger.processes import Process, Told, survey
 from deedbook.ledger.recovery import close_interrupted, discard, refuse_cut
 

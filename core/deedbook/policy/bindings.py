@@ -7,7 +7,7 @@ import attrs
 
 from deedbook.contract import Skill
 
-from .bound import Bound, Patterns, Persona, no_persona
+from .bound import BoundAbility, Patterns, Persona, no_persona
 from .charter import Charter, is_elsewhere
 from .gates import BoundGate
 
@@ -17,7 +17,7 @@ class Bindings:
     """A charter with everything it names loaded, checked and constructed."""
 
     charter: Charter
-    abilities: Mapping[str, Bound]
+    abilities: Mapping[str, BoundAbility]
     enforcement: str
     hooks: Mapping[str, tuple[BoundGate, ...]]
     skills: Mapping[str, Skill]
@@ -35,7 +35,7 @@ class Bindings:
         entry: Mapping[str, Any] | None = self.charter.document["abilities"].get(ability)
         return entry
 
-    def find(self, ability: str) -> Bound | None:
+    def find(self, ability: str) -> BoundAbility | None:
         """Return an ability by its id, if it is one; raises `BindingError` if it cannot be bound."""
         try:
             return self.abilities[ability]

@@ -13,7 +13,7 @@ from deedbook.format.schema import Validator
 from . import commands
 from .conditions import lookup
 from .gates import BoundGate
-from .ways import ServerPaths
+from .path_mapping import ServerPaths
 
 Patterns: TypeAlias = Mapping[str, Mapping[str, Collection[str]]]
 """By ability and JSON pointer to an argument: the patterns of which the command there has to fit one (`commands`)."""
@@ -31,7 +31,7 @@ class Scope:
     models: frozenset[str] | None = None
     commands: Patterns = attrs.field(factory=dict, eq=False)
 
-    def allows(self, bound: "Bound") -> bool:
+    def allows(self, bound: "BoundAbility") -> bool:
         """Say whether *bound* is inside."""
         allowed = self.models if bound.kind == "model" else self.names
         return allowed is None or bound.id in allowed
@@ -74,7 +74,7 @@ class Caller:
 
 
 @attrs.frozen
-class Words:
+class EventNames:
     """How the calls of one ability are written: event types, and the payload's bytes around arguments and results."""
 
     intent: str
@@ -90,7 +90,7 @@ class Words:
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class Bound:
+class BoundAbility:
     """One ability, ready to be called. *timeout* is in seconds (infinity: none), *mask* takes out secrets.
 
     *outside* says why a caller may not use it with these arguments, where its scope depends on them. *ways* leads from
@@ -99,11 +99,11 @@ class Bound:
 
     def judged(self, given: bytes) -> bytes:
         """Return *given* arguments, canonical, as they are judged and recorded."""
-        return given if self.ways is None else self.ways.inward(given, self.takes.valid)
+        return given if self.ways is None else self.ways.to_relative(given, self.takes.valid)
 
     def told(self, args: Any, given: bytes) -> Any:
         """Return judged *args* as the handler is told them: a server has paths as they were *given*."""
-        return args if self.ways is None else self.ways.outward(args, given)
+        return args if self.ways is None else self.ways.to_absolute(args, given)
 
     id: str
     kind: str
@@ -128,25 +128,27 @@ class Bound:
     creators: tuple[BoundGate, ...] = ()
     reads: frozenset[str]
     reconciles: bool = False
-    words: Words
+    event_names: EventNames
     outside: Callable[[Caller, Object], str | None] | None = None
     ways: ServerPaths | None = None
     mask: Callable[[str], str] = str
 
 
-class Abilities(Mapping[str, Bound]):
+class Abilities(Mapping[str, BoundAbility]):
     """Every ability by id; one that is not *ready* is bound by *bind* when it is first asked for.
 
     *bind* raises `BindingError`, and so does whoever asks for such an ability. Iterating over ids binds nothing.
     """
 
-    def __init__(self, names: Collection[str], ready: dict[str, Bound], bind: Callable[[str], Bound]) -> None:
+    def __init__(
+        self, names: Collection[str], ready: dict[str, BoundAbility], bind: Callable[[str], BoundAbility]
+    ) -> None:
         self._names = names
         self._ready = ready
         self._bind = bind
         self._turn = RLock()
 
-    def __getitem__(self, name: str) -> Bound:
+    def __getitem__(self, name: str) -> BoundAbility:
         found = self._ready.get(name)
         return found if found is not None else self._bound(name)
 
@@ -159,7 +161,7 @@ class Abilities(Mapping[str, Bound]):
     def __contains__(self, name: object) -> bool:
         return name in self._names
 
-    def _bound(self, name: str) -> Bound:
+    def _bound(self, name: str) -> BoundAbility:
         if name not in self._names:
             raise KeyError(name)
         with self._turn:
@@ -177,29 +179,29 @@ def no_persona(name: str, card: Mapping[str, Any]) -> str:
     raise Failed("BINDING_INVALID", f"nobody reads the persona of {name!r} here ({card['source']})")
 
 
-def words(kind: str, name: str) -> Words:
+def event_names(kind: str, name: str) -> EventNames:
     """Return how calls of an ability are written; members stand in canonical order."""
     quoted = canonical.encode(name)
     if kind == "model":
         head = b'{"ability":%b,' % quoted
-        return Words(
+        return EventNames(
             "llm.request", "llm.response", "llm.error", "agent", "ability",
             head + b'"request":', b"}", head + b'"response":', head + b'"late":true,"response":', b"}",
         )  # fmt: skip
     if kind == "flow":
         head, tail = b'{"flow":%b,' % quoted, b',"flow":%b}' % quoted
-        return Words(
+        return EventNames(
             "flow.call", "flow.result", "flow.error", "runtime", "flow",
             b'{"args":', tail, head + b'"result":', head + b'"late":true,"result":', b"}",
         )  # fmt: skip
     if kind == "memory":
         head = b'{"ability":%b,' % quoted
-        return Words(
+        return EventNames(
             "memory.call", "memory.result", "memory.error", "runtime", "ability",
             head + b'"args":', b"}", head + b'"result":', head + b'"late":true,"result":', b"}",
         )  # fmt: skip
     tail = b',"tool_name":%b}' % quoted
-    return Words(
+    return EventNames(
         "tool.call", "tool.result", "tool.error", "tool", "tool_name",
         b'{"args":', tail, b'{"result":', b'{"late":true,"result":', tail,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from deedbook.format.errors import describe, recordable
 from deedbook.format.schema import Violation, suggest
 
 from .bindings import Bindings
-from .bound import Bound, Caller
+from .bound import BoundAbility, Caller
 from .gates import Asked, BoundGate, Clock, answer, by, heard, merge, refusal, signals_of, tag_that_asks
 from .requests import Approved, call_digest
 
@@ -27,7 +27,7 @@ Question: TypeAlias = tuple[BoundGate, Call]
 Judging: TypeAlias = "Generator[Question, Decision, Verdict]"
 
 
-class Circumstances(NamedTuple):
+class DecisionContext(NamedTuple):
     """What a decision may depend on beside the call: the recorded time, the session, and the facts that gates read.
 
     *approved* is what a person has approved, where one was asked: an ask that is just that becomes an allow.
@@ -46,7 +46,7 @@ class Verdict:
     *code* is empty where the call may go on; *first* holds the arguments before rewriters changed them.
     """
 
-    bound: Bound | None
+    bound: BoundAbility | None
     args: Any
     raw: bytes
     outcome: Literal["allow", "ask", "deny"] = "allow"
@@ -82,7 +82,7 @@ def judge(
     ability: str,
     args: Json,
     raw: bytes,
-    when: Circumstances,
+    when: DecisionContext,
     clock: Clock,
 ) -> Judging:
     """Decide whether *caller* may use *ability* with *args* (canonical: *raw*), a copy that is the judge's own.
@@ -109,7 +109,7 @@ def judge(
     return verdict
 
 
-def admitted(bound: Bound | None, args: Json) -> bytes:
+def admitted(bound: BoundAbility | None, args: Json) -> bytes:
     """Return the canonical bytes of arguments for *bound*; raises `IntakeError` for what cannot be recorded."""
     return canonical.admit(canonical.without_big_integers(args) if bound and bound.big_integers else args)
 
@@ -128,7 +128,9 @@ def admissible(bindings: Bindings, caller: Caller, ability: str, args: Any, raw:
     return _within(verdict, bound, caller)
 
 
-def make_call(bindings: Bindings, caller: Caller, bound: Bound, args: Any, raw: bytes, when: Circumstances) -> Call:
+def make_call(
+    bindings: Bindings, caller: Caller, bound: BoundAbility, args: Any, raw: bytes, when: DecisionContext
+) -> Call:
     """Return the call as gates see it, without facts."""
     return Call(
         bound.id, bound.kind, args, bound.effects, bound.tags, caller.principal, caller.role, caller.skill,
@@ -136,14 +138,14 @@ def make_call(bindings: Bindings, caller: Caller, bound: Bound, args: Any, raw: 
     )  # fmt: skip
 
 
-def _outside(verdict: Verdict, bound: Bound, caller: Caller) -> Verdict:
+def _outside(verdict: Verdict, bound: BoundAbility, caller: Caller) -> Verdict:
     if caller.scope.allows(bound):
         return verdict.deny("TOOL_NOT_ALLOWED", f"calls are nested deeper than {MAX_NESTING}")
     why = caller.scope.why
     return verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is outside {why}", {"scope": why})
 
 
-def _within(verdict: Verdict, bound: Bound, caller: Caller) -> Verdict:
+def _within(verdict: Verdict, bound: BoundAbility, caller: Caller) -> Verdict:
     """Refuse where the scope of *caller* depends on the arguments, and does not have these."""
     scope = caller.scope
     if scope.commands and (lack := scope.lacks(bound.id, verdict.args)) is not None:
@@ -152,14 +154,14 @@ def _within(verdict: Verdict, bound: Bound, caller: Caller) -> Verdict:
     return verdict if why is None else verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is about {why}", {"scope": why})
 
 
-def _informed(call: Call, gate: BoundGate, when: Circumstances) -> Call:
+def _informed(call: Call, gate: BoundGate, when: DecisionContext) -> Call:
     """Return *call* with the facts that *gate* declares, in a copy of its own: what is recorded stays as it was."""
     facts = {name: when.facts[name] for name in gate.reads}
     return attrs.evolve(call, facts=canonical.decode(canonical.encode(facts)))
 
 
 def _rewrite(
-    verdict: Verdict, bound: Bound, bindings: Bindings, caller: Caller, when: Circumstances, clock: Clock
+    verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller: Caller, when: DecisionContext, clock: Clock
 ) -> Generator[Question, Decision, None]:
     """Ask the rewriters in turn, each on a copy of the last output; what they leave is validated again.
 
@@ -197,7 +199,7 @@ def _replace(verdict: Verdict, decision: Decision) -> Decision:
     return decision
 
 
-def _conclude(verdict: Verdict, bound: Bound, bindings: Bindings, caller: Caller, when: Circumstances) -> None:
+def _conclude(verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller: Caller, when: DecisionContext) -> None:
     """Merge all answers (policies bind only where the charter enforces), and see to it that nobody changed the call."""
     if verdict.hooks or verdict.policies or verdict.rewrites:
         binding = verdict.policies if bindings.enforcement == "enforce" else ()
@@ -213,7 +215,7 @@ def _conclude(verdict: Verdict, bound: Bound, bindings: Bindings, caller: Caller
         _approve(verdict, bound, bindings, caller, when.approved)
 
 
-def _approve(verdict: Verdict, bound: Bound, bindings: Bindings, caller: Caller, approved: Approved) -> None:
+def _approve(verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller: Caller, approved: Approved) -> None:
     """Let an ask go on that is the one which a person approved: the same call, charter, asking gate and reason."""
     call = call_digest(bound.id, verdict.raw, caller.principal.id)
     by = None if verdict.by is None else dict(verdict.by)
@@ -239,7 +241,7 @@ def _refuse(verdict: Verdict, gate: BoundGate, decision: Decision) -> None:
         verdict.deny("GATE_DENIED", reason, by(gate, decision))
 
 
-def _violated(verdict: Verdict, bound: Bound, subject: str) -> Verdict:
+def _violated(verdict: Verdict, bound: BoundAbility, subject: str) -> Verdict:
     violations = bound.takes.violations(verdict.args) or (Violation("$", "arguments are an object"),)
     verdict.violations, verdict.subject = violations, subject
     return verdict.deny("SCHEMA_VIOLATION", f"{violations[0].path}: {violations[0].message}")

@@ -159,7 +159,7 @@ class Recall:
 
     def _as_recorded(self, ticket: Ticket) -> Any:
         """Return the arguments as the ledger holds them now, with what has to be sealed sealed."""
-        words = ticket.bound.words
+        words = ticket.bound.event_names
         payload = b"%b%b%b" % (words.intent_head, ticket.raw, words.intent_tail)
         return decode(self._sealer(words.intent, payload)[0]).get(given_as(words.intent))
 

@@ -14,12 +14,12 @@ from deedbook.format.lines import Watch
 from deedbook.format.report import Decisions, Report, unreadable
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.policy.requests import approvers
+from deedbook_audit.verification.pool import ordered
 
 from .charters import NO_CHARTER, Charters, charters_of
 from .consents import Approvers
 from .recheck import recheck
 from .selection import Selection
-from .verification.crew import ordered
 from .verify import verify_file
 
 Named: TypeAlias = Callable[[Path], str]

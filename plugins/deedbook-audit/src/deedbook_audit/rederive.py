@@ -18,7 +18,7 @@ from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller, Scope
 from deedbook.policy.callers import OVER, as_role, beginning, skill_scope, under_call, under_flow, with_skill
 from deedbook.policy.gates import BoundGate, may_speak
-from deedbook.policy.judge import Circumstances, Verdict, judge
+from deedbook.policy.judge import DecisionContext, Verdict, judge
 
 from .calls import read_calls
 from .recorded import NOBODY, Recorded
@@ -53,7 +53,7 @@ class Asking(NamedTuple):
     ability: str
     args: Any
     raw: bytes
-    when: Circumstances
+    when: DecisionContext
 
 
 @attrs.frozen(eq=False)
@@ -120,7 +120,7 @@ class Rejudge:
         caller = self._caller(call)
         if caller is None:
             return None
-        when = Circumstances(call.ts, call.told.id, call.facts)
+        when = DecisionContext(call.ts, call.told.id, call.facts)
         return settle(Asking(self.bindings, caller, call.ability, call.args, call.raw, when), answer)
 
     def caller(self, call: Recorded) -> Caller | None:

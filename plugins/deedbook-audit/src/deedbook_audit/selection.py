@@ -14,12 +14,12 @@ from deedbook.format.files import Folder
 from deedbook.format.heads import Gap, Head, gaps, lost, recorded, unrecorded
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import is_empty, strays
+from deedbook_audit.verification.imports import changed
 
 from .recollections import recollections
 from .verification.agreement import disagreements
 from .verification.answers import misquoted
 from .verification.charters import check_charters
-from .verification.taken_in import changed
 from .verification.uses import misused
 
 COMPARISON: Final = "comparison"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event
-from deedbook.format.story import show
+from deedbook.format.event_text import show
 from deedbook.format.upcasting.envelope_1_0 import spell
 
 SESSION: Final = "system"

@@ -13,12 +13,12 @@ import attrs
 
 from deedbook.contract import Event, Object
 from deedbook.format.errors import LedgerError, fault
+from deedbook.format.event_text import show, summary
 from deedbook.format.events import SESSION_ID
 from deedbook.format.files import Folder
 from deedbook.format.folds import SnapshotFold
 from deedbook.format.markdown import block, escaped, front, quoted, row
 from deedbook.format.reader import read
-from deedbook.format.story import show, summary
 
 TASK: Final = "task.md"
 CONTEXT: Final = "context.md"

@@ -15,11 +15,11 @@ from deedbook.format.lines import Lines
 from deedbook.format.report import Findings
 from deedbook.format.schema import Schemas, data_folder
 
-from .crew import ordered
 from .excisions import EXCISED
 from .hashes import Chain
 from .headers import MAX_LINE, Headers
 from .payloads import Payloads
+from .pool import ordered
 from .structure import WATCHED
 
 STEP: Final = 1 << 23

@@ -20,9 +20,9 @@ from deedbook_audit.memories import Memories
 
 from .audit import ABOUT as AUDITED
 from .audit import Audit
-from .descent import ABOUT as DESCENT
-from .descent import Descent
 from .excisions import EXCISED
+from .fork_rules import ABOUT as DESCENT
+from .fork_rules import Descent
 from .hierarchy import HEAD, KINDS, Hierarchy
 from .spans import Spans
 

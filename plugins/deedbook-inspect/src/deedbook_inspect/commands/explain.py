@@ -110,7 +110,7 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
     from deedbook.format.canonical import admit, decode, without_big_integers
     from deedbook.format.errors import DeedbookError, IntakeError
     from deedbook.format.events import timestamp
-    from deedbook.policy.judge import Circumstances
+    from deedbook.policy.judge import DecisionContext
     from deedbook_audit.rederive import Asking
     from deedbook_inspect.rejudging.explanation import explain
 
@@ -121,7 +121,7 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
     except IntakeError as problem:
         raise DeedbookError(problem.error) from None
     now = timestamp(time.time())
-    when = Circumstances(now, "explained", {**_facts(now), **wish.facts})
+    when = DecisionContext(now, "explained", {**_facts(now), **wish.facts})
     asking = Asking(bindings, caller, ability, decode(raw), raw, when)
     return explain(asking, lambda _gate, _call: None, _places(source), _notes(bindings))
 
@@ -217,7 +217,7 @@ def _status(found: "Explanation") -> int:
 def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
     from deedbook.cli.ledgers import session_file
     from deedbook.format.files import Folder
-    from deedbook.policy.judge import Circumstances
+    from deedbook.policy.judge import DecisionContext
     from deedbook_audit.calls import read_calls
     from deedbook_audit.rederive import Asking, Rejudge, recorded_answer
     from deedbook_inspect.rejudging.explanation import explain
@@ -228,7 +228,7 @@ def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: 
         again = Rejudge(bindings)
         caller, found = again.caller(call), None
         if caller is not None:
-            when = Circumstances(call.ts, call.told.id, call.facts)
+            when = DecisionContext(call.ts, call.told.id, call.facts)
             asking = Asking(bindings, caller, call.ability, call.args, call.raw, when)
             found = explain(
                 asking, lambda gate, seen: recorded_answer(call, gate, seen), _places(source), _notes(bindings)

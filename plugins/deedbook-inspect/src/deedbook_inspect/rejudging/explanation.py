@@ -14,7 +14,7 @@ from deedbook.contract import Call, Decision, Object
 from deedbook.format import canonical
 from deedbook.format.lint import nearest
 from deedbook.format.schema import Violation, foreign
-from deedbook.policy.bound import Bound
+from deedbook.policy.bound import BoundAbility
 from deedbook.policy.fitting import facts_of
 from deedbook.policy.forms import lists_rules
 from deedbook.policy.gates import APPROVAL_GATE, ASKING, Asked, BoundGate, rule_of, speaker
@@ -132,12 +132,12 @@ class _Steps:
         about = self.document["plugins"][f"{kind}/{name}"]
         return f"{kind} {name!r} ({about['distribution']} {about['version']})"
 
-    def _place(self, bound: Bound, pointer: str = "") -> str:
+    def _place(self, bound: BoundAbility, pointer: str = "") -> str:
         return self.places("abilities", bound.id, pointer) or str(self.document["abilities"][bound.id]["place"])
 
     # --- schemas ------------------------------------------------------------------------------------------------------
 
-    def _arguments(self, bound: Bound, entry: Object, args: Any) -> Step:
+    def _arguments(self, bound: BoundAbility, entry: Object, args: Any) -> Step:
         """Say what is wrong with the arguments, and by which schema: the plugin's, or the one in YAML."""
         found = [
             {"path": each.path, "message": each.message, "schema": by}
@@ -147,7 +147,7 @@ class _Steps:
         first = f"{found[0]['path']}: {found[0]['message']}" if found else self.verdict.reason
         return Step("arguments", bound.id, "violate", first, self._place(bound), {"violations": found})
 
-    def _by_schema(self, bound: Bound, entry: Object, args: Any) -> Iterator[tuple[str, Sequence[Violation]]]:
+    def _by_schema(self, bound: BoundAbility, entry: Object, args: Any) -> Iterator[tuple[str, Sequence[Violation]]]:
         if bound.kind == "model" or type(args) is not dict:
             yield "the contract of calls", self.verdict.violations
             return
@@ -159,7 +159,7 @@ class _Steps:
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
-    def _rewriters(self, bound: Bound) -> Iterator[Step]:
+    def _rewriters(self, bound: BoundAbility) -> Iterator[Step]:
         asked = {id(gate): decision for gate, decision in self.verdict.rewrites}
         left = canonical.decode(self.asking.raw)
         for gate in bound.rewriters:
@@ -170,7 +170,7 @@ class _Steps:
                 step, left = attrs.evolve(step, more={"before": left, "after": after}), after
             yield step
 
-    def _guards(self, bound: Bound) -> Iterator[Step]:
+    def _guards(self, bound: BoundAbility) -> Iterator[Step]:
         verdict = self.verdict
         for gates, said in ((bound.guards, verdict.hooks), (bound.policies, verdict.policies)):
             asked = {id(gate): decision for gate, decision in said}
@@ -182,7 +182,7 @@ class _Steps:
                     yield self._step("hook", gate, decision)
         yield from (self._tag(bound, tag) for tag in (APPROVAL_GATE, *ASKING) if tag in bound.tags)
 
-    def _tag(self, bound: Bound, tag: str) -> Step:
+    def _tag(self, bound: BoundAbility, tag: str) -> Step:
         """Say whether a person has to decide because of a tag, or which policy names it and allows the call."""
         said = speaker(tag, self.verdict.policies) if tag in ASKING else None
         if said is None:
@@ -198,7 +198,7 @@ class _Steps:
             return Step(what, gate.id, UNASKED, "it is not pure, so that it would be asked", gate.place)
         return Step(what, gate.id, decision.outcome, decision.reason, gate.place)
 
-    def _policy(self, bound: Bound, gate: BoundGate, decision: Decision | None) -> Step:
+    def _policy(self, bound: BoundAbility, gate: BoundGate, decision: Decision | None) -> Step:
         step = self._step("policy", gate, decision)
         if decision is None or step.says == UNASKED:
             return step
@@ -211,7 +211,7 @@ class _Steps:
     def _enforces(self) -> bool:
         return self.asking.bindings.enforcement == "enforce"
 
-    def _passed_over(self, bound: Bound, gate: BoundGate, decision: Decision) -> Iterator[Mapping[str, str]]:
+    def _passed_over(self, bound: BoundAbility, gate: BoundGate, decision: Decision) -> Iterator[Mapping[str, str]]:
         """Yield the rules before the one that decides, each with the keys of its match that do not hold."""
         entry = self.document["policies"][gate.id]
         if not lists_rules(entry):
@@ -300,7 +300,7 @@ def _edit(where: str) -> str:
     return f"to allow it, edit {where}"
 
 
-def _wider_scope(asking: Asking, bound: Bound, places: Places) -> str:
+def _wider_scope(asking: Asking, bound: BoundAbility, places: Places) -> str:
     if asking.caller.scope.allows(bound) and bound.kind == "memory":
         return "to allow it, let them into that zone: memory.zones in .system/deedbook.yaml"
     skill = asking.bindings.skills.get(asking.caller.skill or "")

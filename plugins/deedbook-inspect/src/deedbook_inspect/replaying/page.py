@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event
-from deedbook.format.story import show, summary
+from deedbook.format.event_text import show, summary
 from deedbook.format.terminal import short
 
 from . import markup

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from deedbook.contract import Event
-from deedbook.format.story import show
+from deedbook.format.event_text import show
 
 from .account import Use
 from .markup import chip, tag, text

@@ -15,8 +15,8 @@ from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, Err, Result, fault, recordable
-from deedbook.format.story import decided_by
-from deedbook.policy.ways import Ways
+from deedbook.format.event_text import decided_by
+from deedbook.policy.path_mapping import PathMapper
 from deedbook_serve.agents import MCP, OTHER, Known, Moment
 
 from .dialects import PASS, Answer, Heard, Said
@@ -35,7 +35,7 @@ class Conversation:
     """
 
     def __init__(
-        self, session: Session, known: Known, name: str, settings: Object, ways: Ways, watch: Watch | None = None
+        self, session: Session, known: Known, name: str, settings: Object, ways: PathMapper, watch: Watch | None = None
     ) -> None:
         self.session = session
         self.tickets = Tickets()
@@ -146,7 +146,7 @@ class Conversation:
             inner = left["input"]
         else:
             return left["tool"]
-        return self._ways.outward(inner, pointers, heard.args, _cwd(heard))
+        return self._ways.to_absolute(inner, pointers, heard.args, _cwd(heard))
 
     def _asked(self, heard: Heard) -> tuple[str, Any, tuple[str, ...]]:
         """Return which ability the agent asks for, with which arguments, and which of these are paths."""
@@ -158,7 +158,7 @@ class Conversation:
             return ability, asked, ()
         declared = self.session.bindings.declared(ability)
         pointers = tuple(declared["paths"]) if declared else ()
-        return ability, self._ways.inward(heard.args, pointers, _cwd(heard)), pointers
+        return ability, self._ways.to_relative(heard.args, pointers, _cwd(heard)), pointers
 
     def _ability(self, heard: Heard) -> tuple[str, bool]:
         """Return the ability of a tool, and whether it is one of its own.

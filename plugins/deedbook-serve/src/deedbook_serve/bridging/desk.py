@@ -16,7 +16,7 @@ from deedbook.contract import Object, Principal
 from deedbook.format.errors import DeedbookError, DomainError, Err, IntakeError, SessionRefused, fault, recordable
 from deedbook.format.events import new_id
 from deedbook.kernel import Kernel, write
-from deedbook.policy.ways import Ways
+from deedbook.policy.path_mapping import PathMapper
 from deedbook_serve.agents import GATES, Known, known
 
 from .conversation import Conversation, why_refused
@@ -47,7 +47,7 @@ class Desk:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._ways = Ways(kernel.site.root)
+        self._ways = PathMapper(kernel.site.root)
         self._places: OrderedDict[_Key, _Place] = OrderedDict()
         self._turn = threading.Lock()
         self._closed = False

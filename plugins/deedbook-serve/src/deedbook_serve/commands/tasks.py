@@ -222,7 +222,7 @@ def _id(tasks: "Tasks", name: str) -> str:
 
 def _made(result: "Result[Created]") -> "Ending":
     from deedbook.cli.acting import FINE, Ending
-    from deedbook.format import story
+    from deedbook.format import event_text as story
     from deedbook.format.errors import Err
 
     if isinstance(result, Err):

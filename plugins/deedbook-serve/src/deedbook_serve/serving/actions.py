@@ -21,7 +21,7 @@ Done = Mapping[str, Mapping[str, Any]]
 Work = Callable[[Step, Done], dict[str, Any]]
 
 
-class Doing:
+class BatchRunner:
     """Does actions in a session, which nobody else does anything in meanwhile; *tasks* are its, *end* ends it."""
 
     def __init__(self, session: Session, tasks: Tasks, end: Callable[[], None]) -> None:

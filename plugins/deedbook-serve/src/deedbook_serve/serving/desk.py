@@ -30,7 +30,7 @@ STOPPED: Final = "the runtime was stopped"
 
 
 @attrs.define(eq=False)
-class Seat:
+class OpenSession:
     """One open session: whose it is (*owner*), and by which connections it was used that are still there (*users*).
 
     *turn* is held by who does something in it; *left* is when the last of its users went, 0 while there is one.
@@ -64,7 +64,7 @@ class Desk:
         self._kernel = kernel
         self._grace = grace
         self._most = most
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, OpenSession] = {}
         self._book = Book.of(kernel.site.state)
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -73,7 +73,7 @@ class Desk:
 
     # --- coming and going ---------------------------------------------------------------------------------------------
 
-    def open(self, principal: Principal, purpose: str, client: str | None, by: object, run: str) -> Result[Seat]:
+    def open(self, principal: Principal, purpose: str, client: str | None, by: object, run: str) -> Result[OpenSession]:
         """Begin a session that is *principal*'s; *by* is the connection that it is used over, *run* its id."""
         refusal = self._refusal()
         if refusal is not None:
@@ -83,7 +83,7 @@ class Desk:
             session = self._kernel.session(purpose, principal=who, run=run)
         except SessionRefused as problem:
             return problem.refusal
-        seat = Seat(session, Tasks(self._kernel, session, book=self._book), principal.id, {by})
+        seat = OpenSession(session, Tasks(self._kernel, session, book=self._book), principal.id, {by})
         with self._lock:
             self._seats[seat.id] = seat
         if self._ending.is_set():  # the end passed by while it began
@@ -91,7 +91,7 @@ class Desk:
             return self._refusal() or Ok(seat)
         return Ok(seat)
 
-    def find(self, identity: str, principal: Principal) -> Result[Seat]:
+    def find(self, identity: str, principal: Principal) -> Result[OpenSession]:
         """Return the open session *identity*, if it is *principal*'s."""
         seat = self._seats.get(identity)
         if seat is None or seat.session.ended:
@@ -100,7 +100,7 @@ class Desk:
             return Err(fault("SESSION_NOT_YOURS", f"session {identity} was opened by another principal"))
         return Ok(seat)
 
-    def named(self, identity: str) -> Seat | None:
+    def named(self, identity: str) -> OpenSession | None:
         """Return the open session *identity*, whosever it is."""
         return self._seats.get(identity)
 
@@ -110,7 +110,7 @@ class Desk:
         kept = self._book.get(identity)
         return view(self._book, kept, opened=True) if kept else None
 
-    def of(self, principal: Principal) -> list[Seat]:
+    def of(self, principal: Principal) -> list[OpenSession]:
         """Return the open sessions of *principal*, in the order in which they began."""
         with self._lock:
             return [seat for seat in self._seats.values() if seat.owner == principal.id]
@@ -120,7 +120,7 @@ class Desk:
         return len(self._seats)
 
     @contextmanager
-    def using(self, seat: Seat, by: object) -> Iterator[None]:
+    def using(self, seat: OpenSession, by: object) -> Iterator[None]:
         """Do something in a session, alone; raises `DeedbookError` (``SESSION_BUSY``)."""
         with self._lock:
             seat.users.add(by)
@@ -141,7 +141,7 @@ class Desk:
                     seat.users.discard(by)
                     seat.left = seat.left if seat.users else time.monotonic()
 
-    def end(self, seat: Seat, *, ok: bool, reason: str) -> None:
+    def end(self, seat: OpenSession, *, ok: bool, reason: str) -> None:
         """End a session; raises `LedgerError` where that cannot be recorded."""
         try:
             seat.session.end(ok=ok, reason=reason)
@@ -183,7 +183,7 @@ class Desk:
                 with suppress(DeedbookError, OSError):  # what cannot be recorded is for the next start
                     self.end(seat, ok=False, reason=f"{LEFT} within {self._grace:g} s")
 
-    def _lapsed(self, before: float) -> list[Seat]:
+    def _lapsed(self, before: float) -> list[OpenSession]:
         with self._lock:
             seats = [seat for seat in self._seats.values() if seat.left and seat.left <= before]
         return [seat for seat in seats if not seat.turn.locked()]

@@ -12,11 +12,11 @@ from deedbook.format.events import new_id
 from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel
 
-from .actions import Doing, again, ended, new_request, refuse, unbegun
+from .actions import BatchRunner, again, ended, new_request, refuse, unbegun
 from .acts import acts
 from .archive import Archive
 from .batches import Step, ordered
-from .desk import Desk, Seat
+from .desk import Desk, OpenSession
 from .streams import LineTooLongError, Stream
 from .wire import REQUEST, RESPONSE, RefusedError, Request, Wire, answered, failure, refused
 
@@ -145,7 +145,7 @@ class Runtime:
             done, repeated = self._done(found.value, steps, key, digest)
         return {"results": [done[said["id"]] for said in params["actions"]], "repeated": repeated}
 
-    def _done(self, seat: Seat, steps: list[Step], key: str | None, digest: str) -> tuple[dict[str, Any], bool]:
+    def _done(self, seat: OpenSession, steps: list[Step], key: str | None, digest: str) -> tuple[dict[str, Any], bool]:
         """Do *steps*, or say what came of them when the same request came before; say whether it did."""
         if key is not None and key in seat.requests:
             known = acts(self._archive.events(seat.id), key)
@@ -153,7 +153,7 @@ class Runtime:
                 return again(known, steps, digest, unbegun(), self._desk.task), True
         if key is not None:
             seat.requests.add(key)
-        doing = Doing(seat.session, seat.tasks, lambda: self._desk.end(seat, ok=True, reason=ENDED))
+        doing = BatchRunner(seat.session, seat.tasks, lambda: self._desk.end(seat, ok=True, reason=ENDED))
         return doing.all(steps, key or new_request(), digest), False
 
     def _over(
@@ -168,8 +168,8 @@ class Runtime:
             raise DeedbookError(fault("SESSION_ENDED", f"session {session} is over, and knows nothing of this request"))
         return again(known, steps, digest, ended(session), self._desk.task)
 
-    def _seat(self, peer: Peer, params: Mapping[str, Any]) -> Seat:
-        found: Seat = _given(self._desk.find(params["session"], peer.principal))
+    def _seat(self, peer: Peer, params: Mapping[str, Any]) -> OpenSession:
+        found: OpenSession = _given(self._desk.find(params["session"], peer.principal))
         return found
 
     # --- what it is ---------------------------------------------------------------------------------------------------

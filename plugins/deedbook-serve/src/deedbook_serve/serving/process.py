@@ -17,11 +17,11 @@ from deedbook_serve.bridging.desk import Desk as Agents
 
 from . import bridge
 from .desk import GRACE, Desk
+from .instance_lock import tenure
 from .methods import Runtime
 from .peers import known
-from .reception import MOST, Reception, Service
+from .reception import MOST, ConnectionServer, Service
 from .sockets import handed_over, listen, notify
-from .tenure import tenure
 
 SOCKET: Final = "runtime.sock"
 DRAIN: Final = 10.0
@@ -60,13 +60,13 @@ def serve(
         for line in kernel.recover().lines():
             ready(line)
         desk, agents = Desk(kernel, grace=limits.grace), Agents(kernel)
-        present: list[Reception] = []
+        present: list[ConnectionServer] = []
         services: dict[str, Service] = {
             SOCKET: Runtime(kernel, desk, present=lambda: len(present[0].present()), agents=agents.count),
             bridge.SOCKET: bridge.Bridge(agents),
         }
         with _listening(kernel, services, environment) as sockets:
-            reception = Reception(sockets, known(kernel), say=ready, most=limits.connections)
+            reception = ConnectionServer(sockets, known(kernel), say=ready, most=limits.connections)
             present.append(reception)
             with _stopped_by_signals(reception):
                 ready(f"serving {kernel.site.root}: {kernel.site.state}/{SOCKET}")
@@ -78,7 +78,9 @@ def serve(
                 _drain(reception, (desk, agents), limits.drain, ready)
 
 
-def _drain(reception: Reception, desks: tuple[Desk, Agents], seconds: float, ready: Callable[[str], None]) -> None:
+def _drain(
+    reception: ConnectionServer, desks: tuple[Desk, Agents], seconds: float, ready: Callable[[str], None]
+) -> None:
     """Let what runs finish; then end the sessions, in which whatever still runs is recorded as unknown."""
     left = reception.dismiss(seconds)
     if left:
@@ -112,7 +114,7 @@ def _forget(kernel: Kernel, name: str) -> None:
 
 
 @contextmanager
-def _stopped_by_signals(reception: Reception) -> Iterator[None]:
+def _stopped_by_signals(reception: ConnectionServer) -> Iterator[None]:
     """Let the signals that ask a process to end stop the reception; the second of them ends it as it always would."""
 
     def stop(number: int, _: FrameType | None) -> None:

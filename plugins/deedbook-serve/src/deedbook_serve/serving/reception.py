@@ -32,7 +32,7 @@ class Service(Protocol):
         ...
 
 
-class Reception:
+class ConnectionServer:
     """Accepts what comes to the sockets of *services*; *known* says who a user id is, or why nobody.
 
     *say* is told of each user id that is not let in, once.

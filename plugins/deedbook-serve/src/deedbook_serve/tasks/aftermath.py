@@ -14,7 +14,7 @@ from deedbook.format.events import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
 from deedbook.format.sealed import opened
-from deedbook.policy.bound import Bound
+from deedbook.policy.bound import BoundAbility
 
 _RESULTS: Final = {
     "tool.result": "result",
@@ -42,7 +42,7 @@ class Aftermath(NamedTuple):
     source: str = "record"
 
 
-def of_run(state: Path, session: str, span: str, bound: Bound) -> Aftermath:
+def of_run(state: Path, session: str, span: str, bound: BoundAbility) -> Aftermath:
     """Return what became of the run of *bound* that began under *span* in *session*.
 
     Where hooks look at its results, nobody gets one without their word.
@@ -79,7 +79,7 @@ def asked_by(state: Path, request: Object, runs: Container[tuple[str, str]]) -> 
     return above is not None and (filed, above) in runs
 
 
-def of_approval(state: Path, session: str, approval: str, bound: Bound) -> Aftermath:
+def of_approval(state: Path, session: str, approval: str, bound: BoundAbility) -> Aftermath:
     """Return what became of the call that *session* began under the *approval* of a person."""
     place = state / "sessions" / session
     try:
@@ -102,7 +102,7 @@ def _intent(events: list[Event], above: set[str]) -> Event | None:
     return None
 
 
-def _told(place: Path, events: list[Event], intent: Event, bound: Bound) -> Aftermath:
+def _told(place: Path, events: list[Event], intent: Event, bound: BoundAbility) -> Aftermath:
     call = f"{place.name}:{intent.span}"
     below = [event for event in events if event.parent == intent.span]
     outcome = next((event for event in below if event.type in OUTCOMES[intent.type]), None)

@@ -17,7 +17,7 @@ from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, 
 
 from .aftermath import Aftermath
 from .book import Kept
-from .clerk import Clerk
+from .task_log import TaskLog
 
 _UNBEGUN: Final = frozenset({"LEDGER_BROKEN", "LEDGER_LOCKED", "SESSION_ENDED", "CANCELLED"})
 """Why a call was not begun that may be tried again as it is."""
@@ -42,7 +42,7 @@ class Ran:
 class Attempts:
     """Runs tasks in *session*; *clerk* writes. *process* is the id of the process in the workspace ledger."""
 
-    def __init__(self, session: Session, clerk: Clerk, process: str) -> None:
+    def __init__(self, session: Session, clerk: TaskLog, process: str) -> None:
         self._session, self._clerk = session, clerk
         kernel: str = session.bindings.charter.document["kernel"]
         self._environment = {

@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from deedbook.contract import Event, Object
+from deedbook.format.event_text import show
 from deedbook.format.files import Folder
 from deedbook.format.markdown import block, escaped, front, row
-from deedbook.format.story import show
 
 from .book import Book, Kept, State
 

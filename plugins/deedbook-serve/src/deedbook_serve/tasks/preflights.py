@@ -8,11 +8,11 @@ from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, TaskError, fault, recordable
-from deedbook.policy.bound import Bound
-from deedbook.policy.judge import Circumstances, admissible, admitted, make_call
+from deedbook.policy.bound import BoundAbility
+from deedbook.policy.judge import DecisionContext, admissible, admitted, make_call
 from deedbook.policy.requests import principal_json
 
-from .clerk import Clerk
+from .task_log import TaskLog
 
 
 class Unavailable(Exception):  # noqa: N818 - it says what the task is
@@ -26,7 +26,7 @@ class Unavailable(Exception):  # noqa: N818 - it says what the task is
 class Preflights:
     """Asks for who works in *session*; *clerk* writes what is refused."""
 
-    def __init__(self, session: Session, clerk: Clerk) -> None:
+    def __init__(self, session: Session, clerk: TaskLog) -> None:
         self._session, self._clerk = session, clerk
 
     def input(self, ability: str, args: Json) -> bytes:
@@ -37,7 +37,7 @@ class Preflights:
             self._clerk.deny([], _denial(ability, problem.error), self._session.cause)
             raise
 
-    def ask(self, ability: str, raw: bytes, task: str | None = None) -> tuple[Bound, Object]:
+    def ask(self, ability: str, raw: bytes, task: str | None = None) -> tuple[BoundAbility, Object]:
         """Return the ability, and what the hooks of ``PreAbilityCreate`` signalled, where there may be such a task.
 
         *task* is the one that is to be changed. A refusal is recorded; raises `TaskError` with what the door would say,
@@ -48,10 +48,10 @@ class Preflights:
         more = {**({"task": task} if task else {}), **({"args": verdict.args} if type(verdict.args) is dict else {})}
         if verdict.bound is None or verdict.code:
             error = fault(verdict.code, verdict.reason)
-            entries = session.door.scribe.judged(verdict, session.caller, {}, cause)
+            entries = session.door.recorder.judged(verdict, session.caller, {}, cause)
             self._clerk.deny(entries, _denial(ability, error, more), cause)
             raise TaskError(_named(error, ability))
-        when = Circumstances(session.ledger.now(), session.id, {})
+        when = DecisionContext(session.ledger.now(), session.id, {})
         judged = verdict.bound.judged(raw)
         call = make_call(session.bindings, session.caller, verdict.bound, canonical.decode(judged), judged, when)
         fired = session.hooks.pre_ability_create(verdict.bound, call, cause)
@@ -61,7 +61,7 @@ class Preflights:
             raise Unavailable(error, fired.signals)
         return verdict.bound, fired.signals
 
-    def said(self, bound: Bound, raw: bytes, key: str | None, *, direct: bool) -> dict[str, Any]:
+    def said(self, bound: BoundAbility, raw: bytes, key: str | None, *, direct: bool) -> dict[str, Any]:
         """Return what is recorded of a task that is made: its input, whose it is, and what it is bound to."""
         return {
             "ability": bound.id,
@@ -73,7 +73,7 @@ class Preflights:
             **({"key": key} if key is not None else {}),
         }
 
-    def binding(self, bound: Bound, raw: bytes) -> dict[str, Any]:
+    def binding(self, bound: BoundAbility, raw: bytes) -> dict[str, Any]:
         """Return what a task is bound to: its input, the charter, and what that says of the ability."""
         charter = self._session.bindings.charter
         entry = charter.document["abilities"][bound.id]

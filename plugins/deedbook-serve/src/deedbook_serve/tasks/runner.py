@@ -19,9 +19,9 @@ from deedbook.ledger.ledger import WorkspaceLedger
 
 from .attempts import DECIDE, Attempts, Ran
 from .book import KEY, RUNNABLE, TASK_ID, Book, Kept
-from .clerk import Clerk, state_of
 from .preflights import Preflights, Unavailable
 from .settlements import Settlements
+from .task_log import TaskLog, state_of
 from .views import Task, view
 
 __all__ = ["Created", "Ran", "Task", "Tasks"]
@@ -71,7 +71,7 @@ class Tasks:
         self._own, self._session = kernel.ledger, session
         self._mine = book is None
         self.book = book or Book.of(state_of(kernel.ledger))
-        self._clerk = Clerk(kernel.ledger, session.ledger, session.caller, self.book)
+        self._clerk = TaskLog(kernel.ledger, session.ledger, session.caller, self.book)
         self._preflights = Preflights(session, self._clerk)
         self._attempts = Attempts(session, self._clerk, kernel.identity.process_id)
         self._settlements = Settlements(session.bindings, session.id, self.book)

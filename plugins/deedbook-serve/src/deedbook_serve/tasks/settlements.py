@@ -9,7 +9,7 @@ from deedbook.format.errors import DeedbookError, TaskError, fault
 from deedbook.format.files import Folder
 from deedbook.format.reader import is_open
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import DURABLE, Bound
+from deedbook.policy.bound import DURABLE, BoundAbility
 
 from .aftermath import Aftermath, of_approval, of_run, performed_for
 from .book import Book, Kept
@@ -30,12 +30,12 @@ class Settlements:
         found = self._found(task, self._as_made(task, bound)) if bound else None
         return None if found and found.state == "unknown" and task.state != "waiting" else found
 
-    def _as_made(self, task: Kept, bound: Bound) -> Bound:
+    def _as_made(self, task: Kept, bound: BoundAbility) -> BoundAbility:
         """Return the ability with at least the effects that it had when *task* was made: YAML may say less now."""
         effects = self._book.event(task.marks[0]).payload["effects"]
         return attrs.evolve(bound, durable=True) if effects in DURABLE else bound
 
-    def _found(self, task: Kept, bound: Bound) -> Aftermath | None:
+    def _found(self, task: Kept, bound: BoundAbility) -> Aftermath | None:
         if task.state == "waiting":
             return self._performed_elsewhere(task, bound)
         unended = task.session == self._session and task.id not in self._book.active
@@ -48,7 +48,7 @@ class Settlements:
         )
         return found if found.state != "unknown" else self._reconciled(task, bound, found)
 
-    def _reconciled(self, task: Kept, bound: Bound, found: Aftermath) -> Aftermath:
+    def _reconciled(self, task: Kept, bound: BoundAbility, found: Aftermath) -> Aftermath:
         """Ask the handler what became of a call whose outcome was lost, if it is the one that made it."""
         if not isinstance(found.call, str) or task.charter != self._bindings.charter.digest:
             return found
@@ -61,7 +61,7 @@ class Settlements:
             return Aftermath("succeeded", found.call, code="GATE_DENIED", message=why, source="reconcile")
         return Aftermath("succeeded", found.call, known=True, result=told.value, source="reconcile")
 
-    def _performed_elsewhere(self, task: Kept, bound: Bound) -> Aftermath | None:
+    def _performed_elsewhere(self, task: Kept, bound: BoundAbility) -> Aftermath | None:
         """Return what became of the call of a waiting task that was approved and then performed by itself."""
         with Waiting.of(self._book.state) as waiting:
             uses = {approval: getattr(waiting.get(approval), "used", None) for approval in task.approvals}

@@ -1,4 +1,4 @@
-"""Parking a call that a person has to decide: the request, the answer taken over, and the mark that it was used.
+"""Pending calls, which a person has to decide: the request, the answer taken over, and the mark that it was used.
 
 The request stands in the session's ledger and in the workspace's, where those who may answer it look. What they answer
 is checked here once more, by whoever is about to act on it.
@@ -20,7 +20,7 @@ from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.policy.bound import Bound, Caller, Scope
+from deedbook.policy.bound import BoundAbility, Caller, Scope
 from deedbook.policy.charter import Charter
 from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import Approved, approvers, call_digest, faults, principal_json, read_statement, shown_of
@@ -46,7 +46,7 @@ class Parked:
     """
 
     verdict: Verdict
-    bound: Bound
+    bound: BoundAbility
     caller: Caller
     given: bytes
     cause: str
@@ -93,7 +93,7 @@ class _First(Exception):  # noqa: N818 - it carries what was found
         self.request = request
 
 
-class Parking:
+class PendingCalls:
     """Where the calls of one charter are parked: in the workspace's *own* ledger.
 
     Who asked waits for the answer for *patience* seconds. *deferred*: nothing is parked, since whoever has the effect
@@ -116,7 +116,7 @@ class Parking:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def request(
-        self, verdict: Verdict, bound: Bound, caller: Caller, given: bytes, when: tuple[str, str, str]
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, given: bytes, when: tuple[str, str, str]
     ) -> Object:
         """Return what is asked, complete; *when* is the session, the span and the time.
 

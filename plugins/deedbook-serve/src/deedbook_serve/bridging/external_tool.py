@@ -8,7 +8,7 @@ ANYTHING: Final[Object] = {"type": ["object", "array", "string", "number", "bool
 """The JSON Schema of any value."""
 
 
-class Elsewhere:
+class ExternalTool:
     """Never does anything: the door judges and records such a call, and its effect is the agent's."""
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(gives=ANYTHING, effects="none")
@@ -22,4 +22,4 @@ class Elsewhere:
         raise Failed("EFFECT_ELSEWHERE", why)
 
 
-_: Plugin[HandlerSpec, Handler] = Elsewhere
+_: Plugin[HandlerSpec, Handler] = ExternalTool

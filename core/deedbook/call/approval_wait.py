@@ -21,18 +21,18 @@ from deedbook.format.errors import (
     fault,
     recordable,
 )
+from deedbook.format.event_text import decided_at
 from deedbook.format.events import Entry
-from deedbook.format.story import decided_at
 from deedbook.ledger.ledger import Ledger
-from deedbook.policy.bound import Bound, Caller
+from deedbook.policy.bound import BoundAbility, Caller
 from deedbook.policy.gates import Clock
 from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import call_digest
 
 from .handlers import Ticket
-from .parking import Grant, Parked, Parking
+from .pending_calls import Grant, Parked, PendingCalls
 from .queue import Pending
-from .records import Scribe
+from .records import CallRecorder
 
 PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
@@ -42,16 +42,18 @@ Again: TypeAlias = Callable[[Parked, str, Grant | None], Opened]
 """Judges a parked call again, caused by the span of its grant, or without one by what first caused it."""
 
 
-class Hearing:
+class ApprovalWait:
     """The door's side of parked calls; *again* judges one again. Once *closed*, nobody waits any more."""
 
-    def __init__(self, parking: Parking, ledger: Ledger, scribe: Scribe, clock: Clock, *, again: Again) -> None:
+    def __init__(
+        self, parking: PendingCalls, ledger: Ledger, recorder: CallRecorder, clock: Clock, *, again: Again
+    ) -> None:
         self.closed = False
-        self._parking, self._ledger, self._scribe, self._clock = parking, ledger, scribe, clock
+        self._parking, self._ledger, self._recorder, self._clock = parking, ledger, recorder, clock
         self._again = again
 
     def park(
-        self, verdict: Verdict, bound: Bound, caller: Caller, given: bytes, cause: str, entries: list[Entry]
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, given: bytes, cause: str, entries: list[Entry]
     ) -> Opened:
         """Record the request in the session, and then where those look who may answer it; else the call is denied.
 
@@ -108,29 +110,29 @@ class Hearing:
         return self._parking.patience if own is None else own
 
     def _record(self, parked: Parked, entries: list[Entry]) -> None:
-        asked = self._scribe.noted(
+        asked = self._recorder.noted(
             "approval.requested", "policy", parked.caller, parked.cause, parked.request, parked.span
         )
         self._ledger.append([*entries, asked], durable=True)
 
     def _withdrawn(self, parked: Parked, reason: str) -> Entry:
         payload = {"approval": parked.request["approval"], "reason": reason}
-        return self._scribe.noted("approval.withdrawn", "runtime", parked.caller, parked.span, payload)
+        return self._recorder.noted("approval.withdrawn", "runtime", parked.caller, parked.span, payload)
 
     def deny(self, parked: Parked, error: DomainError, entries: list[Entry] | None = None) -> Err:
         """Record that the parked call is denied, after *entries*, and return why."""
         verdict = parked.verdict.deny(error.code, error.message, parked.verdict.by)
-        denied = self._scribe.denied(verdict, parked.caller, parked.bound.id, parked.cause)
+        denied = self._recorder.denied(verdict, parked.caller, parked.bound.id, parked.cause)
         self._ledger.append([*(entries or ()), denied])
         told = {"signals": verdict.signals, "approval": parked.request["approval"]}
         return Err(attrs.evolve(error, place=decided_at(verdict.by)), told)
 
-    def deferred(self, verdict: Verdict, bound: Bound, caller: Caller, cause: str) -> Entry:
+    def deferred(self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str) -> Entry:
         """Return the event that a call is left to whoever has its effect, who is to ask a person."""
         by = {} if verdict.by is None else {"by": dict(verdict.by)}
         call = call_digest(bound.id, verdict.raw, caller.principal.id)
         told = {"kind": bound.kind, "name": bound.id, "reason": recordable(verdict.reason), "call": call, **by}
-        return self._scribe.noted("approval.deferred", "policy", caller, cause, told)
+        return self._recorder.noted("approval.deferred", "policy", caller, cause, told)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
@@ -228,7 +230,7 @@ class Hearing:
 
     def granted(self, caller: Caller, cause: str, grant: Grant) -> str:
         """Record that the request was approved, durably, and return the span of that."""
-        entry = self._scribe.noted("approval.granted", "runtime", caller, cause, grant.taken)
+        entry = self._recorder.noted("approval.granted", "runtime", caller, cause, grant.taken)
         self._ledger.append([entry], durable=True)
         return entry.span
 
@@ -239,7 +241,7 @@ class Hearing:
             why = f"{parked.verdict.reason}; approval {identity} waits for an answer"
             return self.deny(parked, fault("NEEDS_HUMAN", why))
         payload = {"approval": identity, "expires": expires}
-        expired = self._scribe.noted("approval.expired", "runtime", parked.caller, parked.span, payload)
+        expired = self._recorder.noted("approval.expired", "runtime", parked.caller, parked.span, payload)
         why = f"request {identity} has expired; let the call be asked for again"
         return self.deny(parked, fault("APPROVAL_EXPIRED", why), [expired])
 
@@ -250,5 +252,5 @@ class Hearing:
         entries = []
         if error.code == "APPROVAL_REFUSED" and parked.waiting is not None:
             taken = self._parking.taken(found, parked.waiting)
-            entries = [self._scribe.noted("approval.refused", "runtime", parked.caller, parked.span, taken)]
+            entries = [self._recorder.noted("approval.refused", "runtime", parked.caller, parked.span, taken)]
         return self.deny(parked, error, entries)

@@ -24,7 +24,7 @@ from .book import Book, Kept
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-class Clerk:
+class TaskLog:
     """Writes for *caller*, who works in the session of *ledger*, into that and into the workspace's *own*."""
 
     def __init__(self, own: WorkspaceLedger, ledger: Ledger, caller: Caller, book: Book) -> None:

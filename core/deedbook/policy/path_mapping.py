@@ -16,17 +16,17 @@ from deedbook.contract import Object
 from deedbook.format import canonical
 
 
-class Ways:
+class PathMapper:
     """The paths of one workspace at *root*."""
 
     def __init__(self, root: Path) -> None:
         self._root = os.path.realpath(root)
 
-    def inward(self, args: Object, pointers: Iterable[str], cwd: str = "") -> Any:
+    def to_relative(self, args: Object, pointers: Iterable[str], cwd: str = "") -> Any:
         """Return a copy of *args* whose paths at *pointers* begin at the root; *cwd* is where relative ones begin."""
         return _changed(args, pointers, lambda path: self.inside(path, cwd))
 
-    def outward(self, args: Object, pointers: Iterable[str], given: Object, cwd: str = "") -> Any:
+    def to_absolute(self, args: Object, pointers: Iterable[str], given: Object, cwd: str = "") -> Any:
         """Return a copy of *args* whose paths are absolute again; one that nobody changed is as it was *given*."""
         came = {self.inside(path, cwd): path for path in _found(given, pointers)}
         return _changed(args, pointers, lambda path: came.get(path, path if path[:1] == "/" else self._outside(path)))
@@ -65,7 +65,7 @@ class ServerPaths:
     cwd: str = ""
     here: bool = False
 
-    def inward(self, raw: bytes, accepts: Callable[[Any], bool]) -> bytes:
+    def to_relative(self, raw: bytes, accepts: Callable[[Any], bool]) -> bytes:
         """Return arguments, canonical, as they are judged; as they came where the tool *accepts* no others."""
         args = canonical.decode(raw)
         if not isinstance(args, dict):
@@ -73,7 +73,7 @@ class ServerPaths:
         inner = _changed(args, self.pointers, self._inside)
         return canonical.encode(inner) if inner != args and accepts(inner) else raw
 
-    def outward(self, args: Object, given: bytes) -> Any:
+    def to_absolute(self, args: Object, given: bytes) -> Any:
         """Return judged arguments as the server is told them, who were *given*; a path that was changed is absolute."""
         said = _found(canonical.decode(given), self.pointers)
         told = {each: self._told(path) for path in said for each in (path, self._inside(path))}
@@ -88,7 +88,7 @@ class ServerPaths:
         return path if said else self._absolute(self._real(path))
 
     def _real(self, path: str) -> str:
-        return Ways(self.root).inside(path, str(self.root / self.cwd))
+        return PathMapper(self.root).inside(path, str(self.root / self.cwd))
 
     def _absolute(self, path: str) -> str:
         kept = path[:1] in ("", "/", "~") or _IS_NO_PATH(path)
