@@ -484,9 +484,10 @@ def test_program_serves_until_it_is_told_to_stop(store):
     connection.request("POST", "/add-checkpoint", LOG.request(0, 5))
     assert connection.getresponse().status == 200
     connection.close()
+    assert running.stderr.readline() == "POST 127.0.0.1: 200\n"  # it is written once the answer is sent
     running.send_signal(signal.SIGTERM)
     _, told = running.communicate(timeout=20)
-    assert (running.returncode, told) == (0, "POST 127.0.0.1: 200\n")
+    assert (running.returncode, told) == (0, "")
 
 
 # --- a folder ---------------------------------------------------------------------------------------------------------
