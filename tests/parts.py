@@ -8,7 +8,7 @@ from deedbook.contract import ALLOW, PATHS, Call, Decision, Principal
 from deedbook.format import canonical
 from deedbook.format.schema import foreign
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import EVERYTHING, BoundAbility, Caller, words
+from deedbook.policy.bound import EVERYTHING, BoundAbility, Caller, event_names
 from deedbook.policy.charter import Charter
 from deedbook.policy.gates import BoundGate
 from deedbook.policy.judge import DecisionContext, Verdict, judge
@@ -58,7 +58,9 @@ def bound(handler: Any = None, **more: Any) -> BoundAbility:
         "big_integers": False, "rewriters": (), "guards": (), "policies": (), "observers": (),
         "reads": frozenset().union(*(each.reads for each in gates)),
     }  # fmt: skip
-    return BoundAbility(id=name, kind=kind, handler=handler or _never, words=words(kind, name), **(given | more))
+    return BoundAbility(
+        id=name, kind=kind, handler=handler or _never, event_names=event_names(kind, name), **(given | more)
+    )
 
 
 def bindings(*abilities: BoundAbility, enforcement: str = "enforce") -> Bindings:

@@ -12,7 +12,7 @@ from deedbook.charter import judging, linker
 from deedbook.contract import ALLOW, Call, Decision, GateSpec, HandlerSpec, Principal, hookimpl
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
-from deedbook.policy.bound import EVERYTHING, Scope, words
+from deedbook.policy.bound import EVERYTHING, Scope, event_names
 from deedbook.policy.fitting import unasked, unguarded
 
 LOW = ".system/registry/low-level"
@@ -481,7 +481,7 @@ SHAPES = {
 @given(kind=st.sampled_from(sorted(SHAPES)), name=IDS, value=ANY)
 def test_the_templates_of_a_call_are_canonical_json(kind, name, value):
     key, said, gave, types = SHAPES[kind]
-    made, raw = words(kind, name), canonical.encode(value)
+    made, raw = event_names(kind, name), canonical.encode(value)
     assert (made.intent, made.result, made.error, made.name) == (*types, key)
     assert made.intent_head + raw + made.intent_tail == canonical.encode({key: name, said: value})
     assert made.result_head + raw + made.result_tail == canonical.encode({key: name, gave: value})
