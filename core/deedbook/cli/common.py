@@ -86,14 +86,13 @@ class Suggesting(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; raises `click.UsageError`."""
-        known = self.list_commands(ctx)
-        if args and args[0] not in known:
-            raise click.UsageError(self.explain_missing(args[0], known), ctx)
-        name, command, rest = super().resolve_command(ctx, args)
-        if command is not None:
-            command.context_class = CommandContext
-            if is_data_command(self) and not self.is_offered(args[0]):
-                data_command(command)
+        name, *rest = args
+        command = self.get_command(ctx, name)
+        if command is None:  # only then what is installed has to be listed
+            raise click.UsageError(self.explain_missing(name, self.list_commands(ctx)), ctx)
+        command.context_class = CommandContext
+        if is_data_command(self) and not self.is_offered(name):
+            data_command(command)
         return name, command, rest
 
     def is_offered(self, name: str) -> bool:

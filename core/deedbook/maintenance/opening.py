@@ -13,11 +13,11 @@ from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import Entry, Line, label, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
-from deedbook.format.release import VERSION
 from deedbook.format.sealed import Sealer
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.ledger.recovery import refuse_cut
+from deedbook.workspace.own_ledger import open_own
 from deedbook.workspace.site import Site
 
 from .closing import folder_of, write_head
@@ -85,12 +85,8 @@ def opened(site: Site, name: str, by: str, sealer: Sealer | None = None) -> Iter
 @contextmanager
 def own(site: Site, sealer: Sealer | None = None) -> Iterator[WorkspaceLedger]:
     """Open the workspace's own ledger; without *sealer* nothing is sealed by rules. Raises `DeedbookError`."""
-    with Folder.at(site.state, create=True) as state:
-        ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer or _plain(site))
-        try:
-            yield ledger
-        finally:
-            ledger.close()
+    with open_own(site, sealer or _plain(site)) as ledger:
+        yield ledger
 
 
 def _plain(site: Site) -> Sealer:

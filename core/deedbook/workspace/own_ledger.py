@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from deedbook.format.files import Folder
 from deedbook.format.release import VERSION
+from deedbook.format.sealed import Sealer
 from deedbook.ledger.ledger import WorkspaceLedger
 
 from .declarations import Workspace
@@ -15,9 +16,16 @@ from .site import Site
 def own_ledger(workspace: Workspace) -> Iterator[WorkspaceLedger]:
     """Open the workspace's own ledger for writing, and nothing else; raises `DeedbookError`."""
     site = Site.of(workspace)
-    with Folder.at(workspace.state, create=True) as state:
-        own = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=site.sealer())
+    with open_own(site, site.sealer()) as ledger:
+        yield ledger
+
+
+@contextmanager
+def open_own(site: Site, sealer: Sealer) -> Iterator[WorkspaceLedger]:
+    """Open the own ledger of the workspace at *site*; *sealer* seals what is written. Raises `DeedbookError`."""
+    with Folder.at(site.state, create=True) as state:
+        ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
         try:
-            yield own
+            yield ledger
         finally:
-            own.close()
+            ledger.close()
