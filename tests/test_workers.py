@@ -1,5 +1,6 @@
 """Programs in processes of their own: what they are given, what comes back, and how failures are said."""
 
+import contextlib
 import os
 import resource
 import signal
@@ -361,15 +362,28 @@ def test_workers_keep_no_descriptor_open(workers):
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_run_says_when_no_descriptor_is_left(workers):
-    workers.run(["true"], seconds=LONG)
+@contextlib.contextmanager
+def one_descriptor_left():
+    """Every descriptor that may be opened but one is taken, also in the gaps between those in use."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 2, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 8, hard))
+    taken = []
     try:
-        with failed("NOT_STARTED", match="Too many open files"):
-            workers.run(["true"], seconds=LONG)
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        os.close(taken.pop())
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+def test_run_says_when_no_descriptor_is_left(workers):
+    workers.run(["true"], seconds=LONG)
+    with one_descriptor_left(), failed("NOT_STARTED", match="Too many open files"):
+        workers.run(["true"], seconds=LONG)
     assert workers.run(["echo"], seconds=LONG).out == b"\n"
 
 
