@@ -17,8 +17,7 @@ from .amendments import TYPE as AMENDED
 from .amendments import Amendments, AmendmentsFold
 from .errors import LedgerError, fault
 from .event_text import summary, tell
-from .events import OUTCOMES
-from .layers import layer_of
+from .families import OUTCOMES, layer_of
 from .terminal import plain
 
 __all__ = [

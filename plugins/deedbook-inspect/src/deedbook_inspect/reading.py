@@ -89,7 +89,7 @@ class Ledgers:
 
     def layer(self, event_type: str) -> str | None:
         """Return the layer of an event type."""
-        from deedbook.format.layers import layer_of
+        from deedbook.format.families import layer_of
 
         return layer_of(event_type)
 

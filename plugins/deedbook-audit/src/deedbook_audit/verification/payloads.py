@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from deedbook.format import canonical, events
 from deedbook.format.errors import DeedbookError, IntakeError
+from deedbook.format.families import CATALOGUE
 from deedbook.format.files import Folder
 from deedbook.format.report import Findings
 from deedbook.format.schema import Schemas, Validator
@@ -106,7 +107,7 @@ class Payloads:
         return False
 
     def _find(self, kind: str) -> Validator | None:
-        return self._schemas.validator(events.CATALOGUE[kind]) if kind in events.CATALOGUE else None
+        return self._schemas.validator(CATALOGUE[kind]) if kind in CATALOGUE else None
 
 
 def _unreadable(payload: bytes, problem: Exception) -> tuple[str, str, str]:

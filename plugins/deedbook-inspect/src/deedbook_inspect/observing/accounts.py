@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from deedbook.format.layers import layer_of
+from deedbook.format.families import layer_of
 
 from .figures import Calls, Figures, Spent
 from .tables import LIMIT, OTHER, Table

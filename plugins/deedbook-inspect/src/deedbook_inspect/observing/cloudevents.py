@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from deedbook.format.events import CATALOGUE
-from deedbook.format.layers import layer_of
+from deedbook.format.families import CATALOGUE, layer_of
 from deedbook.format.terminal import plain
 
 from .recorded import Recorded

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from deedbook.format.layers import layer_of
+from deedbook.format.families import layer_of
 
 from .figures import Figures
 from .histograms import BOUNDS, Histogram

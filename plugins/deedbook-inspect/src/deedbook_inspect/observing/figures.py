@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event, Object
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
 
 from .histograms import Histogram

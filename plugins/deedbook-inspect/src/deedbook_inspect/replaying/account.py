@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY, Snapshot, SnapshotFold, Tree, TreeFold
 
 _GIVEN: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
