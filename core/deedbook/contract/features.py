@@ -36,8 +36,8 @@ class FeatureSpec:
 class FeatureHooks:
     """Every method that a feature may have; each may name fewer arguments.
 
-    *kernel* is a `deedbook.kernel.Kernel`, *session* a `deedbook.call.session.Session`. Each method may also name
-    *settings*: the feature's section in YAML, an empty object where it has none.
+    *kernel* is a `deedbook.kernel.Kernel`, *session* a `deedbook.call.session.Session`. *settings* is the feature's
+    own section under ``features:`` as the charter has it, an empty object where there is none.
     """
 
     @featurespec
@@ -51,7 +51,9 @@ class FeatureHooks:
         raise NotImplementedError
 
     @featurespec
-    def before_effects(self, kernel: Any, ledger: Any, undo: ExitStack) -> Mapping[str, Callable[[Any], None]] | None:
+    def before_effects(
+        self, kernel: Any, ledger: Any, undo: ExitStack, settings: Object
+    ) -> Mapping[str, Callable[[Any], None]] | None:
         """Return what is called with a ticket before its effect begins, by the kind of effects, or ``None``.
 
         It is asked when a session is made, before the first line of its *ledger*. What is returned raises `LedgerError`
@@ -59,7 +61,7 @@ class FeatureHooks:
         """
 
     @featurespec
-    def session_prompted(self, kernel: Any, session: Any) -> None:
+    def session_prompted(self, kernel: Any, session: Any, settings: Object) -> None:
         """Do something once a prompt of the session is recorded; a failure is reported, and the session goes on."""
 
     @featurespec
@@ -70,15 +72,15 @@ class FeatureHooks:
         """
 
     @featurespec
-    def session_ended(self, kernel: Any, session: Any) -> None:
+    def session_ended(self, kernel: Any, session: Any, settings: Object) -> None:
         """Do something once ``session.end`` is recorded; a failure is reported, and the session has ended."""
 
     @featurespec
-    def recovered(self, kernel: Any) -> None:
+    def recovered(self, kernel: Any, settings: Object) -> None:
         """Do something once the sessions of dead processes were ended; a failure is reported."""
 
     @featurespec
-    def kernel_closed(self, kernel: Any) -> None:
+    def kernel_closed(self, kernel: Any, settings: Object) -> None:
         """Stop what runs in the background, and give everything back."""
 
     @featurespec
