@@ -10,7 +10,7 @@ import pytest
 from commandline import until
 
 from deedbook.call.handlers import Outcome
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.contract import Failed
 from deedbook.format.errors import Err, LedgerError, SignatureError
 from deedbook.format.files import Folder
@@ -24,7 +24,7 @@ from deedbook_log.checkpoints.asked import Office
 def office(lab, act):
     """Do *act* with the workspace's log, as a command would."""
     workspace = read_workspace(lab.path, catalogue=lab.catalogue())
-    settings = Settings.read(workspace.checkpoints, workspace.root)
+    settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
     with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
         return act(Office(state, ledger, settings))
 

@@ -100,7 +100,7 @@ def test_a_name_of_a_role_and_an_agent_is_refused(small):
     card(small)
     small.system("agents/orion.md", "You are somebody else.\n")
     refused = small.here("lock", status=1).err
-    assert '"orion" stands in .system/agents/orion.md:1, too' in refused
+    assert '"orion" is also in .system/agents/orion.md:1' in refused
 
 
 def test_a_card_of_a_pack_counts_and_names_its_pack(small):

@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 
-from deedbook.charter.changes import difference
+from deedbook.charter.changes import compare
 from deedbook.format.errors import SourceError
 from deedbook.workspace.servers import digest_of
 from deedbook.workspace.workspace import load_workspace, survey_workspace
@@ -164,7 +164,7 @@ def test_names_of_other_abilities_are_no_servers(place, name):
 
 def test_ability_with_the_id_of_a_tool_names_both_places(place):
     root = place(more="abilities: {it/say: {summary: x, handler: {tool: echo}}}\n")
-    assert any('"it/say" stands in .system/deedbook.yaml:4, too' in each for each in faults(root))
+    assert any('"it/say" is also in .system/deedbook.yaml:4' in each for each in faults(root))
 
 
 # --- what a change means ----------------------------------------------------------------------------------------------
@@ -190,11 +190,11 @@ SERVER = {
 def test_change_of_a_server_is_said(lab, change, way, said):
     document = dict(lab.kernel().opened.charter.document)
     old, new = ({**document, "servers": {"it": {**SERVER, **more}}} for more in ({}, change))
-    found = difference(old, new)
+    found = compare(old, new)
     assert said in getattr(found, way)
 
 
 def test_charter_from_before_there_were_servers_can_be_compared(lab):
     document = dict(lab.kernel().opened.charter.document)
     old = {key: value for key, value in document.items() if key != "servers"}
-    assert "server it is new" in difference(old, {**document, "servers": {"it": SERVER}}).other
+    assert "server it is new" in compare(old, {**document, "servers": {"it": SERVER}}).other

@@ -50,7 +50,7 @@ def test_loaders_are_all_asked_and_names_are_unique_over_them(shop):
     shop.settings("skills: {loaders: [{loader: texts, with: {folder: .system/skills}}, more]}\n")
     ((code, place, why),) = shop.faults()
     assert (code, place) == ("SOURCE_INVALID", ".system/skills/a.txt")
-    assert "skill 'a' stands in .system/skills/a.txt, too" in why
+    assert "skill 'a' is also in .system/skills/a.txt" in why
 
 
 @pytest.mark.parametrize(

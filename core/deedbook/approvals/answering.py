@@ -13,7 +13,7 @@ from typing import Any, Final
 from deedbook.call.pending_calls import NO_APPROVER, charter_changed, refuse_approver
 from deedbook.call.queue import LAST, Pending, Waiting, refuse_state
 from deedbook.charter.cachekeys import cache_key
-from deedbook.charter.locks import Store, in_force, is_superseded
+from deedbook.charter.locks import Store, find_current, is_superseded
 from deedbook.contract import Object
 from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, BindingError, fault, recordable
@@ -150,7 +150,7 @@ def _principals(path: str | Path, request: Object, catalogue: Catalogue) -> Any:
     """Return the principals of the charter that the request was made under, if it is in force still."""
     workspace = read_workspace(path, request["profile"])
     with Folder.at(workspace.root) as root, Folder.at(workspace.state) as state:
-        charter = in_force(
+        charter = find_current(
             request["charter"],
             workspace,
             catalogue,

@@ -94,7 +94,7 @@ class Personas:
             why = "a role is named with letters, digits, dot, dash, underscore"
             self._reading.refuse("SOURCE_INVALID", why, path)
         elif first:
-            why = f'"{name}" stands in {first.place}, too; an id names one of the roles and agents, rename one of them'
+            why = f'"{name}" is also in {first.place}; an id names one of the roles and agents, rename one of them'
             self._reading.refuse("SOURCE_INVALID", why, origin.place())
         else:
             return True

@@ -217,7 +217,7 @@ class _Loader:
                     yield said["id"], body, Origin(document, packed=bool(tree.label))
 
     def _twice(self, section: str, name: str, first: Source, origin: Origin) -> None:
-        why = f'"{name}" stands in {first.place}, too; an id names one of the {section}, rename one of them'
+        why = f'"{name}" is also in {first.place}; an id names one of the {section}, rename one of them'
         self._refuse("SOURCE_INVALID", why, origin.place(key=True) if origin.inline else origin.place("/id"))
 
     def _ability(self, name: str, body: dict[str, Any], origin: Origin) -> AbilitySource:

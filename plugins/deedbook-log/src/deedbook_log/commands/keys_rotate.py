@@ -22,7 +22,7 @@ def command(asked: Asked, out: str | None, *, lost: bool) -> int:
 
     From then on checkpoints are written, and the ledgers that are here are covered at once.
     """
-    from deedbook.charter.settings import Settings
+    from deedbook.charter.settings import CheckpointSettings
     from deedbook.format.files import Folder
     from deedbook.workspace.own_ledger import own_ledger
     from deedbook.workspace.workspace import read_workspace
@@ -30,7 +30,7 @@ def command(asked: Asked, out: str | None, *, lost: bool) -> int:
 
     refuse_place(out)
     workspace = read_workspace(asked.workspace)
-    settings = Settings.read(workspace.checkpoints, workspace.root)
+    settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
     with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
         done = Office(state, ledger, settings).rotate(lost=lost)
     tell(asked, [done.key], out)
