@@ -100,7 +100,7 @@ class AbilityCompiler:
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-            why = f"{linked.offer} fails while it checks an ability:  {describe(problem)}"
+            why = f"{linked.offer} fails while it checks an ability: {describe(problem)}"
             self._linker.refuse("PLUGIN_BROKEN", why, source.place)
 
     def _models(self) -> dict[str, dict[str, Any] | None]:
