@@ -17,6 +17,7 @@ from deedbook.workspace.declarations import ClientSource, Profile, ServerSource,
 from deedbook.workspace.site import SETTINGS
 
 from .abilities import AbilityCompiler
+from .extensions import Extensions
 from .guards import GuardCompiler
 from .linker import Admit, Linker, LoadedPlugin, admit_all, profile_place
 from .memory_section import MemoryCompiler
@@ -107,6 +108,7 @@ class _Compiler:
             "seal": list(workspace.seal),
             "file_roots": list(workspace.file_roots),
             **self._workdocs(),
+            **Extensions(workspace, self.linker).entries(),
             **({"checkpoints": dict(workspace.checkpoints)} if workspace.checkpoints else {}),
             **MemoryCompiler(workspace, self.linker).entries(),
             **self._skills(),

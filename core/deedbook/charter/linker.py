@@ -100,6 +100,10 @@ class Linker:
         """Return a plugin that `link` loaded before, or ``None``; its fault is recorded already."""
         return self._loaded.get((kind, name))
 
+    def all_linked(self) -> list[LoadedPlugin]:
+        """Return every plugin that was linked, in the order of kind and name."""
+        return [linked for _, linked in sorted(self._loaded.items()) if linked]
+
     def forget_broken(self) -> None:
         """Forget missing and broken plugins, so that the next `link` reports them again."""
         self._loaded = {key: linked for key, linked in self._loaded.items() if linked}
