@@ -16,7 +16,7 @@ from deedbook.format.errors import Err, LedgerError, SignatureError
 from deedbook.format.files import Folder
 from deedbook.kernel import write
 from deedbook.maintenance.upkeep import close_session
-from deedbook.workspace.own_ledger import own_ledger
+from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import read_workspace
 from deedbook_log.checkpoints.asked import Office
 
@@ -25,7 +25,7 @@ def office(lab, act):
     """Do *act* with the workspace's log, as a command would."""
     workspace = read_workspace(lab.path, catalogue=lab.catalogue())
     settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
-    with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
+    with open_own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
         return act(Office(state, ledger, settings))
 
 

@@ -158,7 +158,7 @@ def test_a_pack_that_is_not_installed_is_refused_with_its_place_and_a_guess(smal
 def test_a_pack_that_is_named_twice_is_refused(small):
     packing.installed(small, "acme-policies", FILES)
     activate(small, "acme-policies", "acme-policies")
-    assert "acme-policies stands here twice" in small.run("lock", status=1).err
+    assert "acme-policies is listed twice" in small.run("lock", status=1).err
 
 
 def test_two_packs_with_one_id_are_refused(small):

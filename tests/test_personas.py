@@ -70,7 +70,7 @@ def test_hundreds_of_cards_are_listed_and_none_of_their_personas_is_in_the_chart
     [
         (CARD.replace("identity: {name}\n", ""), "1:1", 'the key "identity" is missing'),
         (CARD.replace("domain: backend-engineering\n", ""), "1:1", 'the key "domain" is missing'),
-        (CARD.replace("{name}", "iris"), "1:11", "identity: iris stands in the folder orion"),
+        (CARD.replace("{name}", "iris"), "1:11", "identity: iris is in the folder orion"),
         (CARD.replace("identity: {name}", "identity: a/b"), "1:11", "identity"),
         (CARD.replace("  - echo\n", "  - echo\n" * 11), "5:3", "capabilities: has more than 10 items"),
         (CARD.replace("  - echo\n", "  - '*'\n"), "5:5", "capabilities[0]"),

@@ -70,7 +70,7 @@ def test_a_loader_that_is_missing_or_told_nonsense_is_refused_with_its_place(sho
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ("skills: {loaders: [texts, texts]}\n", "loader texts stands here twice"),
+        ("skills: {loaders: [texts, texts]}\n", "loader texts is listed twice"),
         ("skills: {loaders: [{loader: markdown, with: {roots: [x]}}]}\n", "roots: {skills: […]}"),
         ("skills: {loaders: []}\n", "loaders"),
         ("skills: {loader: [texts]}\n", "loader"),

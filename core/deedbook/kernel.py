@@ -56,7 +56,7 @@ from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_pr
 from .policy.charter import Charter
 from .programs.workers import Workers
 from .workspace import inventory
-from .workspace.site import Site, told_state
+from .workspace.site import Site, find_state
 from .workspace.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
     if profile == "":  # no profile has that name, and the store knows the workspace's own by it
         return None
     with Folder.at(root) as folder:
-        place = told_state(folder, root)
+        place = find_state(folder, root)
         if place is None:
             return None
         _refuse_locked(place)
@@ -257,7 +257,7 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
             charter = find_unchanged(store, start, folder, catalogue, kernel=VERSION) if start else None
     if start is None or charter is None:
         return None
-    site = Site.under(charter.document, root, place)
+    site = Site.from_charter(charter.document, root, place)
     values = site.secret_values()
     if not all(values.get(name) for name in start.secrets):
         return None
@@ -267,7 +267,7 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
 def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel:
     """Read a workspace, and open it."""
     with Folder.at(root) as folder:
-        place = told_state(folder, root)
+        place = find_state(folder, root)
         start = _last_start(root, place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
         listing = inventory.listing(folder, folders)  # before the reading: what comes between is noticed next time

@@ -24,7 +24,7 @@ from deedbook.format.release import VERSION
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.plugins.plugins import Catalogue, discover
 from deedbook.policy.requests import answered, approvers
-from deedbook.workspace.own_ledger import own_ledger
+from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import read_workspace
 
 from .keys import KeyRing
@@ -69,7 +69,7 @@ def answer(
         if key.public != declared:
             why = f"the private key {declared.name!r} here is {key.public}; the charter declares {declared} for {who!r}"
             raise ApprovalError(fault("APPROVAL_WRONG_KEY", why, place=str(ring.place / declared.name)))
-        with own_ledger(workspace) as ledger:
+        with open_own_ledger(workspace) as ledger:
             said = {
                 "answer": "approve" if approve else "deny",
                 "approver": who,

@@ -19,7 +19,7 @@ from deedbook.policy.bound import EVERYTHING, BoundAbility, Caller
 from deedbook.policy.gates import BoundGate, by, merge
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 from deedbook.workspace.documents import Document, pointer
-from deedbook.workspace.trees import Tree
+from deedbook.workspace.trees import SourceTree
 
 from .policies import reachable_rules
 
@@ -82,7 +82,7 @@ class RuleCoverage:
     covered: bool
 
 
-def read_cases(tree: Tree, path: str, schemas: Schemas) -> list[Case]:
+def read_cases(tree: SourceTree, path: str, schemas: Schemas) -> list[Case]:
     """Return the cases of one file. Raises `SourceError` with every fault of the file."""
     document = tree.yaml(path)
     found = schemas.interpreted("policy_test_v1").violations(document.value)

@@ -224,7 +224,7 @@ class _Compiler:
 def _server(server: ServerSource) -> dict[str, Any]:
     """Return the entry of an MCP server. Its tools are abilities with entries of their own."""
     return {
-        **server.reached(),
+        **server.connection_settings(),
         "timeout_ms": server.timeout_ms,
         "include": list(server.include),
         "exclude": list(server.exclude),

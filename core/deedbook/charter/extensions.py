@@ -45,7 +45,7 @@ class Extensions:
         return {"settings": dict(source.settings), "place": source.place}
 
     def _records(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for linked in self._linker.all_linked():
+        for linked in self._linker.all_loaded():
             for event_type, row in _types_of(linked).items():
                 if self._is_own(linked, event_type):
                     where = declaration_place(linked, f"records[{event_type!r}]")

@@ -100,7 +100,7 @@ class Linker:
         """Return a plugin that `link` loaded before, or ``None``; its fault is recorded already."""
         return self._loaded.get((kind, name))
 
-    def all_linked(self) -> list[LoadedPlugin]:
+    def all_loaded(self) -> list[LoadedPlugin]:
         """Return every plugin that was linked, in the order of kind and name."""
         return [linked for _, linked in sorted(self._loaded.items()) if linked]
 

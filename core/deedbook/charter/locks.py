@@ -16,7 +16,7 @@ from deedbook.plugins.moves import moves
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import FORMAT, Charter, known_files
 from deedbook.workspace import inventory
-from deedbook.workspace.lockfile import LOCK, Lock, here
+from deedbook.workspace.lockfile import LOCK, Lock, current_platform
 
 from .changes import Difference, compare
 from .store import StartRecord, Store
@@ -28,10 +28,10 @@ __all__ = [
     "LOCK",
     "ActiveCharter",
     "Store",
+    "current_platform",
     "enforce",
     "find_current",
     "find_unchanged",
-    "here",
     "is_superseded",
     "lock",
     "open_charter",
@@ -118,7 +118,7 @@ def find_unchanged(
         charter = store.find(start.charter, authentic=True)
         stands = charter is not None and (
             (charter.document.get("format"), charter.document.get("kernel")) == (FORMAT, kernel)
-            and inventory.unchanged(root, charter.document["sources"])
+            and inventory.is_unchanged(root, charter.document["sources"])
             and _are_installed(charter.document, catalogue)
             and (charter.document["lock"] != "required" or _is_pinned(charter, root))
         )
@@ -172,7 +172,7 @@ def lock(
     from .compiler import compile_charter
 
     before = _read_lock(root)
-    previous = (before.charters.get(here()) if before else None) or store.current()
+    previous = (before.charters.get(current_platform()) if before else None) or store.current()
     past = _PreviousCharter.of(store, previous)
     charter = compile_charter(workspace, catalogue, kernel=kernel, known=past.scripts)
     if workspace.lock == "required" and not editable:
@@ -239,12 +239,12 @@ def _is_trusted(kept: Charter, store: Store, root: Folder) -> bool:
     if store.authenticates(kept.digest):
         return True
     pins = _read_lock(root)
-    return pins is not None and pins.charters.get(here()) == kept.digest
+    return pins is not None and pins.charters.get(current_platform()) == kept.digest
 
 
 def _is_pinned(charter: Charter, root: Folder) -> bool:
     pins = Lock.read(root)
-    return pins is not None and pins.charters.get(here()) == charter.digest
+    return pins is not None and pins.charters.get(current_platform()) == charter.digest
 
 
 def _are_installed(document: Mapping[str, Any], catalogue: Catalogue) -> bool:
@@ -277,7 +277,7 @@ def _open_pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, roo
         raise BindingError(fault("CHARTER_CHANGED", why, place=LOCK))
     faults = list(pins.refuse_sources(workspace.digests, profile=workspace.profile, kernel=kernel))
     try:
-        pinned = pins.charters.get(here())
+        pinned = pins.charters.get(current_platform())
         kept = store.find(pinned) if pinned else None
         if kept and not faults and _is_fresh(kept, workspace, catalogue, root, kernel):
             return kept

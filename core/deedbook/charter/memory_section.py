@@ -22,14 +22,14 @@ class MemoryCompiler:
         made: dict[str, Any] = {}
         if memory is not None:
             self._check(memory)
-            made["memory"] = entry_of(memory.said)
+            made["memory"] = entry_of(memory.section)
         if persona is not None:
             made["persona"] = {"id": persona.id, "version": persona.version, "digest": persona.digest,
                                "source": persona.file}  # fmt: skip
         return made
 
     def _check(self, memory: MemorySource) -> None:
-        said = memory.said
+        said = memory.section
         for glob, body in said.get("keys", {}).items():
             self._linker.schema(body.get("schema"), locator(memory, pointer("keys", glob, "schema")))
             self._globs(memory, [glob], pointer("keys", glob))

@@ -51,7 +51,7 @@ class RequiredSkills:
 
 def _zones(workspace: Workspace) -> Iterator[str]:
     """Yield the skills that may read memory or propose to it."""
-    said: Any = workspace.memory.said if workspace.memory else {}
+    said: Any = workspace.memory.section if workspace.memory else {}
     for zone in said.get("zones", {}).values():
         for callers in zone.values():
             for each in callers:

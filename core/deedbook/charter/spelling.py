@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.workspace.documents import Document, flowing, pointer
+from deedbook.workspace.documents import Document, flow_style_places, pointer
 
 OPEN: Final = "open"
 OWN: Final = "own"
@@ -63,7 +63,7 @@ def _obstacles(document: Document) -> Iterator[Obstacle]:
 
 def _style_obstacles(document: Document) -> Iterator[Obstacle]:
     """Yield YAML styles that strict readers refuse, though the meaning is the same."""
-    for place in flowing(document):
+    for place in flow_style_places(document):
         yield Obstacle(place, "is written with brackets; write a list or mapping one entry to a line")
     for number, line in enumerate(document.text.split("\n"), 1):
         found = re.search("---", line)

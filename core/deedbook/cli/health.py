@@ -42,7 +42,7 @@ from deedbook.policy.requests import approvers
 from deedbook.programs.supervisor import System
 from deedbook.programs.workers import Workers
 from deedbook.workspace.declarations import Workspace
-from deedbook.workspace.lockfile import LOCK, Lock, here
+from deedbook.workspace.lockfile import LOCK, Lock, current_platform
 from deedbook.workspace.site import Site
 
 from .trial import fatal
@@ -239,7 +239,7 @@ def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check
     except DeedbookError as problem:
         return Check("lock", "fault", str(problem), "deedbook lock")
     wanted, mode = workspace.lock == "required", f"lock: {workspace.lock}"
-    if pins is None or here() not in pins.charters:
+    if pins is None or current_platform() not in pins.charters:
         return Check(
             "lock", "fault" if wanted else "ok", f"{mode}; nothing is pinned", "deedbook lock" if wanted else ""
         )

@@ -121,13 +121,13 @@ def _cases(source: "Workspace", paths: tuple[str, ...]) -> "list[Any]":
     from deedbook.format.errors import SourceError, raise_all
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
-    from deedbook.workspace.trees import trees
+    from deedbook.workspace.trees import list_trees
 
     schemas = Schemas.load(data_folder("schemas"))
     faults: list[DomainError] = []
     found: list[Any] = []
     with Folder.at(source.root) as folder:
-        own, *packed = trees(folder, source)
+        own, *packed = list_trees(folder, source)
         named = [(own, _below(source.root, path)) for path in paths]
         beside = ((each, path) for each in (own, *packed) for path in each.tests(cases.FOLDER))
         for tree, path in named or beside:

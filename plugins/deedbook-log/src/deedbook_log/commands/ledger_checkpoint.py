@@ -25,13 +25,13 @@ def command(asked: Asked) -> int:
     """
     from deedbook.charter.settings import CheckpointSettings
     from deedbook.format.files import Folder
-    from deedbook.workspace.own_ledger import own_ledger
+    from deedbook.workspace.own_ledger import open_own_ledger
     from deedbook.workspace.workspace import read_workspace
     from deedbook_log.checkpoints.asked import Office
 
     workspace = read_workspace(asked.workspace)
     settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
-    with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
+    with open_own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
         found = Office(state, ledger, settings).checkpoint()
     if asked.json:
         as_json(_document(found))
