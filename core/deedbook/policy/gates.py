@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from deedbook.contract import ALLOW, Call, Decision
-from deedbook.contract.lifecycle import TEXTS
-from deedbook.contract.unanswered import Unanswered
+from deedbook.contract.lifecycle import TEXTS, Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, describe, recordable
 
