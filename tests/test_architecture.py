@@ -40,7 +40,7 @@ PURE = (
     "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.makers",
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",
     "deedbook_memory.recall", "format.detectors", "format.effort", "format.entries", "format.folds",
-    "format.layers", "format.lint", "format.event_text", "plugins.routing.bm25", "plugins.routing.fit",
+    "format.families", "format.lint", "format.event_text", "plugins.routing.bm25", "plugins.routing.fit",
     "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions", "policy.facts",
     "policy.fitting", "policy.forms", "policy.judge", "policy.match", "policy.zones",
 )  # fmt: skip

@@ -31,7 +31,7 @@ from deedbook.contract import plugins as contracts
 from deedbook.contract.lifecycle import ALIASES, EVENTS, Lifecycle
 from deedbook.format import folds
 from deedbook.format.errors import CODES
-from deedbook.format.events import CATALOGUE
+from deedbook.format.families import CATALOGUE
 from deedbook.plugins.plugins import GROUPS
 
 ROOT = Path(__file__).parents[1]

@@ -118,7 +118,7 @@ class Kernel:
                 self.bindings, ledger, who, self.schemas,
                 show=show or _unseen, parking=self.parking(wait), origin=origin,
                 before_effects=self.features.before_effects(self, ledger, undo),
-                prompted=self._prompted, closed=partial(self._ended, run=run),
+                prompted=self._prompted, ending=self._ending, closed=partial(self._ended, run=run),
             )  # fmt: skip
             begun = session.start(purpose)
             if isinstance(begun, Err):
@@ -199,6 +199,9 @@ class Kernel:
 
     def _prompted(self, session: Session) -> None:
         self.features.tell("session_prompted", self.notices, kernel=self, session=session)
+
+    def _ending(self, session: Session) -> None:
+        self.features.tell("session_ending", self.notices, kernel=self, session=session)
 
     def _ended(self, session: Session, run: str) -> None:
         why = (
@@ -315,7 +318,8 @@ def _made(
     identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
     log = LogWatch(state, ledger, Settings.read(opened.charter.document.get(LOG, {}), site.root))
     named = (key.partition("/")[2] for key in opened.charter.document["plugins"] if key.startswith(f"{FEATURE}/"))
-    features = Features(catalogue, named)
+    settings = {name: entry["settings"] for name, entry in opened.charter.document.get("features", {}).items()}
+    features = Features(catalogue, named, settings)
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
     workers = held.enter_context(Workers(private=any(secrets.values())))

@@ -21,10 +21,10 @@ from deedbook.policy.callers import OVER, as_role, under_call, under_flow
 from .door import Door
 from .handlers import Ticket
 from .hooks import HookRunner
-from .records import text
+from .records import check_record, text
 
-RECORDABLE: Final = frozenset({"worker.report"})
-"""Events that a flow may record itself; everything else is the kernel's to write."""
+REPORT: Final = "worker.report"
+"""The event of the kernel's own catalogue that every flow may record."""
 
 Show = Callable[[Json], None]
 
@@ -179,14 +179,16 @@ class FlowRun(CallCtx):
         return RoleAgent(self._work, role, instructions, span)
 
     def record(self, event_type: str, payload: Object) -> None:
-        """Record a worker's report; it is checked first."""
-        if event_type not in RECORDABLE:
-            allowed = ", ".join(sorted(RECORDABLE))
-            raise Failed("NOT_AVAILABLE", f"a flow cannot record {event_type!r}; it may record {allowed}")
-        found = self._work.faults("worker_report_v1", dict(payload))
-        if found:
-            raise Failed("SCHEMA_VIOLATION", f"{event_type}: {found[0].path}: {found[0].message}")
-        self._work.write(event_type, "agent", payload)
+        """Record a worker's report, or an event of a type that the flow declares; the payload is checked first."""
+        work = self._work
+        if event_type == REPORT:
+            found = work.faults("worker_report_v1", dict(payload))
+            if found:
+                raise Failed("SCHEMA_VIOLATION", f"{event_type}: {found[0].path}: {found[0].message}")
+        else:
+            entry = work.door.bindings.declared(work.ticket.bound.id) or {}
+            check_record(work.door.bindings, event_type, payload, "/".join(entry["plugin"]))
+        work.write(event_type, "agent", payload)
 
     def _caller(self) -> Caller:
         return self._work.flow()

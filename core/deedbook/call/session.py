@@ -33,6 +33,7 @@ from .handlers import Outcome, Ticket
 from .hooks import Fired, HookRunner
 from .origins import Origin
 from .pending_calls import Grant, PendingCalls, caller_of
+from .records import check_record
 from .runs import CallCtx, FlowRun, MemoryCall
 
 Show = Callable[[Json], None]
@@ -83,8 +84,9 @@ class Facts:
 class Session:
     """One session, from ``session.start`` to ``session.end``; use it as a context manager.
 
-    *prompted* and *closed* are called once a prompt and the end are recorded. Calls that a person has to decide are
-    left with *parking*. *origin* is what the session goes on from; *before_effects* are called before effects begin.
+    *prompted* and *closed* are called once a prompt and the end are recorded, *ending* before the end is. Calls that a
+    person has to decide are left with *parking*. *origin* is what the session goes on from; *before_effects* are called
+    before effects begin.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by name
@@ -98,6 +100,7 @@ class Session:
         closed: Callable[["Session"], None],
         parking: PendingCalls,
         prompted: Callable[["Session"], None],
+        ending: Callable[["Session"], None],
         origin: Origin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
     ) -> None:
@@ -110,6 +113,7 @@ class Session:
         self._show = show
         self._closed = closed
         self._prompted = prompted
+        self._before_end = ending
         self._origin = origin
         self._facts = Facts(ledger, bindings.reads)
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
@@ -192,6 +196,7 @@ class Session:
         if self._context is not None and self._context.state in LIVE:
             self._context.halt(reason)
         self.hooks.session_stop(self.principal, self._root, ok=ok)
+        self._before_end(self)
         self._write("session.end", "runtime", {"ok": ok, "reason": reason}, self._root, principal=None, durable=True)
 
     def __enter__(self) -> Self:
@@ -270,6 +275,15 @@ class Session:
     def note(self, event_type: str, actor: str, payload: Object, *, durable: bool = False) -> str:
         """Record an event about somebody else's loop and return its span; raises `LedgerError`, `IntakeError`."""
         return self._write(event_type, actor, payload, self._cause, durable=durable)
+
+    def record(self, event_type: str, payload: Object) -> str:
+        """Record an event of a type that a feature of the charter declares, under the session; return its span.
+
+        Raises `Failed` (``NOT_AVAILABLE``) for another type, and (``SCHEMA_VIOLATION``) for a payload that is not what
+        the type's schema wants.
+        """
+        check_record(self.bindings, event_type, payload, "feature")
+        return self._write(event_type, "runtime", payload, self._root)
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 

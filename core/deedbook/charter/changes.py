@@ -75,6 +75,11 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     yield from _section(
         {"servers": {}, **old}, {"servers": {}, **new}, "servers", "server", ("other", "other"), _server
     )
+    yield from _section(
+        {"features": {}, **old}, {"features": {}, **new}, "features", "feature", ("looser", "looser"), _feature
+    )
+    yield from _section({"records": {}, **old}, {"records": {}, **new}, "records", "event type",
+                        ("other", "other"), _text)  # fmt: skip
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
     yield from _section(old, new, "plugins", "plugin", ("other", "other"), partial(_plugin, moves))
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
@@ -221,6 +226,10 @@ def _log(old: Entry, new: Entry) -> Iterator[Change]:
     yield from _sets("checkpoints: witness", was, now, "tighter", "looser")
     if old.get("key") != new.get("key"):
         yield "other", f"checkpoints: key: {_said(new.get('key'))}, was {_said(old.get('key'))}"
+
+
+def _feature(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _rest(what, old, new, set(), other=set())
 
 
 def _text(what: str, old: Any, new: Any) -> Iterator[Change]:

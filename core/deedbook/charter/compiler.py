@@ -17,6 +17,7 @@ from deedbook.workspace.declarations import ClientSource, Profile, ServerSource,
 from deedbook.workspace.site import SETTINGS
 
 from .abilities import Abilities
+from .extensions import Extensions
 from .guards import Guards
 from .linker import Admit, Linked, Linker, admit_all, in_profile
 from .policies import Targets
@@ -104,6 +105,7 @@ class _Compiler:
             "seal": list(workspace.seal),
             "file_roots": list(workspace.file_roots),
             **self._workdocs(),
+            **Extensions(workspace, self.linker).entries(),
             **({"checkpoints": dict(workspace.checkpoints)} if workspace.checkpoints else {}),
             **Remembering(workspace, self.linker).entries(),
             **self._skills(),

@@ -115,7 +115,7 @@ class JudgingBinder:
             self._collect(self.hook, fitting)
         for fitting in fittings(self.document, "policies"):
             self._collect(self.policy, fitting)
-        declared = self.document["abilities"]
+        declared, records = self.document["abilities"], self.document.get("records", {})
         made = {} if lazily else {name: self._collect(self._bound, name, entry) for name, entry in declared.items()}
         self._check()
         ready = {name: bound for name, bound in made.items() if bound}
@@ -125,6 +125,7 @@ class JudgingBinder:
             enforcement=self.document["enforcement"],
             hooks=MappingProxyType({name: self._session_hooks(name) for name in EVENTS if not EVENTS[name].call}),
             skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
+            records=MappingProxyType({name: self._record(name, row) for name, row in records.items()}),
         )
 
     def _late(self, name: str) -> BoundAbility:
@@ -275,6 +276,10 @@ class JudgingBinder:
             ]
             self._validators[key] = both[0] if len(both) == 1 else _Both(*both)
         return self._validators[key]
+
+    def _record(self, event_type: str, row: Mapping[str, Any]) -> Validator:
+        """Return what the payloads of a plugin's event type have to fit."""
+        return foreign(self.document["schemas"][row["schema"]], place=f"event type {event_type}")
 
     def _described(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments' schema as models are shown it: the plugin's, with what YAML narrows written over it."""

@@ -100,6 +100,10 @@ class Linker:
         """Return a plugin that was linked before, if it was; that it is missing was said then."""
         return self._linked.get((kind, name))
 
+    def all_linked(self) -> list[Linked]:
+        """Return every plugin that was linked, in the order of kind and name."""
+        return [linked for _, linked in sorted(self._linked.items()) if linked]
+
     def forget_broken(self) -> None:
         """Let plugins that are missing or broken be tried again, so that whoever names them next hears of it, too."""
         self._linked = {key: linked for key, linked in self._linked.items() if linked}

@@ -285,6 +285,13 @@ class ServerSource(Source):
 
 
 @attrs.frozen(kw_only=True)
+class FeatureSource(Source):
+    """A feature that takes part in sessions: *id* is the name of its entry point, *settings* its section in YAML."""
+
+    settings: Object
+
+
+@attrs.frozen(kw_only=True)
 class MemorySource(Source):
     """What is *said* of memory, as ``memory:`` has it; empty where abilities alone say that something is remembered."""
 
@@ -351,6 +358,7 @@ class Workspace:
     hooks: Mapping[str, HookSource] = attrs.field(factory=_object)
     policies: Mapping[str, PolicySource] = attrs.field(factory=_object)
     servers: Mapping[str, ServerSource] = attrs.field(factory=_object)
+    features: Mapping[str, FeatureSource] = attrs.field(factory=_object)
     roles: Mapping[str, RoleSource] = attrs.field(factory=_object)
     cards: Mapping[str, CardSource] = attrs.field(factory=_object)
     guides: Mapping[str, GuideSource] = attrs.field(factory=_object)

@@ -29,6 +29,7 @@ from .activation import LEVELS, Activation
 from .declarations import (
     AbilitySource,
     ClientSource,
+    FeatureSource,
     GuideSource,
     HookSource,
     ModelSource,
@@ -166,6 +167,7 @@ class _Loader:
             secrets={name: source["env"] for name, source in said.get("secrets", {}).items()},
             abilities=abilities,
             servers=servers,
+            features=self._features(),
             hooks=hooks,
             policies=policies,
             roles=personas.roles,
@@ -276,6 +278,12 @@ class _Loader:
         return {
             name: self._structure(_placed(name, body, origin), ClientSource)
             for name, body, origin in self._inline("agents")
+        }
+
+    def _features(self) -> dict[str, FeatureSource]:
+        return {
+            name: FeatureSource(id=name, place=origin.line(), origin=origin, settings=body)
+            for name, body, origin in self._inline("features")
         }
 
     def _add_tools(self, clients: Mapping[str, ClientSource], abilities: dict[str, AbilitySource]) -> None:
