@@ -35,7 +35,8 @@ AUDIT = ROOT / "plugins" / "deedbook-audit" / "src" / "deedbook_audit"
 LEGACY = ROOT / "plugins" / "deedbook-legacy" / "src" / "deedbook_legacy"
 """What takes in ledgers of older forms. Both are distributions of their own, which the kernel does without."""
 PURE = (
-    "call.records", "charter.changes", "charter.grants", "charter.wanted", "deedbook_inspect.observing.accounts",
+    "call.records", "charter.changes", "charter.grants", "charter.required_skills",
+    "deedbook_inspect.observing.accounts",
     "deedbook_inspect.observing.exposition", "deedbook_inspect.observing.figures",
     "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.makers",
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",

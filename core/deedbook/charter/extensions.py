@@ -1,7 +1,7 @@
-"""What a charter has of features that the workspace names, and of the event types that plugins declare."""
+"""The charter's members for features that the workspace names, and for event types that plugins declare."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from deedbook.contract import EventType
 from deedbook.contract.features import FeatureSpec
@@ -10,15 +10,13 @@ from deedbook.format.families import family_of
 from deedbook.plugins.plugins import FEATURE
 from deedbook.workspace.declarations import FeatureSource, Workspace
 
-from .linker import Linked, Linker, at, declared
-
-_NO_SPEC: Final = FeatureSpec()
+from .linker import Linker, LoadedPlugin, declaration_place, locator
 
 
 class Extensions:
-    """Compiles the section ``features:`` of *workspace*, and collects the event types of all linked plugins.
+    """Compiles the section ``features:`` of *workspace*, and collects the event types of all loaded plugins.
 
-    Create it after every ability was linked. Faults go to the *linker*.
+    Create it after every ability is linked. Faults go to the *linker*.
     """
 
     def __init__(self, workspace: Workspace, linker: Linker) -> None:
@@ -37,37 +35,39 @@ class Extensions:
 
     def _feature(self, source: FeatureSource) -> dict[str, Any]:
         linked = self._linker.link(FEATURE, source.id, source.place)
-        if linked is not None:
-            spec = _spec_of(linked)
+        spec = _spec_of(linked) if linked else None
+        if linked is not None and spec is None:
+            why = f"{source.id!r} declares no settings, so it is not named under features:; it has a section of its own"
+            self._linker.refuse("BINDING_INVALID", why, source.place)
+        elif linked is not None and spec is not None:
             who = f"feature {source.id!r}"
-            self._linker.check(source.settings, spec.settings, who, at(source), declared=declared(linked, "settings"))
+            where, declared = locator(source), declaration_place(linked, "settings")
+            self._linker.check(source.settings, spec.settings, who, where, declared=declared)
         return {"settings": dict(source.settings), "place": source.place}
 
     def _records(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for linked in self._linker.all_linked():
+        for linked in self._linker.all_loaded():
             for event_type, row in _types_of(linked).items():
                 if self._is_own(linked, event_type):
-                    where = declared(linked, f"records[{event_type!r}]")
+                    where = declaration_place(linked, f"records[{event_type!r}]")
                     digest = self._linker.schema(row.schema, where)
                     by = f"{linked.offer.kind}/{linked.offer.name}"
                     yield event_type, {"schema": digest, "text": row.text, "layer": row.layer, "by": by}
 
-    def _is_own(self, linked: Linked, event_type: str) -> bool:
+    def _is_own(self, linked: LoadedPlugin, event_type: str) -> bool:
         """Return whether a plugin may declare an event type; a name that is not its own is a fault."""
         family = family_of(linked.offer.name)
         if event_type.startswith(f"{family}.") and EVENT_TYPE.fullmatch(event_type):
             return True
-        why = f"{linked.offer} declares the event type {event_type!r}; its event types are named {family}.<name>"
+        why = f"it declares the event type {event_type!r}; the names of its event types are {family}.<name>"
         self._linker.refuse("BINDING_INVALID", why, str(linked.offer))
         return False
 
 
-def _types_of(linked: Linked) -> Mapping[str, EventType]:
-    if linked.offer.kind == FEATURE:
-        return _spec_of(linked).records
-    return getattr(getattr(linked.made, "spec", None), "records", {})
+def _types_of(linked: LoadedPlugin) -> Mapping[str, EventType]:
+    return getattr(getattr(linked.plugin_class, "spec", None), "records", {})
 
 
-def _spec_of(linked: Linked) -> FeatureSpec:
-    spec: FeatureSpec = getattr(linked.made, "spec", _NO_SPEC)
+def _spec_of(linked: LoadedPlugin) -> FeatureSpec | None:
+    spec: FeatureSpec | None = getattr(linked.plugin_class, "spec", None)
     return spec

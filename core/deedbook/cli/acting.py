@@ -22,7 +22,7 @@ from .output import answer, as_json, complain, message, spelled, worded
 from .progress import Parked, moving, tell
 
 if TYPE_CHECKING:
-    from deedbook.charter.policies import Note
+    from deedbook.charter.policies import PolicyNote
 
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
@@ -107,9 +107,9 @@ class Denials:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")
         return said
 
-    def _notes(self, denial: Object) -> "list[Note]":
+    def _notes(self, denial: Object) -> "list[PolicyNote]":
         """Return what is doubtful about a policy whose default denied: a rule that never decides was meant to."""
-        from deedbook.charter.policies import notes
+        from deedbook.charter.policies import lint_policies
         from deedbook.plugins.plugins import discover
         from deedbook.plugins.policy_kinds import installed_kinds
 
@@ -117,7 +117,7 @@ class Denials:
         if not isinstance(by, dict) or "policy" not in by or isinstance(by.get("rule"), str):
             return []
         try:
-            return notes(self._bindings.charter.document, installed_kinds(discover()), policy=by["policy"])
+            return lint_policies(self._bindings.charter.document, installed_kinds(discover()), policy=by["policy"])
         except DeedbookError:
             return []  # the denial stands, and `deedbook doctor` tells what is wrong with the kind
 
