@@ -43,7 +43,7 @@ PURE = (
     "deedbook_memory.recall", "format.detectors", "format.effort", "format.entries", "format.folds",
     "format.families", "format.lint", "format.event_text", "plugins.routing.bm25", "plugins.routing.fit",
     "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions", "policy.facts",
-    "policy.fitting", "policy.forms", "policy.judge", "policy.match", "policy.zones",
+    "policy.fitting", "policy.judge", "policy.match", "policy.zones",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}

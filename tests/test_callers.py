@@ -103,7 +103,7 @@ def test_client_cannot_have_the_name_of_a_role(lab):
     lab.role("worker")
     lab.model(lambda request, ctx: "unused")
     lab.settings(agents={"worker": {}})
-    with pytest.raises(BindingError, match="is a role of this workspace"):
+    with pytest.raises(BindingError, match="is also a role of this workspace"):
         lab.kernel()
 
 

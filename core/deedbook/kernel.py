@@ -48,8 +48,9 @@ from .ledger.liveness import SESSIONS, beginning
 from .maintenance.log_presence import FEATURE as LOG
 from .maintenance.log_presence import LogWatch
 from .plugins.features import Features, Notices
+from .plugins.groups import FEATURE
 from .plugins.host import ReadingHost, WorkspaceHost
-from .plugins.plugins import FEATURE, Catalogue, discover
+from .plugins.plugins import Catalogue, discover
 from .policy.bindings import Bindings
 from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
 from .policy.charter import Charter

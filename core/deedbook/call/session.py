@@ -274,7 +274,10 @@ class Session:
     def _run(self, fired: Fired) -> "Result[Reply]":
         from .prompts import PromptRun
 
-        return PromptRun(self).run(fired)
+        run = PromptRun(
+            self.bindings, self.hooks, self.door, self.principal, self.caller, self.note, self.record_prompt
+        )
+        return run.run(fired)
 
     def _taken(self, prompt: str, go: Callable[[Fired], Result[T]]) -> Result[T]:
         """Ask the hooks about *prompt*, and *go* on with what they leave of it."""

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from deedbook.format import canonical
 from deedbook.plugins.moves import Move, Moves
+from deedbook.policy.charter_format import lists_rules
 from deedbook.policy.commands import allowed_of
-from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS
 
 from .difference import Difference

@@ -32,8 +32,9 @@ from deedbook.format.reader import sessions
 from deedbook.format.report import MOST_OF_A_KIND, counted, few
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.plugins.features import Features
+from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost
-from deedbook.plugins.plugins import FEATURE, Catalogue, Offer, known_owners
+from deedbook.plugins.plugins import Catalogue, Offer, known_owners
 from deedbook.plugins.policy_kinds import installed_kinds
 from deedbook.plugins.routing.routes import told
 from deedbook.policy.charter import Charter

@@ -56,7 +56,7 @@ def listing(asked: Asked, profile: str | None) -> int:
 
 
 def _policy(name: str, entry: "Mapping[str, Any]", fits: "Sequence[str]") -> dict[str, Any]:
-    from deedbook.policy.forms import lists_rules
+    from deedbook.policy.charter_format import lists_rules
 
     rules = entry["settings"]["rules"] if lists_rules(entry) else []
     told = [{"place": place, "then": rule["then"], "reason": rule.get("reason", ""), "when": rule.get("when")}

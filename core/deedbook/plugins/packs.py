@@ -18,7 +18,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, FileRefused, IntakeError, fault
 from deedbook.format.files import Folder, Found
 
-from .plugins import MARKER
+from .groups import MARKER
 
 MANIFEST: Final = "plugin.json"
 

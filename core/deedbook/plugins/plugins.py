@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -17,28 +16,10 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, describe, fault
 from deedbook.format.schema import data_folder, suggest
 
+from .groups import AGENT_PLUGIN, ENTRY_POINTS, MARKER
+
 if TYPE_CHECKING:
     from .packs import PackFolder
-
-MARKER: Final = "agent_plugins.json"
-"""What an installed Agent Plugin leaves in the metadata of its distribution: its root, and the files below it."""
-AGENT_PLUGIN: Final = "plugin:"
-"""What the name of a pack begins with that is an Agent Plugin; the distribution's name follows."""
-GROUPS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "tool": "deedbook.tools",
-        "provider": "deedbook.providers",
-        "flow": "deedbook.flows",
-        "hook": "deedbook.hooks",
-        "skill": "deedbook.skill_loaders",
-        "policy": "deedbook.policy_kinds",
-        "pack": "deedbook.packs",
-    }
-)
-"""Kind of plugin, and its entry-point group."""
-FEATURE: Final = "feature"
-"""The kind of what takes part in the life of sessions (`deedbook.contract.features`)."""
-ENTRY_POINTS: Final[Mapping[str, str]] = MappingProxyType({**GROUPS, FEATURE: "deedbook.features"})
 
 _TOLD: Final = (("entry_points.txt",), (MARKER,))
 

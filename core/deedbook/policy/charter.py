@@ -14,9 +14,10 @@ import attrs
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, IntakeError, fault
 
+from .charter_format import FORMAT
+
 __all__ = ["FORMAT", "Charter", "known_files"]
 
-FORMAT: Final = "charter-1"
 _MAX_NODES: Final = 10_000_000  # many times what a record may have: ten thousand abilities
 
 

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.entries import TOOLS, ZONES
-from deedbook.policy.charter import FORMAT
-from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS, KINDS
+
+from .charter_format import FORMAT, lists_rules
 
 Check: TypeAlias = Callable[[Any], str]
 """Returns what is wrong with a JSON value, as the path inside it and what was expected; empty: nothing is."""

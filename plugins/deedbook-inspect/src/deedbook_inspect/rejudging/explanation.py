@@ -15,8 +15,8 @@ from deedbook.format import canonical
 from deedbook.format.lint import nearest
 from deedbook.format.schema import Violation, foreign
 from deedbook.policy.bound import BoundAbility
+from deedbook.policy.charter_format import lists_rules
 from deedbook.policy.fitting import facts_of
-from deedbook.policy.forms import lists_rules
 from deedbook.policy.gates import APPROVAL_GATE, ASKING, Asked, BoundGate, rule_of, speaker
 from deedbook.policy.judge import Verdict, make_call
 from deedbook.policy.match import DEFAULT_KINDS, AbilityFacts, Match
