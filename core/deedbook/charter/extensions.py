@@ -1,7 +1,7 @@
 """The charter's members for features that the workspace names, and for event types that plugins declare."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from deedbook.contract import EventType
 from deedbook.contract.features import FeatureSpec
@@ -11,8 +11,6 @@ from deedbook.plugins.plugins import FEATURE
 from deedbook.workspace.declarations import FeatureSource, Workspace
 
 from .linker import Linker, LoadedPlugin, declaration_place, locator
-
-_NO_SPEC: Final = FeatureSpec()
 
 
 class Extensions:
@@ -37,8 +35,11 @@ class Extensions:
 
     def _feature(self, source: FeatureSource) -> dict[str, Any]:
         linked = self._linker.link(FEATURE, source.id, source.place)
-        if linked is not None:
-            spec = _spec_of(linked)
+        spec = _spec_of(linked) if linked else None
+        if linked is not None and spec is None:
+            why = f"{source.id!r} declares no settings, so it is not named under features:; it has a section of its own"
+            self._linker.refuse("BINDING_INVALID", why, source.place)
+        elif linked is not None and spec is not None:
             who = f"feature {source.id!r}"
             where, declared = locator(source), declaration_place(linked, "settings")
             self._linker.check(source.settings, spec.settings, who, where, declared=declared)
@@ -58,17 +59,15 @@ class Extensions:
         family = family_of(linked.offer.name)
         if event_type.startswith(f"{family}.") and EVENT_TYPE.fullmatch(event_type):
             return True
-        why = f"{linked.offer} declares the event type {event_type!r}; its event types are named {family}.<name>"
+        why = f"it declares the event type {event_type!r}; the names of its event types are {family}.<name>"
         self._linker.refuse("BINDING_INVALID", why, str(linked.offer))
         return False
 
 
 def _types_of(linked: LoadedPlugin) -> Mapping[str, EventType]:
-    if linked.offer.kind == FEATURE:
-        return _spec_of(linked).records
     return getattr(getattr(linked.plugin_class, "spec", None), "records", {})
 
 
-def _spec_of(linked: LoadedPlugin) -> FeatureSpec:
-    spec: FeatureSpec = getattr(linked.plugin_class, "spec", _NO_SPEC)
+def _spec_of(linked: LoadedPlugin) -> FeatureSpec | None:
+    spec: FeatureSpec | None = getattr(linked.plugin_class, "spec", None)
     return spec
