@@ -19,7 +19,7 @@ from deedbook.policy.bound import Persona, no_persona
 from deedbook.policy.charter import Charter, is_apart, is_elsewhere
 from deedbook.policy.completions import Completion
 from deedbook.policy.fitting import Fitting
-from deedbook.programs.threads import Threads
+from deedbook.programs.threads import HookThreads
 
 from .judging import JudgingBinder
 from .linker import Linker
@@ -52,12 +52,12 @@ class Binder(JudgingBinder):
         """Add a hook, constructed here or in a process of its own."""
         entry = fitting.entry
         if is_apart(entry):  # the process has its own limit and is killed there
-            from deedbook.plugins.isolation import apart
+            from deedbook.plugins.isolation import isolate_hook
 
-            self.keep_hook(fitting, apart(entry, self.document["plugins"], self.host), inf)
+            self.keep_hook(fitting, isolate_hook(entry, self.document["plugins"], self.host), inf)
             return
         ask, limit = self.construct_hook(fitting)
-        self.keep_hook(fitting, Threads(ask, limit) if is_elsewhere(entry) else ask, limit)
+        self.keep_hook(fitting, HookThreads(ask, limit) if is_elsewhere(entry) else ask, limit)
 
     def policy(self, fitting: Fitting) -> None:
         """Construct a policy and add it."""

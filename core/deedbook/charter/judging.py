@@ -17,9 +17,9 @@ from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
 from deedbook.format.schema import Schemas, Validator, Violation, foreign
-from deedbook.plugins.answers import asked
-from deedbook.plugins.host import masking
-from deedbook.plugins.plugins import Catalogue, implementations
+from deedbook.plugins.answers import adapt_method
+from deedbook.plugins.host import masker_of
+from deedbook.plugins.plugins import Catalogue, find_implementation
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, Abilities, BoundAbility, Scope, event_names
 from deedbook.policy.charter import Charter, identity, is_elsewhere
@@ -165,8 +165,8 @@ class JudgingBinder:
         """Construct a hook in this process; return the function that asks it, and its limit in seconds."""
         entry, event = fitting.entry, fitting.entry["event"]
         linked, made = self.construct(entry)
-        method = implementations(linked.offer, made, event, entry["place"])
-        return asked(event, method), entry["timeout_ms"] / 1000
+        method = find_implementation(linked.offer, made, event, entry["place"])
+        return adapt_method(event, method), entry["timeout_ms"] / 1000
 
     def keep_hook(self, fitting: Fitting, ask: Callable[..., Any], limit: float) -> None:
         """Add a hook; *ask* answers for it within *limit* seconds."""
@@ -202,7 +202,7 @@ class JudgingBinder:
             signals=None if at == "policy" else EVENTS[at].signals,
             tags=tags_of(entry["match"]) if at == "policy" else frozenset(),
             rule_tags=rule_tags(entry) if at == "policy" else (),
-            mask=masking(self.host),
+            mask=masker_of(self.host),
         )
         holds = match.holds if match else None
         self.ready[at].append(_PreparedGate(fitting, gate, attrs.evolve(gate, holds=holds)))
@@ -255,7 +255,7 @@ class JudgingBinder:
             event_names=event_names(entry["kind"], name),
             outside=outside(self.document, entry),
             ways=self._server_paths(entry, facts.paths),
-            mask=masking(self.host),
+            mask=masker_of(self.host),
         )
 
     def _server_paths(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> ServerPaths | None:

@@ -16,7 +16,7 @@ from deedbook.plugins.plugins import Catalogue
 from deedbook.plugins.policy_kinds import Kinds, installed_kinds
 from deedbook.policy.charter import Charter
 from deedbook.policy.fitting import unasked, unguarded
-from deedbook.programs.process import BASE, is_found
+from deedbook.programs.process import BASE, has_program
 from deedbook.workspace.declarations import AbilitySource, Workspace
 from deedbook.workspace.workspace import survey_workspace
 
@@ -85,7 +85,7 @@ def find_missing_programs(sources: Iterable[AbilitySource]) -> Iterator[tuple[st
         pointer, name = ("/with/argv/0", argv[0]) if isinstance(argv[0], str) else ("/with/argv/0/0", argv[0][0])
         env: Any = source.settings.get("env", {})
         path = env.get("PATH", BASE["PATH"])
-        if isinstance(path, str) and not is_found(name, path):
+        if isinstance(path, str) and not has_program(name, path):
             where = "" if name.startswith("/") else f" on {path}"
             why = f'this machine has no program "{name}"{where}; correct the name or install the program'
             yield source.origin.place(pointer, key=True), f"{source.id}: {why}"

@@ -35,7 +35,7 @@ from deedbook.plugins.features import Features
 from deedbook.plugins.host import ReadingHost
 from deedbook.plugins.plugins import FEATURE, Catalogue, Offer, known_owners
 from deedbook.plugins.policy_kinds import installed_kinds
-from deedbook.plugins.routing.routes import told
+from deedbook.plugins.routing.routes import route_data
 from deedbook.policy.charter import Charter
 from deedbook.policy.gates import APPROVAL_GATE
 from deedbook.policy.requests import approvers
@@ -171,7 +171,7 @@ def _named_offers(workspace: Workspace, catalogue: Catalogue) -> list[Offer]:
     named += [("policy", each.kind) for each in workspace.policies.values()]
     named += [("skill", each.loader) for each in workspace.loaders]
     named += [("provider", model.provider) for model in (profile.models.values() if profile else ())]
-    offers = (catalogue.offered(kind, str(name)) for kind, name in dict.fromkeys(named))
+    offers = (catalogue.get(kind, str(name)) for kind, name in dict.fromkeys(named))
     return [offer for offer in offers if offer]
 
 
@@ -189,7 +189,7 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
                 None,
                 workers,
                 site.secrets,
-                partial(told, charter.document, {}),
+                partial(route_data, charter.document, {}),
             )
             bind(charter, catalogue, host, Schemas.load(data_folder("schemas")))
     except DeedbookError as problem:
@@ -283,7 +283,7 @@ def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[Do
     """Yield an error for each plugin in use whose code is not pinned."""
     for key in charter.document["plugins"]:
         kind, _, name = key.partition("/")
-        offer = catalogue.offered(kind, name)
+        offer = catalogue.get(kind, name)
         refused = pins.refuse_code(offer, offer.digest) if offer else None
         if refused:
             yield refused
@@ -292,7 +292,7 @@ def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[Do
 def _contributed(workspace: Workspace, catalogue: Catalogue) -> Iterator[Check]:
     """Yield the checks of installed features, and a note for each first-party feature that is not installed."""
     for name, owner in known_owners("doctor").items():
-        if catalogue.offered(FEATURE, name) is None:
+        if catalogue.get(FEATURE, name) is None:
             yield Check(name, "note", "not checked", f"pip install {owner}")
     for name in catalogue.names(FEATURE):
         try:
@@ -404,6 +404,6 @@ def _kernel() -> Iterator[Check]:
     allowed = limit.exists() and limit.read_text(encoding="ascii").strip() != "0"
     said = "user namespaces are allowed" if allowed else "user namespaces are not allowed"
     yield Check("kernel", "ok" if allowed else "note", said)
-    scoped = System().scopes()
+    scoped = System().can_confine()
     said = "keeps programs from signalling or inspecting others (Landlock)" if scoped else "cannot scope signals"
     yield Check("kernel", "ok" if scoped else "note", f"Linux {said}")

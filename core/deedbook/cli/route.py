@@ -11,7 +11,7 @@ from .output import as_json, say, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from deedbook.contract import Ranked
+    from deedbook.contract import RankedRoute
 
 
 @click.command("route")
@@ -30,7 +30,7 @@ def command(options: GlobalOptions, prompt: str, limit: int, client: str | None,
     from deedbook.charter.compiler import compile_charter
     from deedbook.format.release import VERSION
     from deedbook.plugins.plugins import discover
-    from deedbook.plugins.routing.routes import CharterRoutes, told
+    from deedbook.plugins.routing.routes import CharterRoutes, route_data
     from deedbook.policy.callers import LOCAL, declared_client, exposed
     from deedbook.workspace.workspace import read_workspace
 
@@ -38,7 +38,7 @@ def command(options: GlobalOptions, prompt: str, limit: int, client: str | None,
     workspace = read_workspace(options.workspace, profile, catalogue)
     document = compile_charter(workspace, catalogue, kernel=VERSION).document
     who = LOCAL if client is None else declared_client(document, client, LOCAL.via, LOCAL.id).principal
-    abilities, knowledge = CharterRoutes(told(document, exposed(document))).rank(prompt, who, limit)
+    abilities, knowledge = CharterRoutes(route_data(document, exposed(document))).rank(prompt, who, limit)
     if options.json:
         rows = {"abilities": [*_rows(abilities)], "knowledge": [*_rows(knowledge)]}
         as_json({"schema_version": "v1", **rows})
@@ -49,12 +49,12 @@ def command(options: GlobalOptions, prompt: str, limit: int, client: str | None,
     return 0
 
 
-def _lines(kind: str, found: "Iterable[Ranked]") -> "Iterator[tuple[str, ...]]":
+def _lines(kind: str, found: "Iterable[RankedRoute]") -> "Iterator[tuple[str, ...]]":
     for each in found:
         yield kind, each.route.id, each.by, f"{each.score:.6f}", each.reason
 
 
-def _rows(found: "Iterable[Ranked]") -> "Iterator[dict[str, Any]]":
+def _rows(found: "Iterable[RankedRoute]") -> "Iterator[dict[str, Any]]":
     for each in found:
         yield {
             "id": each.route.id,

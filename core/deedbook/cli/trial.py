@@ -9,7 +9,7 @@ from typing import Final
 
 from deedbook.contract import Failed
 from deedbook.format.errors import BindingError
-from deedbook.plugins.importing import VARIABLE, seconds
+from deedbook.plugins.importing import VARIABLE, import_seconds
 from deedbook.plugins.plugins import Offer, discover, load
 from deedbook.programs.workers import Workers
 
@@ -66,7 +66,7 @@ def _run(workers: Workers, offers: Sequence[Offer]) -> tuple[int, bytes]:
         [sys.executable, "-c", _CODE, json.dumps(sys.path)],
         stdin=names.encode(),
         env=env,
-        seconds=_PATIENCE + seconds() * min(len(offers), 2),
+        seconds=_PATIENCE + import_seconds() * min(len(offers), 2),
     )
     return ran.status, ran.out
 

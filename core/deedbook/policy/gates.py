@@ -13,7 +13,7 @@ import attrs
 
 from deedbook.contract import ALLOW, Call, Decision
 from deedbook.contract.lifecycle import TEXTS
-from deedbook.contract.unanswered import Unanswered
+from deedbook.contract.no_answer import NoAnswer
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, describe, recordable
 
@@ -72,7 +72,7 @@ def answer(gate: BoundGate, clock: Clock, *subject: Any) -> Decision:
             return _masked(gate, decision)
     except KeyboardInterrupt:
         raise
-    except Unanswered as problem:
+    except NoAnswer as problem:
         return refusal(str(problem))
     except BaseException as problem:  # noqa: BLE001 - a gate that exits, or is cancelled, has not allowed anything
         return refusal(describe(problem, gate.mask))

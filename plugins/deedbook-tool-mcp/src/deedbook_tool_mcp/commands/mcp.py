@@ -190,11 +190,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _found(started: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command with its program's path where a server, which has a PATH of its own, would not find it."""
-    from deedbook.programs.process import BASE, located
+    from deedbook.programs.process import BASE, find_program
 
-    if "/" in started[0] or located(started[0], BASE["PATH"]):
+    if "/" in started[0] or find_program(started[0], BASE["PATH"]):
         return (os.path.abspath(started[0]) if "/" in started[0] else started[0], *started[1:])  # noqa: PTH100 - no link is resolved
-    return (located(started[0], None) or started[0], *started[1:])
+    return (find_program(started[0], None) or started[0], *started[1:])
 
 
 def _declared(workspace: "Workspace", name: str) -> "ServerSource":
