@@ -52,7 +52,7 @@ from .plugins.features import Features, Notices
 from .plugins.host import ReadingHost, WorkspaceHost
 from .plugins.plugins import FEATURE, Catalogue, discover
 from .policy.bindings import Bindings
-from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
+from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed_abilities
 from .policy.charter import Charter
 from .programs.workers import Workers
 from .workspace import inventory
@@ -359,7 +359,7 @@ def _state_refused(place: Path, why: str) -> SourceError:
 def _routes(charter: Charter) -> Mapping[str, Any]:
     from .plugins.routing.routes import route_data
 
-    return route_data(charter.document, exposed(charter.document))
+    return route_data(charter.document, exposed_abilities(charter.document))
 
 
 def _persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, Any]) -> str:

@@ -21,14 +21,14 @@ from deedbook.plugins.answers import adapt_method
 from deedbook.plugins.host import masker_of
 from deedbook.plugins.plugins import Catalogue, find_implementation
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import DURABLE, Abilities, BoundAbility, Scope, event_names
-from deedbook.policy.charter import Charter, identity, is_elsewhere
+from deedbook.policy.bound import DURABLE, AbilityTable, BoundAbility, Scope, event_names
+from deedbook.policy.charter import Charter, identity, is_asynchronous
 from deedbook.policy.completions import CompletionSchema
 from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
 from deedbook.policy.match import AbilityFacts
 from deedbook.policy.path_mapping import ServerPaths
-from deedbook.policy.zones import outside
+from deedbook.policy.zones import zone_test
 
 from .linker import Linker, LoadedPlugin
 
@@ -121,7 +121,7 @@ class JudgingBinder:
         ready = {name: bound for name, bound in made.items() if bound}
         return Bindings(
             charter=self.charter,
-            abilities=Abilities(declared, ready, self._bind_late),
+            abilities=AbilityTable(declared, ready, self._bind_late),
             enforcement=self.document["enforcement"],
             hooks=MappingProxyType({name: self._session_hooks(name) for name in EVENTS if not EVENTS[name].call}),
             skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
@@ -179,13 +179,13 @@ class JudgingBinder:
         self._keep("policy", fitting, ask, CALL, POLICY_LIMIT)
 
     def _may_run(self, entry: Mapping[str, Any]) -> bool:
-        if not entry["pure"] or is_elsewhere(entry):
+        if not entry["pure"] or is_asynchronous(entry):
             return False
         return self._trusts(self.document["plugins"]["/".join(entry["plugin"])])
 
     def _keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
         entry, match = fitting.entry, fitting.match
-        waits = is_elsewhere(entry)
+        waits = is_asynchronous(entry)
         gate = BoundGate(
             id=fitting.name,
             kind="policy" if at == "policy" else "hook",
@@ -253,8 +253,8 @@ class JudgingBinder:
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
             reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
             event_names=event_names(entry["kind"], name),
-            outside=outside(self.document, entry),
-            ways=self._server_paths(entry, facts.paths),
+            scope_violation=zone_test(self.document, entry),
+            server_paths=self._server_paths(entry, facts.paths),
             mask=masker_of(self.host),
         )
 

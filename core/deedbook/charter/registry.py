@@ -15,7 +15,7 @@ from deedbook.format.schema import suggest
 from deedbook.plugins.plugins import Catalogue
 from deedbook.plugins.policy_kinds import Kinds, installed_kinds
 from deedbook.policy.charter import Charter
-from deedbook.policy.fitting import unasked, unguarded
+from deedbook.policy.fitting import find_unguarded, find_unmatched
 from deedbook.programs.process import BASE, has_program
 from deedbook.workspace.declarations import AbilitySource, Workspace
 from deedbook.workspace.workspace import survey_workspace
@@ -135,11 +135,11 @@ def _notes(
     if charter is None or workspace is None:
         return
     yield from (Finding("note", None, place, message) for place, message in find_missing_programs(sources))
-    for name in unguarded(charter.document):
+    for name in find_unguarded(charter.document):
         place = workspace.abilities[name].origin.place("", key=True)
         why = "no policy fits it: it is allowed where its scope, schema and hooks allow it"
         yield Finding("note", None, place, f"{name}: {why}")
-    for gate in unasked(charter.document):
+    for gate in find_unmatched(charter.document):
         kind, _, name = gate.partition(" ")
         definition = (workspace.hooks if kind == "hook" else workspace.policies)[name]
         yield Finding(

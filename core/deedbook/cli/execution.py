@@ -16,7 +16,7 @@ from deedbook.format.events import TRACEPARENT
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.callers import LOCAL
-from deedbook.policy.gates import decided_by
+from deedbook.policy.gates import describe_source
 
 from .common import GlobalOptions, announce, display_path, suggest_json_words
 from .output import answer, as_json, escape_json, format_error, message, report_error
@@ -101,7 +101,7 @@ class Denials:
         """Return each denial as a line: the name, the reason, the gate and its place."""
         said = []
         for denial in self.found:
-            why = f"{show(denial['reason'])}{decided_by(denial.get('by'))} [{show(denial['code'])}]"
+            why = f"{show(denial['reason'])}{describe_source(denial.get('by'))} [{show(denial['code'])}]"
             said.append(f"denied: {show(denial['name'])}: {why}")
             said += [show(f"{each.place}: {each.about} {each.why}") for each in self._notes(denial) if each.about]
             if "approval" in denial:

@@ -31,7 +31,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     from deedbook.format.terminal import plain
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
-    from deedbook.policy.fitting import unasked, unguarded
+    from deedbook.policy.fitting import find_unguarded, find_unmatched
     from deedbook.workspace.workspace import read_workspace
 
     if not no_servers and not _check_servers(options.workspace, yes=yes):
@@ -41,7 +41,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     with Folder.at(source.root) as root, Folder.at(source.state, create=True) as state:
         first = not root.exists(LOCK)
         opened = lock(source, catalogue, Store(state), root, kernel=VERSION, editable=editable)
-    free, silent = unguarded(opened.charter.document), unasked(opened.charter.document)
+    free, silent = find_unguarded(opened.charter.document), find_unmatched(opened.charter.document)
     if options.json:
         as_json(
             {

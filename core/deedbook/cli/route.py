@@ -31,14 +31,14 @@ def command(options: GlobalOptions, prompt: str, limit: int, client: str | None,
     from deedbook.format.release import VERSION
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.routing.routes import CharterRoutes, route_data
-    from deedbook.policy.callers import LOCAL, declared_client, exposed
+    from deedbook.policy.callers import LOCAL, declared_client, exposed_abilities
     from deedbook.workspace.workspace import read_workspace
 
     catalogue = discover()
     workspace = read_workspace(options.workspace, profile, catalogue)
     document = compile_charter(workspace, catalogue, kernel=VERSION).document
     who = LOCAL if client is None else declared_client(document, client, LOCAL.via, LOCAL.id).principal
-    abilities, knowledge = CharterRoutes(route_data(document, exposed(document))).rank(prompt, who, limit)
+    abilities, knowledge = CharterRoutes(route_data(document, exposed_abilities(document))).rank(prompt, who, limit)
     if options.json:
         rows = {"abilities": [*_rows(abilities)], "knowledge": [*_rows(knowledge)]}
         as_json({"schema_version": "v1", **rows})

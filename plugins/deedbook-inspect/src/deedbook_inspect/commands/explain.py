@@ -117,7 +117,7 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
     args, bound = wish.args, bindings.abilities.get(ability)
     try:
         raw = admit(without_big_integers(args) if bound and bound.big_integers else args)
-        raw = bound.judged(raw) if bound else raw
+        raw = bound.judged_args(raw) if bound else raw
     except IntakeError as problem:
         raise DeedbookError(problem.error) from None
     now = timestamp(time.time())
@@ -157,10 +157,10 @@ def _fact(given: str) -> tuple[str, Any]:
 
 def _caller(bindings: "Bindings", wish: _Wish) -> "Caller":
     """Return who would ask: a person, or in a run a role of its skill."""
-    from deedbook.policy.callers import LOCAL, as_role, beginning, declared_principal, under_flow, with_skill
+    from deedbook.policy.callers import LOCAL, as_role, declared_principal, session_caller, under_flow, with_skill
 
     who = LOCAL if wish.principal is None else declared_principal(bindings.charter.document, wish.principal)
-    caller = beginning(who, bindings)
+    caller = session_caller(who, bindings)
     if wish.skill is not None:
         _known("skill", wish.skill, bindings.skills)
     if wish.role is not None:
