@@ -201,7 +201,7 @@ def test_key_of_a_witness_that_is_none_refuses_the_workspace(lab, key):
 
 
 def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_path, monkeypatch):
-    from deedbook.cli.common import Asked
+    from deedbook.cli.common import GlobalOptions
     from deedbook.format.files import Folder
     from deedbook_audit import proving
     from deedbook_audit.commands.proof import check_proof
@@ -213,7 +213,7 @@ def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_pa
 
     def told(place):
         with redirect_stdout(io.StringIO()) as out:
-            assert check_proof(Asked(str(place), json=True), str(tmp_path / "proof.json"), [], []) == 0
+            assert check_proof(GlobalOptions(str(place), json=True), str(tmp_path / "proof.json"), [], []) == 0
         return json.loads(out.getvalue())
 
     (tmp_path / "elsewhere").mkdir()

@@ -5,7 +5,7 @@ from commandline import Place
 
 from deedbook import Err, Ok, Principal, transform
 from deedbook.format.errors import BindingError
-from deedbook.policy.callers import client
+from deedbook.policy.callers import client_of
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def code(result):
     ],
 )
 def test_scope_of_a_client_is_what_its_match_exposes(desk, name, names, models):
-    found = client(name, desk.kernel().bindings.charter.document, via="socket", on_behalf_of="ada").scope
+    found = client_of(name, desk.kernel().bindings.charter.document, via="socket", on_behalf_of="ada").scope
     assert (found.names, found.models) == (names, models)
 
 

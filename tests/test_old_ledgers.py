@@ -266,7 +266,7 @@ def test_name_that_two_old_ledgers_have_is_asked_about(place):
     (place.path / "longer.jsonl").write_bytes(b"".join([*honest_1_0()[:4]]))
     place.here("ledger", "import", "longer.jsonl", status=0)
     ran = place.here("tree", "s", status=2)
-    assert "2 sessions that were taken in begin with 's'; name one:" in ran.err
+    assert "2 imported sessions begin with 's'; name one:" in ran.err
 
 
 def test_old_sessions_are_counted_with_the_others(ready):

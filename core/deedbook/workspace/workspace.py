@@ -293,7 +293,7 @@ class _Loader:
         if catalogue is None:
             return
         wanted = next((client for client in clients.values() if client.kind or client.tools), None)
-        if catalogue.offered(FEATURE, AGENTS) is None and wanted is None:
+        if catalogue.get(FEATURE, AGENTS) is None and wanted is None:
             return
         try:
             features = Features(catalogue, [AGENTS])

@@ -16,8 +16,8 @@ from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller, Scope
-from deedbook.policy.callers import OVER, as_role, beginning, skill_scope, under_call, under_flow, with_skill
-from deedbook.policy.gates import BoundGate, may_speak
+from deedbook.policy.callers import OVER, as_role, session_caller, skill_scope, under_call, under_flow, with_skill
+from deedbook.policy.gates import BoundGate, may_allow_tag
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 
 from .calls import read_calls
@@ -72,7 +72,7 @@ class Settled:
         """
         bound = self.verdict.bound
         for gate in self.unknown:
-            binds = self.binding or gate.kind != "policy" or (bound is not None and may_speak(gate, bound.tags))
+            binds = self.binding or gate.kind != "policy" or (bound is not None and may_allow_tag(gate, bound.tags))
             if gate.rewrites or (self.verdict.outcome != "deny" and binds):
                 return gate
         return None
@@ -147,7 +147,7 @@ class Rejudge:
 
     def _standing(self, call: Recorded, standing: Standing) -> Caller:
         if standing.above is None:
-            return beginning(self._principal(call, call.told.principal), self.bindings)
+            return session_caller(self._principal(call, call.told.principal), self.bindings)
         if standing.said is not None:
             return self._requester(call, standing.said)
         if standing.way == "role" and standing.above.above is not None:

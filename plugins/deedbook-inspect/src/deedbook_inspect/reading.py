@@ -59,19 +59,19 @@ class Ledgers:
 
         After them come the sessions of the old ledgers that were taken in.
         """
-        from deedbook.cli.ledgers import ledger_of, own
+        from deedbook.cli.ledgers import ledger_path, own_ledger_path
         from deedbook.format.files import Folder
         from deedbook.format.reader import sessions
 
         source = self._source()
-        if own(source).exists():
-            yield Found(own(source), live=True, own=True)
+        if own_ledger_path(source).exists():
+            yield Found(own_ledger_path(source), live=True, own=True)
         if source.state.is_dir():
             with Folder.at(source.state) as state:
                 listed = sessions(state)
             for each in listed:
                 if each.state != "empty":
-                    yield Found(ledger_of(source, each.id), live=each.state == "open")
+                    yield Found(ledger_path(source, each.id), live=each.state == "open")
             yield from _taken_in(source.state)
 
     def open(self, place: Path) -> "Recording":
@@ -148,17 +148,17 @@ def _kept(state: Path, digest: str) -> Mapping[str, Any]:
 
 def torn(place: Path) -> int:
     """Say so where bytes that are no line stand at the end of a ledger that nobody writes; return the exit status."""
-    from deedbook.cli.output import complain
+    from deedbook.cli.output import report_error
 
     why = unread(Found(place, live=_is_live(place)))
     if why:
-        complain(f"{why} [LEDGER_UNSOUND]")
+        report_error(f"{why} [LEDGER_UNSOUND]")
     return UNSOUND if why else 0
 
 
 def unread(found: Found) -> str:
     """Say what cannot be read at the end of a ledger that nobody writes: bytes that are no line. Empty: nothing."""
-    from deedbook.cli.common import shown
+    from deedbook.cli.common import display_path
     from deedbook.format.upcasting.naming import parted
 
     place = parted(found.place)[0]
@@ -166,7 +166,11 @@ def unread(found: Found) -> str:
         size = file.seek(0, 2)
         file.seek(max(0, size - 1))
         whole = file.read(1) in (b"", b"\n")
-    return "" if whole or found.live else f"{shown(place)}: bytes that are no line stand at its end; verify the file"
+    return (
+        ""
+        if whole or found.live
+        else f"{display_path(place)}: bytes that are no line stand at its end; verify the file"
+    )
 
 
 def _taken_in(state: Path) -> Iterator[Found]:

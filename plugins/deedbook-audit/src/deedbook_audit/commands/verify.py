@@ -5,8 +5,8 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown
-from deedbook.cli.output import as_json, complain, data_command, paint, say
+from deedbook.cli.common import GlobalOptions, display_path, json_option
+from deedbook.cli.output import as_json, data_command, paint, report_error, say
 
 from .proof import check_proof
 
@@ -36,7 +36,7 @@ UNSOUND = 4
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked,
+    asked: GlobalOptions,
     /,
     ledger: str | None,
     proof: str | None,
@@ -54,7 +54,7 @@ def command(
         if given["held"] or given["witness"]:
             raise click.UsageError("--checkpoint and --witness do not go with --proof, which stands by itself")
         return check_proof(asked, proof, given["log_key"], given["witness_key"], ledger)
-    from deedbook.cli.progress import Reading
+    from deedbook.cli.progress import ReadProgress
     from deedbook_audit.trust import TrustInputs
     from deedbook_audit.verdicts import Output, as_document, tell
     from deedbook_audit.whole import verify
@@ -64,10 +64,12 @@ def command(
     whole = folder(ledger) if ledger else every(asked.workspace)
     selection = whole or one(asked.workspace, ledger or "")
     inputs = TrustInputs(given["log_key"], given["witness_key"], given["held"], given["witness"])
-    with Reading(selection.size) as reading:
-        found = verify(selection, inputs, own_keys=own_keys, plugins=plugins, jobs=jobs, watch=reading, named=shown)
+    with ReadProgress(selection.size) as reading:
+        found = verify(
+            selection, inputs, own_keys=own_keys, plugins=plugins, jobs=jobs, watch=reading, named=display_path
+        )
     if asked.json:
         as_json(as_document(found))
     else:
-        tell(found, Output(say, complain, paint), alone=whole is None)
+        tell(found, Output(say, report_error, paint), alone=whole is None)
     return 0 if found.verdict.sound else UNSOUND

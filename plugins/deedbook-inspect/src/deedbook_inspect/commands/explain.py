@@ -9,14 +9,14 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import (
-    Asked,
+    GlobalOptions,
     args_option,
-    given_arguments,
     json_option,
+    parse_arguments,
     principal_option,
     profile_option,
     read_json,
-    typed_words,
+    suggest_json_words,
 )
 from deedbook.cli.output import DENIED, as_json, data_command, say
 
@@ -45,7 +45,7 @@ UNDETERMINED = 1
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked,
+    asked: GlobalOptions,
     /,
     what: str,
     words: tuple[str, ...],
@@ -64,7 +64,7 @@ def command(
     from deedbook.workspace.workspace import read_workspace
 
     event = words[0] if len(words) == 1 and "=" not in words[0] else None
-    wish = _Wish(args=given_arguments(text, () if event else words), facts=dict(map(_fact, facts)), **who)
+    wish = _Wish(args=parse_arguments(text, () if event else words), facts=dict(map(_fact, facts)), **who)
     source = read_workspace(asked.workspace, profile)
     with bound_for_judging(source) as bindings:
         if event is not None:
@@ -77,7 +77,7 @@ def command(
     else:
         _tell(found)
         violated = [each for step in found.steps for each in step.more.get("violations", ())]
-        for hint in typed_words(words, violated):
+        for hint in suggest_json_words(words, violated):
             say(hint)
     return _status(found)
 
@@ -117,7 +117,7 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
     args, bound = wish.args, bindings.abilities.get(ability)
     try:
         raw = admit(without_big_integers(args) if bound and bound.big_integers else args)
-        raw = bound.judged(raw) if bound else raw
+        raw = bound.judged_args(raw) if bound else raw
     except IntakeError as problem:
         raise DeedbookError(problem.error) from None
     now = timestamp(time.time())
@@ -157,10 +157,10 @@ def _fact(given: str) -> tuple[str, Any]:
 
 def _caller(bindings: "Bindings", wish: _Wish) -> "Caller":
     """Return who would ask: a person, or in a run a role of its skill."""
-    from deedbook.policy.callers import LOCAL, as_role, beginning, declared_principal, under_flow, with_skill
+    from deedbook.policy.callers import LOCAL, as_role, declared_principal, session_caller, under_flow, with_skill
 
     who = LOCAL if wish.principal is None else declared_principal(bindings.charter.document, wish.principal)
-    caller = beginning(who, bindings)
+    caller = session_caller(who, bindings)
     if wish.skill is not None:
         _known("skill", wish.skill, bindings.skills)
     if wish.role is not None:
@@ -214,7 +214,7 @@ def _status(found: "Explanation") -> int:
 # --- a call that is recorded ------------------------------------------------------------------------------------------
 
 
-def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
+def _recorded(asked: GlobalOptions, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
     from deedbook.cli.ledgers import session_file
     from deedbook.format.files import Folder
     from deedbook.policy.judge import DecisionContext

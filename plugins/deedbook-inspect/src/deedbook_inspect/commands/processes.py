@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from deedbook.cli.common import Asked, json_option
+from deedbook.cli.common import GlobalOptions, json_option
 from deedbook.cli.output import as_json, data_command, say
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ SECTION: Final = "Record"
 @click.command("processes")
 @json_option
 @click.pass_obj
-def command(asked: Asked) -> int:
+def command(asked: GlobalOptions) -> int:
     """Show the processes that began sessions here, the runs of each, their sessions, and how each process ended."""
     from deedbook.format.files import Folder
     from deedbook.format.reader import sessions

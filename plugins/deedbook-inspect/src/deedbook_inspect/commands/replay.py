@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown, span_option
+from deedbook.cli.common import GlobalOptions, display_path, json_option, span_option
 from deedbook.cli.output import as_json, data_command, message, say
 from deedbook_inspect.reading import UNSOUND, types_in
 
@@ -31,7 +31,7 @@ MOST_BYTES = 256 * 1024 * 1024
 @span_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, session: str, html: bool, out: str | None, span: str | None) -> int:
+def command(asked: GlobalOptions, session: str, html: bool, out: str | None, span: str | None) -> int:
     """Tell the story of SESSION (an id, or a file) from its ledger; `--json` prints the state it came to.
 
     The first line says what verification says of the ledger; the exit status is 4 where it is not sound. Nothing is
@@ -64,7 +64,7 @@ def command(asked: Asked, session: str, html: bool, out: str | None, span: str |
     return status
 
 
-def _checked(asked: Asked, place: Path) -> "Checked":
+def _checked(asked: GlobalOptions, place: Path) -> "Checked":
     """Return what verification says of the ledger at *place*."""
     from deedbook.format.report import UNHASHED, UNWITNESSED
     from deedbook.format.upcasting.naming import parted
@@ -75,7 +75,7 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     file, _ = parted(place)
     if file.stat().st_size > MOST_BYTES:
         return Checked(None, "not verified: the ledger is large; `deedbook verify` checks it")
-    found = verify(one(asked.workspace, str(file)), own_keys=own_keys, named=shown)
+    found = verify(one(asked.workspace, str(file)), own_keys=own_keys, named=display_path)
     verdict = found.verdict
     lines = [line for each in found.reports for line in list(each.lines())[:-1] if line not in (UNWITNESSED, UNHASHED)]
     sound = None if verdict.kind == "unhashed" else verdict.sound
@@ -99,7 +99,7 @@ def _page(place: Path, checked: "Checked", out: str | None) -> None:
             say(part, nl=False)
         return
     _write(Path(out), parts)
-    message(f"the page is {shown(Path(out).absolute())}")
+    message(f"the page is {display_path(Path(out).absolute())}")
 
 
 def _write(place: Path, parts: "Iterator[str]") -> None:
@@ -111,10 +111,10 @@ def _write(place: Path, parts: "Iterator[str]") -> None:
 
 def _name(place: Path) -> str:
     """Return the id of the session at *place*; of a ledger of an older form the name of its file."""
-    from deedbook.cli.ledgers import identity
+    from deedbook.cli.ledgers import ledger_identity
     from deedbook.format.errors import DeedbookError
 
     try:
-        return identity(place)[0]
+        return ledger_identity(place)[0]
     except DeedbookError:
         return place.stem

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown
-from deedbook.cli.output import as_json, complain, data_command, say, table
+from deedbook.cli.common import GlobalOptions, display_path, json_option
+from deedbook.cli.output import as_json, data_command, report_error, say, table
 from deedbook_inspect.reading import UNSOUND, Found, Ledgers, unread
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _LISTS: Final = (
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked, /, sessions: tuple[str, ...], since: str | None, until: str | None, prices: str | None, *,
+    asked: GlobalOptions, /, sessions: tuple[str, ...], since: str | None, until: str | None, prices: str | None, *,
     prometheus: bool,
 ) -> int:  # fmt: skip
     """Count calls, their time and outcome, tokens, cost, denials and approvals of each SESSION, or of all.
@@ -66,7 +66,7 @@ def command(
     else:
         _tell(told(figures))
     for place, error in damaged:
-        complain(f"{place} is counted as far as it can be read: {error}")
+        report_error(f"{place} is counted as far as it can be read: {error}")
     return UNSOUND if damaged else 0
 
 
@@ -98,22 +98,22 @@ def _counted(fold: "FiguresFold", chosen: list[Found]) -> "tuple[Figures, list[t
 
     Where the workspace's own is among them, it tells the approvals of all.
     """
-    from deedbook.cli.progress import Counting
+    from deedbook.cli.progress import ProgressCounter
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.reader import read
 
     figures = fold.start()
     damaged: list[tuple[str, DeedbookError]] = []
-    with Counting("events counted") as counting:
+    with ProgressCounter("events counted") as counting:
         for each in chosen:
             fold.approvals = each.own or not any(other.own for other in chosen)
             try:
                 for event in counting(read(each.place)):
                     fold.step(figures, event)
                 if why := unread(each):
-                    damaged.append((shown(each.place), LedgerError(fault("LEDGER_UNSOUND", why))))
+                    damaged.append((display_path(each.place), LedgerError(fault("LEDGER_UNSOUND", why))))
             except LedgerError as problem:
-                damaged.append((shown(each.place), problem))
+                damaged.append((display_path(each.place), problem))
             fold.close(figures, live=each.live)
     return figures, damaged
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, announce, json_option, profile_option
+from deedbook.cli.common import GlobalOptions, announce, json_option, profile_option
 from deedbook.cli.output import as_json, data_command, message, say
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _SHOWN = 12
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked,
+    asked: GlobalOptions,
     sessions: tuple[str, ...],
     system: str,
     profile: str | None,
@@ -69,7 +69,7 @@ def command(
 
 def _places(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
     """Return the ledgers to be read, each once; of all sessions those that began."""
-    from deedbook.cli.ledgers import ledger_of, session_file, session_ids
+    from deedbook.cli.ledgers import ledger_path, session_file, session_ids
     from deedbook.workspace.workspace import read_workspace
 
     if everything == bool(sessions):
@@ -77,7 +77,7 @@ def _places(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> l
     if not everything:
         return list(dict.fromkeys(session_file(workspace, name) for name in sessions))
     source = read_workspace(workspace)
-    places = (ledger_of(source, name) for name in session_ids(source))
+    places = (ledger_path(source, name) for name in session_ids(source))
     return [place for place in places if os.path.lexists(place) and (not place.is_file() or place.stat().st_size)]
 
 

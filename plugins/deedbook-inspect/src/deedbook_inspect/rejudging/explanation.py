@@ -17,7 +17,7 @@ from deedbook.format.schema import Violation, foreign
 from deedbook.policy.bound import BoundAbility
 from deedbook.policy.charter_format import lists_rules
 from deedbook.policy.fitting import facts_of
-from deedbook.policy.gates import APPROVAL_GATE, ASKING, Asked, BoundGate, rule_of, speaker
+from deedbook.policy.gates import APPROVAL_GATE, ASKING, Answers, BoundGate, allowing_policy, rule_of
 from deedbook.policy.judge import Verdict, make_call
 from deedbook.policy.match import DEFAULT_KINDS, AbilityFacts, Match
 from deedbook_audit.rederive import Answer, Asking, Settled, settle, unknown
@@ -184,7 +184,7 @@ class _Steps:
 
     def _tag(self, bound: BoundAbility, tag: str) -> Step:
         """Say whether a person has to decide because of a tag, or which policy names it and allows the call."""
-        said = speaker(tag, self.verdict.policies) if tag in ASKING else None
+        said = allowing_policy(tag, self.verdict.policies) if tag in ASKING else None
         if said is None:
             return Step("tag", tag, "ask", "a person has to decide", self._place(bound, "/tags"))
         rule = rule_of(*said)
@@ -316,5 +316,5 @@ def _wider_scope(asking: Asking, bound: BoundAbility, places: Places) -> str:
     return f"to allow it, add {bound.id} to allowed-tools at {places('skills', skill.source, '/allowed-tools')}"
 
 
-def _first_place(*rounds: Asked) -> str:
+def _first_place(*rounds: Answers) -> str:
     return next((gate.place for asked in rounds for gate, decision in asked if decision.outcome != "allow"), "")

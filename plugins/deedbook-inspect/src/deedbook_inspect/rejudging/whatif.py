@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from deedbook.policy.gates import RANK, by
+from deedbook.policy.gates import RANK, decision_source
 from deedbook.policy.match import EFFECTS
 from deedbook_audit.rederive import Rejudged
 
@@ -59,7 +59,7 @@ class Changed:
         assert verdict is not None
         if verdict.by is not None:
             return verdict.by
-        said = [by(gate, decision) for gate, decision in verdict.policies]
+        said = [decision_source(gate, decision) for gate, decision in verdict.policies]
         return next((who for who in said if "rule" in who), said[0] if said else {})
 
     def as_json(self) -> dict[str, Any]:

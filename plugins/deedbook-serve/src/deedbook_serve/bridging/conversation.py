@@ -15,7 +15,7 @@ from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, Err, Result, fault, recordable
-from deedbook.policy.gates import decided_by
+from deedbook.policy.gates import describe_source
 from deedbook.policy.path_mapping import PathMapper
 from deedbook_serve.agents import MCP, OTHER, Known, Moment
 
@@ -156,7 +156,7 @@ class Conversation:
             if self._known.mcp is not None and ability == f"{self._name}/{MCP}":
                 asked["server"] = self._known.mcp.server(heard.tool, heard.said)
             return ability, asked, ()
-        declared = self.session.bindings.declared(ability)
+        declared = self.session.bindings.entry_of(ability)
         pointers = tuple(declared["paths"]) if declared else ()
         return ability, self._ways.to_relative(heard.args, pointers, _cwd(heard)), pointers
 
@@ -166,7 +166,7 @@ class Conversation:
         Others share one, unless that is refused: those of MCP servers one, those that nobody knows another.
         """
         own = f"{self._name}/{heard.tool}"
-        if heard.tool not in (OTHER, MCP) and self.session.bindings.declared(own) is not None:
+        if heard.tool not in (OTHER, MCP) and self.session.bindings.entry_of(own) is not None:
             return own, True
         if self._settings["unknown_tools"] == "deny":
             return own, True
@@ -264,7 +264,7 @@ class Conversation:
         fired = self.session.fire("PreCompact", {"messages": [], **subject})
         if fired.refusal is None:
             return PASS
-        return Answer(outcome="deny", reason=f"{fired.refusal}{decided_by(fired.by)}")
+        return Answer(outcome="deny", reason=f"{fired.refusal}{describe_source(fired.by)}")
 
     def _changed_settings(self, heard: Heard) -> Answer:
         """Refuse a change of the agent's settings after which it would not ask here any more."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from deedbook.cli.common import Asked, Suggesting, json_option, shown
-from deedbook.cli.output import as_json, data_command, message, say, watched
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, display_path, json_option
+from deedbook.cli.output import as_json, data_command, is_terminal, message, say
 from deedbook.format.terminal import plain
 
 from .hookfiles import agents_of, check, chosen, declared, files, setting, told, write
@@ -26,7 +26,7 @@ _EVENT: Final = re.compile("[A-Za-z][A-Za-z0-9]{2,99}")
 _SAMPLE: Final[tuple["Moment", ...]] = ("begin", "before", "failed", "end")
 
 
-class _Bridge(Suggesting):
+class _Bridge(SuggestingGroup):
     """Has a command for every event of an agent, beside those that are listed.
 
     An event that no agent's table knows is recorded, and has no answer. So a word counts as one if it is written as
@@ -49,7 +49,7 @@ class _Bridge(Suggesting):
 
         if word in _events() or not _EVENT.fullmatch(word):
             return word in _events()
-        return word != word.lower() or not (watched(sys.stdin) or suggest(word, self.list_commands(ctx)))
+        return word != word.lower() or not (is_terminal(sys.stdin) or suggest(word, self.list_commands(ctx)))
 
 
 def _events() -> set[str]:
@@ -64,11 +64,11 @@ def _event(name: str) -> click.Command:
 
 
 def _hook(event: str, agent: str) -> int:
-    from deedbook.cli.process import give_back
+    from deedbook.cli.process import restore_stdout
     from deedbook_serve.bridging.client import run
 
-    give_back()
-    asked = click.get_current_context().find_object(Asked)
+    restore_stdout()
+    asked = click.get_current_context().find_object(GlobalOptions)
     state = _state(asked.workspace if asked else ".")
     return run([*(("--state", state) if state else ()), agent, event])
 
@@ -105,7 +105,7 @@ def command() -> None:
 @click.option("--yes", is_flag=True, help="Do not ask before writing.")
 @click.option("--remove", is_flag=True, help="Take the hooks out again.")
 @click.pass_obj
-def install(asked: Asked, agent: str, settings: str | None, *, project: bool, yes: bool, remove: bool) -> int:
+def install(asked: GlobalOptions, agent: str, settings: str | None, *, project: bool, yes: bool, remove: bool) -> int:
     """Put the hooks of AGENT, a name under agents:, into its settings; shows the change first and asks."""
     from deedbook.workspace.workspace import read_workspace
     from deedbook_serve.bridging.installations import text_of
@@ -123,9 +123,9 @@ def install(asked: Asked, agent: str, settings: str | None, *, project: bool, ye
         check(workspace, client, known, where)
         after = installed(known, before, setting(workspace, client, known, where), place=str(place))
     if after == before:
-        message(f"{shown(place)}: nothing to change")
+        message(f"{display_path(place)}: nothing to change")
         return 0
-    for line in difference(before, after, shown(place)).split("\n"):
+    for line in difference(before, after, display_path(place)).split("\n"):
         say(plain(line))
     empty = remove and is_bare(after, where.file.begin, place=str(place))
     if not yes and not _agreed(place, "Delete" if empty else "Write"):
@@ -134,9 +134,11 @@ def install(asked: Asked, agent: str, settings: str | None, *, project: bool, ye
     write(place, before, "" if empty else after)
     if remove:
         left = "deleted, since nothing else stood in it" if empty else "written without the hooks of the bridge"
-        message(f"{shown(place)} is {left}; {known.title} asks here until it is started anew")
+        message(f"{display_path(place)} is {left}; {known.title} asks here until it is started anew")
         return 0
-    message(f"{shown(place)} is written; {known.title} reads it when it starts. Answers come from: deedbook serve")
+    message(
+        f"{display_path(place)} is written; {known.title} reads it when it starts. Answers come from: deedbook serve"
+    )
     for each in (known.trust, known.needs):
         if each:
             message(each)
@@ -146,7 +148,7 @@ def install(asked: Asked, agent: str, settings: str | None, *, project: bool, ye
 @command.command("status")
 @json_option
 @click.pass_obj
-def status(asked: Asked) -> int:
+def status(asked: GlobalOptions) -> int:
     """Say of each coding agent where its hooks stand, whether it trusts them, and when one called last."""
     from deedbook.workspace.workspace import read_workspace
     from deedbook_serve.bridging.history import last_calls
@@ -167,7 +169,7 @@ def status(asked: Asked) -> int:
         return 0
     say(f"runtime  {'answers' if answers else 'does not answer; start it with: deedbook serve'}")
     for row in rows:
-        places = ", ".join(shown(Path(each["path"])) for each in row["files"] if each["installed"])
+        places = ", ".join(display_path(Path(each["path"])) for each in row["files"] if each["installed"])
         hooks = f"hooks in {places}" if places else "no hooks installed"
         called = f"called last at {row['last_call']}" if row["last_call"] else "no hook has ever called"
         say(f"{row['agent']}  {row['title']}: {hooks}; {called}")
@@ -185,7 +187,7 @@ def status(asked: Asked) -> int:
 @click.option("--tool", metavar="NAME", help="A tool of the agent's; without one, the first that has no effects.")
 @click.option("--input", "text", default="{}", metavar="JSON", help="The tool's input.")
 @click.pass_obj
-def test(asked: Asked, agent: str, tool: str | None, text: str) -> int:
+def test(asked: GlobalOptions, agent: str, tool: str | None, text: str) -> int:
     """Send a sample through, as AGENT would: a session with one use of a tool, which is judged and not done."""
     import json
     from os import environ, urandom
@@ -230,7 +232,7 @@ def _answers(state: Path) -> bool:
 
 
 def _agreed(place: Path, verb: str) -> bool:
-    if not watched(sys.stdin):
+    if not is_terminal(sys.stdin):
         message("nobody is there to be asked; --yes writes it")
         return False
-    return click.confirm(f"{verb} {shown(place)}?", err=True)
+    return click.confirm(f"{verb} {display_path(place)}?", err=True)

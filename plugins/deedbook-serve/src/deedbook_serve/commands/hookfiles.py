@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from deedbook.cli.common import shown
+from deedbook.cli.common import display_path
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import ClientSource, Workspace
@@ -138,7 +138,7 @@ def _row(workspace: "Workspace", client: "ClientSource", known: "Known", where: 
 
 def told(row: dict[str, Any], agent: str) -> Iterator[str]:
     """Yield what a person should know of a file that holds hooks, a line each."""
-    where = shown(Path(row["path"]))
+    where = display_path(Path(row["path"]))
     if row["problem"]:
         yield row["problem"]
     if row["off"]:

@@ -7,12 +7,12 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import (
-    Asked,
-    Suggesting,
+    GlobalOptions,
+    SuggestingGroup,
     args_option,
-    given_arguments,
     json_option,
     pairs_argument,
+    parse_arguments,
     principal_option,
     profile_option,
     read_arguments,
@@ -22,7 +22,7 @@ from deedbook.cli.output import answer, as_json, data_command, message, say, tab
 
 if TYPE_CHECKING:
     from deedbook.call.session import Session
-    from deedbook.cli.acting import Ending
+    from deedbook.cli.execution import Ending
     from deedbook.format.errors import Result
     from deedbook.kernel import Kernel
     from deedbook.workspace.declarations import Workspace
@@ -45,7 +45,7 @@ note_option = click.option("--note", default="", metavar="TEXT", help="Say how y
 
 
 @data_command
-@click.group("tasks", cls=Suggesting, invoke_without_command=True)
+@click.group("tasks", cls=SuggestingGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def command(ctx: click.Context) -> int:
@@ -57,7 +57,7 @@ def command(ctx: click.Context) -> int:
 @click.option("--all", "every", is_flag=True, help="Also what was deleted, and the records of direct runs.")
 @json_option
 @click.pass_obj
-def listed(asked: Asked, *, every: bool) -> int:
+def listed(asked: GlobalOptions, *, every: bool) -> int:
     """List the tasks of the workspace, whoever made them, and how each stands."""
     from deedbook_serve.tasks.views import view
 
@@ -77,7 +77,7 @@ def listed(asked: Asked, *, every: bool) -> int:
 @task_argument
 @json_option
 @click.pass_obj
-def show(asked: Asked, task: str) -> int:
+def show(asked: GlobalOptions, task: str) -> int:
     """Show TASK: its input, what it is bound to, and all that happened to it, as its page tells it."""
     from deedbook_serve.tasks.pages import rendered
     from deedbook_serve.tasks.views import view
@@ -102,11 +102,11 @@ def show(asked: Asked, task: str) -> int:
 @json_option
 @click.pass_obj
 def create(
-    asked: Asked, ability: str, pairs: tuple[str, ...], text: str | None, key: str | None, profile: str | None,
+    asked: GlobalOptions, ability: str, pairs: tuple[str, ...], text: str | None, key: str | None, profile: str | None,
     principal: str | None,
 ) -> int:  # fmt: skip
     """Make a task for one use of ABILITY, if the hooks of PreAbilityCreate let it; print its id."""
-    args = given_arguments(text, pairs)
+    args = parse_arguments(text, pairs)
     return _act(asked, lambda tasks: _made(tasks.create(ability, args, idempotency_key=key)), profile, principal)
 
 
@@ -117,7 +117,7 @@ def create(
 @principal_option
 @json_option
 @click.pass_obj
-def update(asked: Asked, task: str, text: str | None, profile: str | None, principal: str | None) -> int:
+def update(asked: GlobalOptions, task: str, text: str | None, profile: str | None, principal: str | None) -> int:
     """Bind TASK to the charter in force, with other arguments or the same; its hooks are asked again."""
     args = None if text is None else read_arguments(text)
     return _act(asked, lambda tasks: _made(tasks.update(_id(tasks, task), args)), profile, principal)
@@ -130,7 +130,7 @@ def update(asked: Asked, task: str, text: str | None, profile: str | None, princ
 @wait_option
 @json_option
 @click.pass_obj
-def run(asked: Asked, task: str, profile: str | None, principal: str | None, wait: float) -> int:
+def run(asked: GlobalOptions, task: str, profile: str | None, principal: str | None, wait: float) -> int:
     """Run TASK through the door and print its result; one that has succeeded gives its result again.
 
     Without --profile it runs under the profile that it was made or updated with.
@@ -148,7 +148,7 @@ def run(asked: Asked, task: str, profile: str | None, principal: str | None, wai
 @principal_option
 @json_option
 @click.pass_obj
-def delete(asked: Asked, task: str, principal: str | None) -> int:
+def delete(asked: GlobalOptions, task: str, principal: str | None) -> int:
     """Delete TASK: it is never run again. What is recorded of it stays."""
     return _act(asked, lambda tasks: _shown(tasks.delete(_id(tasks, task))), None, principal)
 
@@ -161,7 +161,7 @@ def delete(asked: Asked, task: str, principal: str | None) -> int:
 @principal_option
 @json_option
 @click.pass_obj
-def decide(asked: Asked, task: str, said: str | None, note: str, principal: str | None) -> int:
+def decide(asked: GlobalOptions, task: str, said: str | None, note: str, principal: str | None) -> int:
     """Say whether the run of a TASK whose outcome was lost had its effect."""
     if said is None:
         raise click.UsageError("say which: --happened or --did-not", click.get_current_context())
@@ -175,7 +175,7 @@ def decide(asked: Asked, task: str, said: str | None, note: str, principal: str 
 @click.argument("task", required=False, shell_complete=_complete_tasks)
 @json_option
 @click.pass_obj
-def render(asked: Asked, task: str | None) -> int:
+def render(asked: GlobalOptions, task: str | None) -> int:
     """Write the pages of all tasks anew from the ledger, or that of TASK."""
     from deedbook_serve.tasks.pages import place_of, write
 
@@ -197,12 +197,16 @@ def render(asked: Asked, task: str | None) -> int:
 
 
 def _act(
-    asked: Asked, work: "Callable[[Tasks], Ending]", profile: str | None, principal: str | None, wait: float = 0.0
+    asked: GlobalOptions,
+    work: "Callable[[Tasks], Ending]",
+    profile: str | None,
+    principal: str | None,
+    wait: float = 0.0,
 ) -> int:
-    from deedbook.cli.acting import act, beginning
+    from deedbook.cli.execution import execute, session_starter
     from deedbook_serve.tasks.runner import Tasks
 
-    begin, held = beginning("open", principal, wait), []
+    begin, held = session_starter("open", principal, wait), []
 
     def begun(kernel: "Kernel") -> "Session":
         session = begin(kernel)
@@ -210,7 +214,7 @@ def _act(
         return session
 
     try:
-        return act(asked, begun, lambda _: work(held[0]), profile=profile)
+        return execute(asked, begun, lambda _: work(held[0]), profile=profile)
     finally:
         for tasks in held:
             tasks.close()
@@ -221,7 +225,7 @@ def _id(tasks: "Tasks", name: str) -> str:
 
 
 def _made(result: "Result[Created]") -> "Ending":
-    from deedbook.cli.acting import FINE, Ending
+    from deedbook.cli.execution import FINE, Ending
     from deedbook.format import event_text as story
     from deedbook.format.errors import Err
 
@@ -242,11 +246,11 @@ def _made(result: "Result[Created]") -> "Ending":
 def _ran(tasks: "Tasks", task: str) -> "Ending":
     import attrs
 
-    from deedbook.cli.acting import given
+    from deedbook.cli.execution import call_ending
     from deedbook.format.errors import Err, Ok
 
     result = tasks.run(task)
-    ending = given(result if isinstance(result, Err) else Ok(result.value.result))
+    ending = call_ending(result if isinstance(result, Err) else Ok(result.value.result))
     if not isinstance(result, Err) and result.value.recorded:
         message("it ran before; this is what came of it")
     found = tasks.get(task)
@@ -255,7 +259,7 @@ def _ran(tasks: "Tasks", task: str) -> "Ending":
 
 
 def _shown(result: "Result[Task]") -> "Ending":
-    from deedbook.cli.acting import FINE, Ending
+    from deedbook.cli.execution import FINE, Ending
     from deedbook.format.errors import Err
 
     if isinstance(result, Err):
@@ -266,7 +270,7 @@ def _shown(result: "Result[Task]") -> "Ending":
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _book(asked: Asked) -> Any:
+def _book(asked: GlobalOptions) -> Any:
     """Open the tasks of the workspace; nothing where nothing was ever recorded."""
     from contextlib import nullcontext
 
@@ -279,7 +283,7 @@ def _book(asked: Asked) -> Any:
         return nullcontext()
 
 
-def _needed(asked: Asked) -> Any:
+def _needed(asked: GlobalOptions) -> Any:
     from deedbook.format.errors import TaskError, fault
     from deedbook_serve.tasks.book import Book
 

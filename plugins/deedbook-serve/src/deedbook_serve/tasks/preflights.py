@@ -9,7 +9,7 @@ from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, TaskError, fault, recordable
 from deedbook.policy.bound import BoundAbility
-from deedbook.policy.judge import DecisionContext, admissible, admitted, make_call
+from deedbook.policy.judge import DecisionContext, check_admission, encode_args, make_call
 from deedbook.policy.requests import principal_json
 
 from .task_log import TaskLog
@@ -32,7 +32,7 @@ class Preflights:
     def input(self, ability: str, args: Json) -> bytes:
         """Return *args* as they are recorded; raises `DeedbookError` for what cannot be, which is recorded, too."""
         try:
-            return admitted(self._session.bindings.find(ability), args)
+            return encode_args(self._session.bindings.find(ability), args)
         except DeedbookError as problem:
             self._clerk.deny([], _denial(ability, problem.error), self._session.cause)
             raise
@@ -44,7 +44,7 @@ class Preflights:
         and `Unavailable` with what the hooks say.
         """
         session, cause = self._session, self._session.cause
-        verdict = admissible(session.bindings, session.caller, ability, canonical.decode(raw), raw)
+        verdict = check_admission(session.bindings, session.caller, ability, canonical.decode(raw), raw)
         more = {**({"task": task} if task else {}), **({"args": verdict.args} if type(verdict.args) is dict else {})}
         if verdict.bound is None or verdict.code:
             error = fault(verdict.code, verdict.reason)
@@ -52,7 +52,7 @@ class Preflights:
             self._clerk.deny(entries, _denial(ability, error, more), cause)
             raise TaskError(_named(error, ability))
         when = DecisionContext(session.ledger.now(), session.id, {})
-        judged = verdict.bound.judged(raw)
+        judged = verdict.bound.judged_args(raw)
         call = make_call(session.bindings, session.caller, verdict.bound, canonical.decode(judged), judged, when)
         fired = session.hooks.pre_ability_create(verdict.bound, call, cause)
         if fired.refusal is not None:
