@@ -11,7 +11,7 @@ import orjson
 
 from deedbook import Call, GateSpec, Host, Json, Object, hookimpl, open_kernel
 from deedbook.call.session import Session
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.plugins.plugins import discover
 from deedbook_log.checkpoints.asked import Office
 from deedbook_testing.lab import OfferedDistribution
@@ -64,7 +64,7 @@ def session(
                 Office(
                     kernel.state,
                     kernel.ledger,
-                    Settings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root),
+                    CheckpointSettings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root),
                 ).rotate(lost=False)
             with kernel.session("call") as made:
                 yield made

@@ -35,12 +35,13 @@ AUDIT = ROOT / "plugins" / "deedbook-audit" / "src" / "deedbook_audit"
 LEGACY = ROOT / "plugins" / "deedbook-legacy" / "src" / "deedbook_legacy"
 """What takes in ledgers of older forms. Both are distributions of their own, which the kernel does without."""
 PURE = (
-    "call.records", "charter.changes", "charter.grants", "charter.wanted", "deedbook_inspect.observing.accounts",
+    "call.records", "charter.changes", "charter.grants", "charter.required_skills",
+    "deedbook_inspect.observing.accounts",
     "deedbook_inspect.observing.exposition", "deedbook_inspect.observing.figures",
     "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.makers",
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",
     "deedbook_memory.recall", "format.detectors", "format.effort", "format.entries", "format.folds",
-    "format.layers", "format.lint", "format.event_text", "plugins.routing.bm25", "plugins.routing.fit",
+    "format.families", "format.lint", "format.event_text", "plugins.routing.bm25", "plugins.routing.fit",
     "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions", "policy.facts",
     "policy.fitting", "policy.forms", "policy.judge", "policy.match", "policy.zones",
 )  # fmt: skip

@@ -165,7 +165,9 @@ def test_a_policy_test_expects_the_question(wiping: Any) -> None:
     wiping.settings(policies={"wipes": NAMING})
     with bound_for_judging(read_workspace(wiping.path), wiping.catalogue()) as bindings:
         found = [
-            cases.run(bindings, cases.Case(name="x", place="x:1", ability="wipe", expect=expect, args={"n": number}))
+            cases.run_case(
+                bindings, cases.Case(name="x", place="x:1", ability="wipe", expect=expect, args={"n": number})
+            )
             for number, expect in ((1, "allow"), (2, "ask"))
         ]
     assert [each.problem for each in found] == ["", ""]

@@ -329,7 +329,7 @@ def test_a_plugin_that_disturbs_the_hashing_while_it_is_constructed_is_refused(s
     shop.ability("a", handler="tool: evil")
     charter = shop.compile()
     [(code, _, message)] = shop.faults(lambda: shop.freeze(charter))
-    assert (code, "changed how the kernel hashes" in message) == ("PLUGIN_BROKEN", True)
+    assert (code, "replaced the kernel's hash functions" in message) == ("PLUGIN_BROKEN", True)
 
 
 def test_a_kept_charter_is_bound_without_its_sources(shop):

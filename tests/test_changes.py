@@ -7,7 +7,7 @@ import workshop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.charter.changes import Difference, difference
+from deedbook.charter.changes import Difference, compare
 
 BASE_POLICY = "rules:\n  - {match: {effects: [read]}, then: allow}\n  - {match: {tags: x}, then: deny}\ndefault: ask\n"
 
@@ -43,7 +43,7 @@ def changed(document, change):
     """Return the difference that *change* (a function of a copy) makes, and the one it makes backwards."""
     other = copy.deepcopy(document)
     change(other)
-    return difference(document, other), difference(other, document)
+    return compare(document, other), compare(other, document)
 
 
 def put(*path, to):
@@ -169,15 +169,15 @@ def test_places_alone_are_no_change(document):
 
 
 def test_the_first_charter_is_neither_looser_nor_tighter(document):
-    assert difference(None, document) == Difference(other=("first charter of this workspace",))
+    assert compare(None, document) == Difference(other=("first charter of this workspace",))
 
 
 def test_a_charter_of_another_form_may_have_been_stricter(document):
-    assert difference({"format": "0"}, document).looser
+    assert compare({"format": "0"}, document).looser
 
 
 def test_a_charter_is_no_different_from_itself(document):
-    assert not difference(document, copy.deepcopy(document))
+    assert not compare(document, copy.deepcopy(document))
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def backwards(texts):
 @given(data=st.data())
 def test_for_sets_what_is_looser_one_way_is_tighter_the_other(document, data):
     old, new = data.draw(documents(document)), data.draw(documents(document))
-    there, back = difference(old, new), difference(new, old)
+    there, back = compare(old, new), compare(new, old)
     assert sorted(there.looser) == backwards(back.tighter)
     assert sorted(there.tighter) == backwards(back.looser)
 
@@ -218,4 +218,4 @@ def test_for_sets_what_is_looser_one_way_is_tighter_the_other(document, data):
 @given(data=st.data())
 def test_two_charters_differ_in_words_exactly_if_they_differ(document, data):
     old, new = data.draw(documents(document)), data.draw(documents(document))
-    assert bool(difference(old, new)) == (old != new)
+    assert bool(compare(old, new)) == (old != new)

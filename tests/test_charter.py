@@ -237,7 +237,7 @@ REFUSED = {
     ),
     "workflows": (
         lambda shop: shop.write("workflows/phases/plan.md", "Plan.\n"),
-        "NOT_AVAILABLE", ".system/workflows", "take it out",
+        "NOT_AVAILABLE", ".system/workflows", "remove it",
     ),
     "a card with a capability that nobody has": (
         lambda shop: (
@@ -691,7 +691,7 @@ def test_plugin_whose_check_raises_is_broken_and_the_kernel_lives(shop):
     shop.ability("a", handler="tool: picky")
     ((code, place, message),) = shop.faults()
     assert (code, place) == ("PLUGIN_BROKEN", f"{A}:1")
-    assert "cannot check what it is told: SystemExit: 3" in message
+    assert "fails while it checks an ability: SystemExit: 3" in message
 
 
 def test_plugin_is_not_asked_about_settings_that_do_not_fit(shop):

@@ -10,13 +10,13 @@ import pytest
 from commandline import until
 
 from deedbook.call.handlers import Outcome
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.contract import Failed
 from deedbook.format.errors import Err, LedgerError, SignatureError
 from deedbook.format.files import Folder
 from deedbook.kernel import write
 from deedbook.maintenance.upkeep import close_session
-from deedbook.workspace.own_ledger import own_ledger
+from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import read_workspace
 from deedbook_log.checkpoints.asked import Office
 
@@ -24,8 +24,8 @@ from deedbook_log.checkpoints.asked import Office
 def office(lab, act):
     """Do *act* with the workspace's log, as a command would."""
     workspace = read_workspace(lab.path, catalogue=lab.catalogue())
-    settings = Settings.read(workspace.checkpoints, workspace.root)
-    with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
+    settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
+    with open_own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
         return act(Office(state, ledger, settings))
 
 

@@ -5,8 +5,8 @@ import json
 import logs
 import pytest
 
-from deedbook.charter.changes import difference
-from deedbook.charter.settings import Settings
+from deedbook.charter.changes import compare
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.canonical import encode
 from deedbook.format.cosignatures import WitnessSigner
 from deedbook.format.errors import SourceError
@@ -83,7 +83,7 @@ def test_settings_are_read_with_the_keys_that_their_files_hold(lab):
     assert {".system/log.pub", ".system/w.pub"} <= found.digests.keys()
     with lab.kernel() as kernel:
         assert kernel.opened.charter.document["checkpoints"] == found.checkpoints
-        read = Settings.read(kernel.opened.charter.document["checkpoints"], kernel.site.root)
+        read = CheckpointSettings.read(kernel.opened.charter.document["checkpoints"], kernel.site.root)
         assert (read.every_events, read.every_seconds, read.before) == (5, 1.5, {"write"})
         assert str(read.key).endswith("/log.key")
 
@@ -131,7 +131,7 @@ def test_changes_of_settings_are_looser_or_tighter(lab, said, way, text):
     with lab.kernel() as kernel:
         old = kernel.opened.charter.document
     new = json.loads(encode({**old, "checkpoints": said}))
-    (found,) = getattr(difference(old, new), way)
+    (found,) = getattr(compare(old, new), way)
     assert text in found
-    (back,) = getattr(difference(new, old), {"looser": "tighter", "tighter": "looser", "other": "other"}[way])
+    (back,) = getattr(compare(new, old), {"looser": "tighter", "tighter": "looser", "other": "other"}[way])
     assert back.startswith("checkpoints: ")

@@ -100,7 +100,7 @@ def test_id_that_stands_twice_is_an_error_with_both_places(place):
     )
     ((code, where, message), *_) = errors(place)
     assert (code, where) == ("SOURCE_INVALID", ".system/registry/high-level/other.yaml:2:5")
-    assert '"echo" stands in .system/registry/low-level/echo.yaml:1, too' in message
+    assert '"echo" is also in .system/registry/low-level/echo.yaml:1' in message
 
 
 def test_settings_that_cannot_be_read_are_told_alone(place):
@@ -162,7 +162,7 @@ def test_notes_leave_the_status_at_0(place):
     for words in (
         "silent: routing_hints.intents is empty", "silent: the summary 'Silent.' says too little",
         "echo: the summary is that of again, too", "silent: no policy fits it",
-        "hook lonely fits no ability", "policy nowhere fits no ability",
+        "hook lonely matches no ability", "policy nowhere matches no ability",
     ):  # fmt: skip
         assert any(message.startswith(words) for message in told), words
     assert all(each["place"].count(":") == 2 for each in found["findings"])

@@ -10,8 +10,7 @@ import pytest
 from cloudevents.core.formats.json import JSONFormat
 from commandline import Place
 
-from deedbook.format.events import CATALOGUE
-from deedbook.format.layers import layer_of
+from deedbook.format.families import CATALOGUE, layer_of
 from deedbook.format.schema import data_folder
 from deedbook_inspect.observing.cloudevents import cloudevents
 from deedbook_inspect.observing.recorded import Recording

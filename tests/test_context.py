@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.contract import Event, Failed
-from deedbook.format import events
 from deedbook.format.context import ABSENT, LIVE, MOVES, ContextFold, Note, Recorder, RunContext, advance
 from deedbook.format.errors import Err, LedgerError, Ok
+from deedbook.format.families import CATALOGUE
 from deedbook.format.schema import Schemas, data_folder
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
@@ -136,7 +136,7 @@ def test_fold_of_what_was_recorded_is_what_the_recorder_holds(steps):
         assert book.recorder.state == state
     assert book.fold() == book.recorder.context
     for event_type, payload in book.events:
-        assert SCHEMAS.validator(events.CATALOGUE[event_type]).violations(payload) == ()
+        assert SCHEMAS.validator(CATALOGUE[event_type]).violations(payload) == ()
 
 
 def test_artifacts_stand_under_their_names(book):
@@ -181,9 +181,7 @@ def test_new_run_begins_with_nothing_of_the_one_before(book):
 
 
 def test_every_move_has_an_event_type_of_the_catalogue():
-    assert {*MOVES, "context.created", "context.noted"} == {
-        name for name in events.CATALOGUE if name.startswith("context.")
-    }
+    assert {*MOVES, "context.created", "context.noted"} == {name for name in CATALOGUE if name.startswith("context.")}
 
 
 # --- the recorder -----------------------------------------------------------------------------------------------------
@@ -297,7 +295,7 @@ def test_fold_refuses_a_ledger_with_a_move_that_nobody_could_make(book, state, e
 
 def test_fold_leaves_other_events_alone(book):
     context = book.reach("PLANNED").fold()
-    for name in events.CATALOGUE:
+    for name in CATALOGUE:
         if not name.startswith("context."):
             event = Event(1, name, "runtime", None, "1" * 16, None, "2026-01-01T00:00:00.000Z", {})
             assert ContextFold().step(context, event) is context

@@ -26,12 +26,12 @@ from commandline import SCHEMAS
 
 import deedbook
 from deedbook.cli.program import sections
-from deedbook.contract import flow, lifecycle
+from deedbook.contract import features, flow, lifecycle
 from deedbook.contract import plugins as contracts
 from deedbook.contract.lifecycle import ALIASES, EVENTS, Lifecycle
 from deedbook.format import folds
 from deedbook.format.errors import CODES
-from deedbook.format.events import CATALOGUE
+from deedbook.format.families import CATALOGUE
 from deedbook.plugins.plugins import GROUPS
 
 ROOT = Path(__file__).parents[1]
@@ -251,11 +251,8 @@ class Bare(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Call(self, node):
-        factories = {
-            "attrs.field(factory=dict)": "{}",
-            "attrs.field(factory=lambda: {'type': 'object'})": '{"type": "object"}',
-        }
-        meant = factories.get(ast.unparse(node))
+        made = re.fullmatch(r"attrs\.field\(factory=(?:lambda: )?(.+)\)", ast.unparse(node))
+        meant = made and {"dict": "{}"}.get(made[1], made[1])
         return ast.parse(meant, mode="eval").body if meant else self.generic_visit(node)
 
 
@@ -279,6 +276,12 @@ def test_contract_page_has_every_signature_of_the_contract():
     source, flows, events, state = (definitions(Path(room.__file__).read_text(encoding="utf-8")) for room in rooms)
     page = "\n".join(block.text for block in blocks(DOCS / "contract.md") if block.language == "python")
     assert definitions(page) == source | flows | {"Lifecycle": events["Lifecycle"], "Fold": state["Fold"]}
+
+
+def test_feature_page_has_every_signature_of_the_contract():
+    source = definitions(Path(features.__file__).read_text(encoding="utf-8"))
+    page = "\n".join(block.text for block in blocks(DOCS / "plugins/feature.md") if block.language == "python")
+    assert definitions(page) == {name: source[name] for name in ("FeatureSpec", "FeatureHooks")}
 
 
 @for_each("event", EVENTS)

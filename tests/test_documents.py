@@ -135,7 +135,7 @@ def test_yaml_that_is_not_json_is_refused_with_its_place(parser, text, place, wh
 )
 def test_parser_that_was_misled_before_it_stopped_is_not_taken_at_its_word(parser, text):
     (said,) = refusals(text)
-    assert said.endswith("; the mistake may stand on the line before, and a text that holds a colon needs quotes")
+    assert said.endswith("; the mistake may be on the line before; a text with a colon needs quotes")
 
 
 @pytest.mark.parametrize("raw", [b"a: \xff", "a: 1".encode("utf-16"), b"\xed\xa0\x80", b"a: \xc3"])

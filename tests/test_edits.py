@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deedbook.format.errors import DeedbookError
 from deedbook.workspace.documents import parse_yaml
-from deedbook.workspace.edits import added, removed
+from deedbook.workspace.edits import add_entry, remove_entry
 
 BODY = {"command": ["uvx", "mcp-server-git", "--x=y", "a b", "yes", "1", ""], "env": {"K": {"secret": "gh"}, "L": "#"}}
 STYLES = [
@@ -33,7 +33,7 @@ def read(text):
 
 @for_each("text", STYLES)
 def test_entry_is_put_in_and_everything_else_says_what_it_said(text):
-    made = added(text, "servers", "git", BODY, "x.yaml")
+    made = add_entry(text, "servers", "git", BODY, "x.yaml")
     meant = read(text)
     assert read(made) == {**meant, "servers": {**(meant.get("servers") or {}), "git": BODY}}
     assert text.count("#") <= made.count("#")
@@ -41,17 +41,17 @@ def test_entry_is_put_in_and_everything_else_says_what_it_said(text):
 
 @for_each("text", STYLES)
 def test_entry_that_is_put_in_and_taken_out_leaves_what_was_there(text):
-    back = removed(added(text, "servers", "git", BODY, "x.yaml"), "servers", "git", "x.yaml")
+    back = remove_entry(add_entry(text, "servers", "git", BODY, "x.yaml"), "servers", "git", "x.yaml")
     meant = read(text)
     assert read(back) == {key: value for key, value in meant.items() if key != "servers" or value}
 
 
 @pytest.mark.parametrize("text", STYLES[2:5])
 def test_lines_of_others_stay_as_they_are(text):
-    made = added(text, "servers", "git", BODY, "x.yaml")
+    made = add_entry(text, "servers", "git", BODY, "x.yaml")
     rest = iter(made.splitlines())
     assert all(line in rest for line in text.splitlines()), "the old lines, in their order"
-    assert removed(made, "servers", "git", "x.yaml").strip() == text.strip()
+    assert remove_entry(made, "servers", "git", "x.yaml").strip() == text.strip()
 
 
 WORDS = st.text(st.sampled_from(string.printable + "é\u2028\U0001f600"), min_size=1, max_size=12)
@@ -64,7 +64,7 @@ WORDS = st.text(st.sampled_from(string.printable + "é\u2028\U0001f600"), min_si
 def test_whatever_a_command_says_it_is_written_so_that_it_is_read_again(command, name):
     body = {"command": command}
     try:
-        made = added(STYLES[2], "servers", name, body, "x.yaml")
+        made = add_entry(STYLES[2], "servers", name, body, "x.yaml")
     except DeedbookError:
         return  # what YAML cannot hold is refused, and nothing is written
     assert read(made)["servers"] == {name: body}
@@ -72,9 +72,9 @@ def test_whatever_a_command_says_it_is_written_so_that_it_is_read_again(command,
 
 def test_entry_that_is_there_already_is_refused():
     with pytest.raises(DeedbookError, match='servers: has an entry "old" already'):
-        added(STYLES[3], "servers", "old", BODY, "x.yaml")
+        add_entry(STYLES[3], "servers", "old", BODY, "x.yaml")
 
 
 def test_what_is_no_yaml_is_refused_with_its_place():
     with pytest.raises(DeedbookError, match=r"x\.yaml:2:1: not YAML"):
-        added("a: [\n", "servers", "git", BODY, "x.yaml")
+        add_entry("a: [\n", "servers", "git", BODY, "x.yaml")

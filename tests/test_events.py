@@ -15,6 +15,7 @@ from deedbook.format.canonical import encode
 from deedbook.format.detectors import has_card
 from deedbook.format.errors import LedgerError
 from deedbook.format.events import Entry, Spans, first_hash, first_workspace_hash, label, line_prefix, said, seal_line
+from deedbook.format.families import CATALOGUE
 
 SESSION, TRACE, SPAN = "s-1_A", "7a" * 16, "00000000000000ab"
 STAMP = "2026-11-21T10:00:00.000Z"
@@ -22,7 +23,7 @@ STAMP = "2026-11-21T10:00:00.000Z"
 hexes = st.text("0123456789abcdef", min_size=16, max_size=16)
 principals = st.none() | st.from_regex(events.PRINCIPAL, fullmatch=True).filter(str.isascii)
 actors = st.sampled_from(sorted(events.ACTORS))
-types = st.sampled_from(sorted(events.CATALOGUE))
+types = st.sampled_from(sorted(CATALOGUE))
 payloads = st.dictionaries(st.text(max_size=5), st.none() | st.integers(-5, 5) | st.text(max_size=9), max_size=4)
 
 
@@ -194,7 +195,7 @@ def test_new_ids_are_no_card_number_whatever_stands_before_them():
 
 
 def test_catalogue_names_are_event_types_and_name_their_schemas():
-    for name, schema in events.CATALOGUE.items():
+    for name, schema in CATALOGUE.items():
         assert events.EVENT_TYPE.fullmatch(name)
         assert schema == f"event_{name.replace('.', '_')}_v1"
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_folds import events_of
 
-from deedbook.format.events import ALIASES, CATALOGUE
+from deedbook.format.events import ALIASES
+from deedbook.format.families import CATALOGUE, LAYERS, layer_of
 from deedbook.format.folds import SnapshotFold, TreeFold, fold
-from deedbook.format.layers import LAYERS, layer_of
 
 NAMED = {
     "tool.call": "L1", "tool.denied": "L1", "task.started": "L1", "llm.response": "L2", "agent.transition": "L3",

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.format import events
+from deedbook.format.families import CATALOGUE, OUTCOMES
 from deedbook.format.schema import Schemas, data_folder
 
 ROOT = Path(__file__).parents[1]
@@ -61,11 +62,11 @@ PAYLOADS = payloads()
 
 
 def document(kind):
-    return SCHEMAS.document(events.CATALOGUE[kind])
+    return SCHEMAS.document(CATALOGUE[kind])
 
 
 def accepts(kind, payload):
-    return SCHEMAS.validator(events.CATALOGUE[kind]).valid(payload)
+    return SCHEMAS.validator(CATALOGUE[kind]).valid(payload)
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def test_page_and_kernel_have_the_same_first_hashes():
 
 
 def test_page_and_kernel_have_the_same_outcomes_and_aliases():
-    for intent, outcomes in events.OUTCOMES.items():
+    for intent, outcomes in OUTCOMES.items():
         row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{intent}` | `"))
         assert set(re.findall(r"`([a-z.]+)`", row)) == {intent, *outcomes}
     for alias, name in events.ALIASES.items():
@@ -123,7 +124,7 @@ def catalogue():
 
 
 def test_page_lists_every_type_with_the_members_of_its_schema():
-    assert list(catalogue()) == list(events.CATALOGUE)
+    assert list(catalogue()) == list(CATALOGUE)
     for kind, members in catalogue().items():
         schema = document(kind)
         assert [name for name, _ in members] == list(schema["properties"]), kind
@@ -147,13 +148,13 @@ def test_schemas_that_were_released_have_not_changed():
 
 def test_every_type_has_a_schema_and_every_event_schema_a_type():
     files = {path.stem for path in data_folder("schemas").glob("event_*.json")}
-    assert files == set(events.CATALOGUE.values())
+    assert files == set(CATALOGUE.values())
 
 
-@for_each("kind", events.CATALOGUE)
+@for_each("kind", CATALOGUE)
 def test_schema_is_named_described_and_strict(kind):
     schema = document(kind)
-    assert (schema["$id"], schema["title"], schema["type"]) == (events.CATALOGUE[kind], kind, "object")
+    assert (schema["$id"], schema["title"], schema["type"]) == (CATALOGUE[kind], kind, "object")
     assert schema["description"]
     assert schema.get("additionalProperties") is (None if kind == "worker.report" else False)
 
@@ -171,7 +172,7 @@ def nodes(schema):
                 yield from nodes(each)
 
 
-@for_each("kind", events.CATALOGUE)
+@for_each("kind", CATALOGUE)
 def test_schema_keeps_to_the_keywords_that_are_implemented_exactly(kind):
     for node in nodes(document(kind)):
         assert set(node) <= EXACT
@@ -181,13 +182,13 @@ def test_schema_keeps_to_the_keywords_that_are_implemented_exactly(kind):
 
 
 def test_every_type_has_an_honest_example():
-    assert set(PAYLOADS) == set(events.CATALOGUE)
+    assert set(PAYLOADS) == set(CATALOGUE)
 
 
-@for_each("kind", events.CATALOGUE)
+@for_each("kind", CATALOGUE)
 def test_schema_accepts_honest_payloads(kind):
     for payload in PAYLOADS[kind]:
-        assert SCHEMAS.validator(events.CATALOGUE[kind]).violations(payload) == ()
+        assert SCHEMAS.validator(CATALOGUE[kind]).violations(payload) == ()
 
 
 def places(value, path=()):
@@ -206,7 +207,7 @@ def put(value, path, item):
     return changed
 
 
-@for_each("kind", [kind for kind in events.CATALOGUE if kind not in events.BARE])
+@for_each("kind", [kind for kind in CATALOGUE if kind not in events.BARE])
 def test_schema_accepts_a_sealed_value_in_place_of_any_member(kind):
     for payload in PAYLOADS[kind]:
         for path in places(payload):
@@ -214,13 +215,13 @@ def test_schema_accepts_a_sealed_value_in_place_of_any_member(kind):
                 assert accepts(kind, put(payload, path, SEALED)), path
 
 
-@for_each("kind", sorted(events.BARE & set(events.CATALOGUE)))
+@for_each("kind", sorted(events.BARE & set(CATALOGUE)))
 def test_schema_of_what_is_never_sealed_refuses_a_sealed_value_anywhere(kind):
     for payload in PAYLOADS[kind]:
         assert not any(accepts(kind, put(payload, path, SEALED)) for path in places(payload))
 
 
-@for_each("kind", events.CATALOGUE)
+@for_each("kind", CATALOGUE)
 def test_schema_refuses_a_payload_with_a_member_less_or_more(kind):
     for payload in PAYLOADS[kind]:
         for name in document(kind)["required"]:
@@ -228,7 +229,7 @@ def test_schema_refuses_a_payload_with_a_member_less_or_more(kind):
         assert accepts(kind, {**payload, "more": 1}) is (kind == "worker.report")
 
 
-@for_each("kind", events.CATALOGUE)
+@for_each("kind", CATALOGUE)
 def test_schema_refuses_what_only_looks_sealed_where_no_object_may_stand(kind):
     for payload in PAYLOADS[kind]:
         for path in places(payload):
@@ -255,7 +256,7 @@ def free(kind, path):
     return False
 
 
-@for_each("kind", events.CATALOGUE)
+@for_each("kind", CATALOGUE)
 def test_schema_refuses_another_type_in_place_of_a_member(kind):
     for payload in PAYLOADS[kind]:
         for path in places(payload):
@@ -272,7 +273,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(sorted(events.CATALOGUE)), st.data())
+@given(st.sampled_from(sorted(CATALOGUE)), st.data())
 def test_both_implementations_judge_changed_payloads_alike(kind, data):
     schema = document(kind)
     payload = data.draw(st.sampled_from(PAYLOADS[kind]))

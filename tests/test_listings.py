@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deedbook.format.errors import DeedbookError
 from deedbook.format.schema import foreign
-from deedbook.workspace.listings import collisions, offered, refusal, result_schema, summary
+from deedbook.workspace.listings import convert_tool, find_collisions, name_problem, result_schema, summary
 
 OBJECT = {"type": "object"}
 OLD = "http://json-schema.org/draft-07/schema#"
@@ -25,7 +25,7 @@ def tool(takes=None, gives=None, **more):
 
 def of(schema):
     """Return the one property `x` of what a tool takes, whose schema a server lists as *schema*."""
-    found = offered(tool({"properties": {"x": schema}}))
+    found = convert_tool(tool({"properties": {"x": schema}}))
     return found.takes["properties"]["x"], found.notes
 
 
@@ -53,7 +53,7 @@ def test_annotations_that_nobody_checks_are_left_out_and_noted(said, meant):
 
 def test_property_with_the_name_of_an_annotation_stays():
     properties = {"x-a": OBJECT, "example": OBJECT, "format": {"type": "string"}, "definitions": OBJECT, "$id": OBJECT}
-    found = offered(tool({"properties": properties}))
+    found = convert_tool(tool({"properties": properties}))
     assert found.takes["properties"] == properties
     assert found.notes == ()
 
@@ -70,7 +70,7 @@ def test_draft_07_is_said_in_2020_12():
         "properties": {"p": {"$ref": "#/definitions/a", "description": "d", "minItems": 9}},
         "dependencies": {"p": ["q"], "r": {"required": ["s"]}},
     }
-    found = offered(tool(said))
+    found = convert_tool(tool(said))
     assert found.takes == {
         "type": "object",
         "$defs": {"a": {"type": "array", "prefixItems": [{"type": "string"}], "items": False}},
@@ -108,7 +108,7 @@ def test_what_is_said_anew_accepts_what_the_older_draft_accepts(schema, value):
     schema = _at_root(schema)
     whole = {"$schema": OLD, **OBJECT, "properties": {"x": schema}}
     oracle = jsonschema_rs.Draft7Validator(whole)
-    mine = foreign(offered({"name": "x", "inputSchema": whole}).takes, place="x")
+    mine = foreign(convert_tool({"name": "x", "inputSchema": whole}).takes, place="x")
     assert mine.valid({"x": value}) is oracle.is_valid({"x": value})
 
 
@@ -167,21 +167,21 @@ def test_what_stays_unclear_refuses_the_tool_with_its_reason(said, why):
 )
 def test_arguments_have_to_be_an_object_in_a_draft_that_is_known(takes):
     with pytest.raises(DeedbookError):
-        offered({"name": "x", "inputSchema": takes})
+        convert_tool({"name": "x", "inputSchema": takes})
 
 
 @for_each("name", ["", "_x", "a b", "ä", "../x", "a/", "a/b", "x" * 126, 7, None])
 def test_name_that_is_no_part_of_an_id_is_refused(name):
-    assert refusal("git", name)
+    assert name_problem("git", name)
 
 
 @pytest.mark.parametrize("name", ["git_status", "get-sum", "a.b", "7", "X"])
 def test_name_that_is_part_of_an_id_stays_as_it_is(name):
-    assert refusal("git", name) is None
+    assert name_problem("git", name) is None
 
 
 def test_names_that_differ_by_case_only_are_all_refused():
-    found = collisions(["a", "A", "b", "c", "c"])
+    found = find_collisions(["a", "A", "b", "c", "c"])
     assert set(found) == {"a", "A", "c"}
     assert found["a"] == "A and a would be one ability"
 
@@ -198,7 +198,7 @@ def test_references_of_an_output_schema_lead_where_they_did_before():
         },
         "default": {"$ref": "#/$defs/node"},
     }
-    schema = result_schema(offered(tool(gives=gives)).gives)
+    schema = result_schema(convert_tool(tool(gives=gives)).gives)
     valid = foreign(schema, place="x").valid
     assert valid({"content": [], "structuredContent": {"tree": {"next": {"v": 1}}}})
     assert not valid({"content": [], "structuredContent": {"tree": {"next": {"v": "1"}}}})
@@ -207,7 +207,7 @@ def test_references_of_an_output_schema_lead_where_they_did_before():
 
 
 def test_tool_without_an_output_schema_has_no_schema_of_its_own():
-    assert result_schema(offered(tool()).gives) is None
+    assert result_schema(convert_tool(tool()).gives) is None
 
 
 def test_summary_is_one_line_of_what_the_tool_says():

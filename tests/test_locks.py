@@ -14,7 +14,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError
 from deedbook.format.files import Folder
 from deedbook.policy.charter import Charter
-from deedbook.workspace.lockfile import LOCK, Lock, Pin, here
+from deedbook.workspace.lockfile import LOCK, Lock, Pin, current_platform
 
 ECHO = ".system/registry/low-level/echo.yaml"
 
@@ -324,7 +324,7 @@ def test_the_lock_file_says_what_is_pinned_a_line_each(shop):
     assert (found["schema_version"], found["kernel"], found["profile"]) == ("v1", workshop.KERNEL, "local")
     assert (found["sources"], found["charters"]) == (
         opened.charter.document["sources"],
-        {here(): opened.charter.digest},
+        {current_platform(): opened.charter.digest},
     )
     digest = opened.charter.document["plugins"]["tool/echo"]["digest"]
     assert found["plugins"] == {"offered": {"version": "1.0", "digests": [digest]}}
@@ -378,7 +378,7 @@ def test_charters_of_other_platforms_stay_while_the_sources_do(shop):
     assert pins(shop)["charters"][OTHER] == "1" * 64
     shop.ability("echo", "tags: [new]\n")
     shop.lock()
-    assert list(pins(shop)["charters"]) == [here()]
+    assert list(pins(shop)["charters"]) == [current_platform()]
 
 
 def test_wheels_of_other_platforms_stay_while_the_version_does(shop):
@@ -453,12 +453,12 @@ def test_without_a_lock_nothing_starts(shop):
 
 def test_what_is_pinned_starts_without_importing_anything(locked):
     locked.withdraw()
-    assert locked.open().charter.digest == pins(locked)["charters"][here()]
+    assert locked.open().charter.digest == pins(locked)["charters"][current_platform()]
 
 
 def test_what_is_pinned_starts_with_an_empty_state_folder(locked):
     shutil.rmtree(locked.state)
-    assert locked.open().charter.digest == pins(locked)["charters"][here()]
+    assert locked.open().charter.digest == pins(locked)["charters"][current_platform()]
     assert locked.store().sources(locked.open().charter)
 
 
@@ -469,7 +469,7 @@ def test_a_state_folder_that_was_elsewhere_in_between_comes_back_to_what_is_pinn
         locked.store().adopt(other)
     locked.withdraw()
     opened = locked.open()
-    assert opened.charter.digest == pins(locked)["charters"][here()]
+    assert opened.charter.digest == pins(locked)["charters"][current_platform()]
     assert opened.changes.tighter == ("enforcement: enforce, was observe",)
 
 
@@ -518,11 +518,11 @@ def pins_without_the_code(shop):
 
 def another_platform(shop):
     repin(shop, charters={OTHER: "1" * 64})
-    return [f"no charter is pinned for {here()}, only for {OTHER}"]
+    return [f"no charter is pinned for {current_platform()}, only for {OTHER}"]
 
 
 def another_charter(shop):
-    repin(shop, charters={here(): "1" * 64})
+    repin(shop, charters={current_platform(): "1" * 64})
     return [f"charter {'1' * 64} is pinned, this is {shop.compile().digest}"]
 
 
@@ -537,7 +537,7 @@ def another_profile(shop):
 
 
 def a_poisoned_charter(shop):
-    kept(shop, pins(shop)["charters"][here()]).write_bytes(b"{}")
+    kept(shop, pins(shop)["charters"][current_platform()]).write_bytes(b"{}")
     return ["is not what was kept"]
 
 

@@ -22,7 +22,7 @@ from deedbook.format import canonical
 from deedbook.format.entries import LEGACY, is_key, upcast
 from deedbook.format.errors import MemoryRefused
 from deedbook.format.events import Entry, label
-from deedbook.workspace.own_ledger import own_ledger
+from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import load_workspace
 from deedbook_memory.book import Book, history
 from deedbook_memory.legacy import items, take_over
@@ -160,7 +160,7 @@ def test_what_must_never_be_remembered_is_not_taken_over_either(lab):
     with lab.session():
         pass
     raw = json.dumps({"cards": ["4111 1111 1111 1111"], "fine": 1}).encode()
-    with own_ledger(load_workspace(lab.path)) as own, Book(lab.state) as book:
+    with open_own_ledger(load_workspace(lab.path)) as own, Book(lab.state) as book:
         taken = take_over(own, book, raw, None)
         assert (taken.entries, taken.left_out, taken.again) == (1, 1, False)
         assert take_over(own, book, raw, None).again is True
@@ -209,7 +209,7 @@ def test_old_entry_in_the_ledger_is_remembered_in_the_present_form(lab):
     with lab.session() as session:
         fine(propose(session, "a", 1))
     proposed, checked, _ = told(lab)
-    with own_ledger(load_workspace(lab.path)) as own:
+    with open_own_ledger(load_workspace(lab.path)) as own:
         for number, entry in enumerate([
             {"schema_version": "v0", "key": "b", "value": "old", "zone": "observation"},
             {"schema_version": "v7", "key": "c", "value": "from the future"},

@@ -124,7 +124,7 @@ def test_a_recorded_file_that_is_gone_is_refused(small):
     [
         (
             "registry/low-level/e.yaml", ABILITY.replace("acme/whisper", "echo"),
-            'registry/low-level/e.yaml:2:5: "echo" stands in .system/registry/low-level/echo.yaml:1, too',
+            'registry/low-level/e.yaml:2:5: "echo" is also in .system/registry/low-level/echo.yaml:1',
         ),
         ("policies/x.yaml", "schema_version: v1\nid: x\nkind: rulez\nrules: []\n", 'did you mean "rules"?'),
         ("policies/x.yaml", "schema_version: v1\nid: [x\n", "policies/x.yaml:"),
@@ -158,7 +158,7 @@ def test_a_pack_that_is_not_installed_is_refused_with_its_place_and_a_guess(smal
 def test_a_pack_that_is_named_twice_is_refused(small):
     packing.installed(small, "acme-policies", FILES)
     activate(small, "acme-policies", "acme-policies")
-    assert "acme-policies stands here twice" in small.run("lock", status=1).err
+    assert "acme-policies is listed twice" in small.run("lock", status=1).err
 
 
 def test_two_packs_with_one_id_are_refused(small):
@@ -166,7 +166,7 @@ def test_two_packs_with_one_id_are_refused(small):
     packing.installed(small, "other-policies", FILES)
     activate(small, "acme-policies", "other-policies")
     refused = small.run("lock", status=1).err
-    assert '"no-shouting" stands in pack acme-policies (acme-policies 1.0): policies/no-shouting.yaml:1, too' in refused
+    assert '"no-shouting" is also in pack acme-policies (acme-policies 1.0): policies/no-shouting.yaml:1' in refused
 
 
 def test_a_skill_of_a_pack_is_listed_with_its_origin(small):

@@ -70,7 +70,7 @@ def test_hundreds_of_cards_are_listed_and_none_of_their_personas_is_in_the_chart
     [
         (CARD.replace("identity: {name}\n", ""), "1:1", 'the key "identity" is missing'),
         (CARD.replace("domain: backend-engineering\n", ""), "1:1", 'the key "domain" is missing'),
-        (CARD.replace("{name}", "iris"), "1:11", "identity: iris stands in the folder orion"),
+        (CARD.replace("{name}", "iris"), "1:11", "identity: iris is in the folder orion"),
         (CARD.replace("identity: {name}", "identity: a/b"), "1:11", "identity"),
         (CARD.replace("  - echo\n", "  - echo\n" * 11), "5:3", "capabilities: has more than 10 items"),
         (CARD.replace("  - echo\n", "  - '*'\n"), "5:5", "capabilities[0]"),
@@ -100,7 +100,7 @@ def test_a_name_of_a_role_and_an_agent_is_refused(small):
     card(small)
     small.system("agents/orion.md", "You are somebody else.\n")
     refused = small.here("lock", status=1).err
-    assert '"orion" stands in .system/agents/orion.md:1, too' in refused
+    assert '"orion" is also in .system/agents/orion.md:1' in refused
 
 
 def test_a_card_of_a_pack_counts_and_names_its_pack(small):

@@ -5,7 +5,7 @@ import pytest
 import workshop
 from cases import for_each
 
-from deedbook.charter.policies import doubtful, notes, reachable
+from deedbook.charter.policies import lint_own_policies, lint_policies, reachable_rules
 from deedbook.contract import GateSpec, PolicyProblem
 from deedbook.format.errors import BindingError
 from deedbook.plugins.policy_kinds import installed_kinds
@@ -36,7 +36,7 @@ def use(shop, body=BODY + "match: {abilities: echo}\n", **methods):
 
 
 def noted(shop, **more):
-    return notes(shop.compile().document, installed_kinds(shop.catalogue()), shop.workspace().policies, **more)
+    return lint_policies(shop.compile().document, installed_kinds(shop.catalogue()), shop.workspace().policies, **more)
 
 
 # --- check ------------------------------------------------------------------------------------------------------------
@@ -132,9 +132,9 @@ def test_notes_name_policy_rule_and_places(shop):
 def test_notes_on_a_pack_are_not_doubtful(shop):
     use(shop, lint=lambda body, abilities: [PolicyProblem(message="is odd")])
     document, kinds, sources = shop.compile().document, installed_kinds(shop.catalogue()), shop.workspace().policies
-    assert [str(each) for each in doubtful(document, kinds, sources)] == ["policy p is odd"]
+    assert [str(each) for each in lint_own_policies(document, kinds, sources)] == ["policy p is odd"]
     packed = attrs.evolve(sources["p"], origin=attrs.evolve(sources["p"].origin, packed=True))
-    assert doubtful(document, kinds, {"p": packed}) == []
+    assert lint_own_policies(document, kinds, {"p": packed}) == []
 
 
 def test_lint_that_fails_is_an_error_of_the_plugin(shop):
@@ -147,15 +147,15 @@ def test_kind_that_is_not_installed_any_more_has_nothing_to_say(shop):
     document = use(shop, lint=fails).compile().document
     shop.distributions.clear()
     kinds = installed_kinds(shop.catalogue())
-    assert notes(document, kinds) == []
-    assert reachable(document, kinds, "p") is None
+    assert lint_policies(document, kinds) == []
+    assert reachable_rules(document, kinds, "p") is None
 
 
 def test_rules_that_can_decide_are_those_that_the_kind_names(shop):
     use(shop, reachable=lambda body, abilities: [0, None])
-    assert reachable(shop.compile().document, installed_kinds(shop.catalogue()), "p") == {0, None}
+    assert reachable_rules(shop.compile().document, installed_kinds(shop.catalogue()), "p") == {0, None}
     shop.offer("policy", "own", kind())
-    assert reachable(shop.compile().document, installed_kinds(shop.catalogue()), "p") is None
+    assert reachable_rules(shop.compile().document, installed_kinds(shop.catalogue()), "p") is None
 
 
 def test_lint_of_a_workspace_whose_kind_is_not_installed_says_so(shop):

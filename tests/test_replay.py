@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deedbook.contract import Event
-from deedbook.format.events import CATALOGUE
+from deedbook.format.families import CATALOGUE
 from deedbook.format.folds import fold
 from deedbook_inspect.replaying.account import AccountFold, between
 from deedbook_inspect.replaying.page import MOST_EVENTS, Checked, page

@@ -7,7 +7,7 @@ import pytest
 from commandline import Place, ask, play, report, run_of, verdict
 
 from deedbook.contract import Event
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import OUTCOMES
 
 WANTED = [
     "session.start", "hook.fired", "skill.invoke", "agent.transition", "llm.request", "llm.response", "tool.call",

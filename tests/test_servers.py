@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 
-from deedbook.charter.changes import difference
+from deedbook.charter.changes import compare
 from deedbook.format.errors import SourceError
 from deedbook.workspace.servers import digest_of
 from deedbook.workspace.workspace import load_workspace, survey_workspace
@@ -85,7 +85,7 @@ def test_tool_that_cannot_be_an_ability_is_left_out_and_the_others_stay(place):
         ('{command: [it], url: "http://x"}', "3:7: a server has either command: or url:"),
         ('{url: "http://x/y", env: {A: b}}', "3:27: env: belongs to a server with command:"),
         ("{command: [it], headers: {A: b}}", "3:23: headers: belongs to a server with url:"),
-        ('{url: "http://x.example/", headers: {A: {secret: gh}}}', "a secret would be sent where everybody"),
+        ('{url: "http://x.example/", headers: {A: {secret: gh}}}', "a secret would be sent unencrypted"),
         ('{url: "http://localhost.example/", headers: {A: {secret: gh}}}', "use https:"),
         ("{command: it}", "3:17: servers.it.command: "),
         ('{url: "ftp://x"}', "3:13: servers.it.url: "),
@@ -98,9 +98,9 @@ def test_tool_that_cannot_be_an_ability_is_left_out_and_the_others_stay(place):
         ("{command: [it], tools: {say: {effects: reed}}}", 'did you mean "read"?'),
         (
             "{command: [other]}",
-            "3:3: is reached in another way than when somebody looked at what it offers; look again",
+            "3:3: is reached in another way than when its tools were listed; list its tools again",
         ),
-        ("{command: [it], env: {A: b}}", "look again with: deedbook mcp refresh it"),
+        ("{command: [it], env: {A: b}}", "list its tools again with: deedbook mcp refresh it"),
     ],
 )
 def test_what_is_wrong_with_a_declaration_has_its_place(place, entry, said):
@@ -111,8 +111,8 @@ def test_missing_listing_names_the_command_that_makes_one(place):
     root = place()
     (root / ".system/servers/it.json").unlink()
     (said,) = faults(root)
-    assert said.startswith(".system/deedbook.yaml:3:3: nobody has looked yet at what this server offers; ")
-    assert said.endswith("look with: deedbook mcp refresh it")
+    assert said.startswith(".system/deedbook.yaml:3:3: the tools of this server are not listed yet; ")
+    assert said.endswith("list them with: deedbook mcp refresh it")
     found, _ = survey_workspace(root)
     assert found.servers["it"].command == ("it",), "the command that looks can read it"
 
@@ -122,14 +122,14 @@ def test_missing_listing_names_the_command_that_makes_one(place):
     [
         (
             lambda text: text.replace("Says it.", "Says all."),
-            "is not as it was written: nobody changes a listing by hand",
+            "was changed after it was written; do not edit a listing by hand",
         ),
         (lambda text: text.replace('"tools"', '"toosl"'), 'did you mean "tools"?'),
         (lambda text: text[:-5], "not acceptable JSON"),
         (lambda _text: "[]", "expected object"),
         (lambda _text: "", "not acceptable JSON"),
         (lambda text: text.replace('"name": "say"', '"name": "say", "name": "x"'), "not acceptable JSON"),
-        (lambda text: text.replace('"server": "it"', '"server": "at"'), "is not as it was written"),
+        (lambda text: text.replace('"server": "it"', '"server": "at"'), "was changed after it was written"),
     ],
 )
 def test_listing_that_somebody_changed_is_refused_with_its_place(place, spoil, said):
@@ -138,7 +138,7 @@ def test_listing_that_somebody_changed_is_refused_with_its_place(place, spoil, s
     file.write_text(spoil(file.read_text()))
     (error,) = [each for each in faults(root) if said in each]
     assert error.startswith(".system/servers/it.json: ")
-    assert "; look again with: deedbook mcp refresh it" in error
+    assert "; list its tools again with: deedbook mcp refresh it" in error
 
 
 def test_listing_of_no_server_and_a_link_in_its_place_are_refused(place):
@@ -164,7 +164,7 @@ def test_names_of_other_abilities_are_no_servers(place, name):
 
 def test_ability_with_the_id_of_a_tool_names_both_places(place):
     root = place(more="abilities: {it/say: {summary: x, handler: {tool: echo}}}\n")
-    assert any('"it/say" stands in .system/deedbook.yaml:4, too' in each for each in faults(root))
+    assert any('"it/say" is also in .system/deedbook.yaml:4' in each for each in faults(root))
 
 
 # --- what a change means ----------------------------------------------------------------------------------------------
@@ -190,11 +190,11 @@ SERVER = {
 def test_change_of_a_server_is_said(lab, change, way, said):
     document = dict(lab.kernel().opened.charter.document)
     old, new = ({**document, "servers": {"it": {**SERVER, **more}}} for more in ({}, change))
-    found = difference(old, new)
+    found = compare(old, new)
     assert said in getattr(found, way)
 
 
 def test_charter_from_before_there_were_servers_can_be_compared(lab):
     document = dict(lab.kernel().opened.charter.document)
     old = {key: value for key, value in document.items() if key != "servers"}
-    assert "server it is new" in difference(old, {**document, "servers": {"it": SERVER}}).other
+    assert "server it is new" in compare(old, {**document, "servers": {"it": SERVER}}).other

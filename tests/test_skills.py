@@ -50,7 +50,7 @@ def test_loaders_are_all_asked_and_names_are_unique_over_them(shop):
     shop.settings("skills: {loaders: [{loader: texts, with: {folder: .system/skills}}, more]}\n")
     ((code, place, why),) = shop.faults()
     assert (code, place) == ("SOURCE_INVALID", ".system/skills/a.txt")
-    assert "skill 'a' stands in .system/skills/a.txt, too" in why
+    assert "skill 'a' is also in .system/skills/a.txt" in why
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_loader_that_is_missing_or_told_nonsense_is_refused_with_its_place(sho
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ("skills: {loaders: [texts, texts]}\n", "loader texts stands here twice"),
+        ("skills: {loaders: [texts, texts]}\n", "loader texts is listed twice"),
         ("skills: {loaders: [{loader: markdown, with: {roots: [x]}}]}\n", "roots: {skills: […]}"),
         ("skills: {loaders: []}\n", "loaders"),
         ("skills: {loader: [texts]}\n", "loader"),

@@ -8,7 +8,7 @@ import pytest
 
 from deedbook.format.errors import SourceError
 from deedbook.format.files import Folder
-from deedbook.workspace.sources import entries, files, find_workspace, front_matter, load_yaml, read
+from deedbook.workspace.sources import find_workspace, front_matter, list_entries, list_files, load_yaml, read
 
 
 @pytest.fixture
@@ -141,20 +141,20 @@ def test_an_unreadable_file_is_refused_by_its_path(tmp_path, folder):
 
 
 def test_a_folder_that_is_not_there_is_empty(folder):
-    assert entries(folder, "hooks") == ([], [])
+    assert list_entries(folder, "hooks") == ([], [])
 
 
 def test_yaml_files_are_listed_in_order_and_hidden_names_left_out(tmp_path, folder):
     for name in ("b.yaml", "a.yaml", ".hidden.yaml", "README.md", "notes.txt", "a.yaml~"):
         put(tmp_path, f"hooks/{name}")
     (tmp_path / "hooks" / ".#a.yaml").symlink_to("nobody@nowhere")  # an editor's lock
-    assert files(folder, "hooks", ".yaml") == (["hooks/a.yaml", "hooks/b.yaml"], [])
+    assert list_files(folder, "hooks", ".yaml") == (["hooks/a.yaml", "hooks/b.yaml"], [])
 
 
 @pytest.mark.parametrize(("name", "said"), [("a.yml", "a.yaml"), ("a.YAML", "a.yaml"), ("a.json", "a.yaml")])
 def test_a_file_that_would_be_passed_over_by_its_spelling_is_a_fault(tmp_path, folder, name, said):
     put(tmp_path, f"hooks/{name}")
-    paths, (error,) = files(folder, "hooks", ".yaml")
+    paths, (error,) = list_files(folder, "hooks", ".yaml")
     assert paths == []
     assert str(error) == f'hooks/{name}: is not read; rename it to "{said}"'
 
@@ -162,10 +162,10 @@ def test_a_file_that_would_be_passed_over_by_its_spelling_is_a_fault(tmp_path, f
 def test_a_folder_among_yaml_files_is_a_fault_and_among_markdown_files_none(tmp_path, folder):
     put(tmp_path, "hooks/team/a.yaml")
     put(tmp_path, "agents/persona/.agent")
-    assert [str(each) for each in files(folder, "hooks", ".yaml")[1]] == [
+    assert [str(each) for each in list_files(folder, "hooks", ".yaml")[1]] == [
         "hooks/team: is a folder, which is not read; move its files up"
     ]
-    assert files(folder, "agents", ".md") == ([], [])
+    assert list_files(folder, "agents", ".md") == ([], [])
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "hard link", "fifo", "folder link"])
@@ -184,7 +184,7 @@ def test_what_stands_there_and_can_never_be_read_is_a_fault(tmp_path, folder, ki
             os.mkfifo(where)
         case "folder link":
             where.symlink_to(tmp_path / "real")
-    paths, (error,) = files(folder, "hooks", ".yaml")
+    paths, (error,) = list_files(folder, "hooks", ".yaml")
     assert paths == ["hooks/b.yaml"]
     assert error.code == "PATH_REFUSED"
     assert re.match(r"hooks/a\.yaml: is a link, a special file or has several names", str(error))
@@ -192,7 +192,7 @@ def test_what_stands_there_and_can_never_be_read_is_a_fault(tmp_path, folder, ki
 
 def test_a_name_with_control_characters_is_a_fault_on_one_line(tmp_path, folder):
     put(tmp_path, "hooks/a\n\x1b[2J.yaml")
-    paths, (error,) = files(folder, "hooks", ".yaml")
+    paths, (error,) = list_files(folder, "hooks", ".yaml")
     assert paths == []
     assert str(error).isprintable()
 
@@ -200,6 +200,6 @@ def test_a_name_with_control_characters_is_a_fault_on_one_line(tmp_path, folder)
 def test_a_folder_that_is_a_link_is_a_fault(tmp_path, folder):
     put(tmp_path, "real/a.yaml")
     (tmp_path / "hooks").symlink_to(tmp_path / "real")
-    paths, (error,) = files(folder, "hooks", ".yaml")
+    paths, (error,) = list_files(folder, "hooks", ".yaml")
     assert paths == []
     assert (error.code, error.place) == ("PATH_REFUSED", "hooks")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from skills_ref import validate
 
 from deedbook import Skill
-from deedbook.charter.spelling import obstacles, spelling
+from deedbook.charter.spelling import front_matter_form, obstacles
 from deedbook.format.files import Folder
 from deedbook.plugins.host import WorkspaceHost
 from deedbook.workspace.documents import parse_front_matter
@@ -181,5 +181,5 @@ def test_list_and_show_say_what_a_skill_is(place: Place):
 def test_our_own_skills_are_what_lint_says_they_are():
     for path in sorted(ROOT.glob("starter/skills/*/SKILL.md")):
         document, _ = parse_front_matter(path.read_bytes(), path.name)
-        assert spelling(document) == ("own" if set(document.value) - set(KEYS) else "open")
+        assert front_matter_form(document) == ("own" if set(document.value) - set(KEYS) else "open")
         assert bool(obstacles(document)) >= bool(validate(path.parent))

@@ -294,18 +294,18 @@ def test_a_fault_has_place_reason_and_the_nearest_name(workspace, settings, said
 def test_the_same_id_twice_names_both_places(workspace):
     settings = HEAD + "hooks:\n  guard: {event_type: Stop, handler: {hook: stop}}\n"
     (said,) = faults(workspace, settings, **{"hooks/g.yaml": HOOK})
-    assert said.startswith('.system/hooks/g.yaml:2:5: "guard" stands in .system/deedbook.yaml:3, too')
+    assert said.startswith('.system/hooks/g.yaml:2:5: "guard" is also in .system/deedbook.yaml:3')
 
 
 def test_the_same_id_in_two_files_is_refused(workspace):
     (said,) = faults(workspace, **{"registry/low-level/a.yaml": ABILITY, "registry/high-level/b.yaml": ABILITY})
-    assert '"echo" stands in .system/registry/low-level/a.yaml:1, too' in said
+    assert '"echo" is also in .system/registry/low-level/a.yaml:1' in said
 
 
 def test_the_same_role_in_two_folders_is_refused(workspace, tmp_path):
     put(tmp_path, "roles/lead.md", "Lead.")
     (said,) = faults(workspace, HEAD + "roots: {agents: [roles]}\n", **{"agents/lead.md": "Lead."})
-    assert '"lead" stands in .system/agents/lead.md:1, too' in said
+    assert '"lead" is also in .system/agents/lead.md:1' in said
 
 
 @pytest.mark.parametrize("where", ["file", "section"])

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import importlib_metadata
 
-from deedbook.charter.bindings import freeze
+from deedbook.charter.bindings import bind
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
 from deedbook.charter.locks import Store, lock, open_charter
@@ -131,7 +131,7 @@ class Workshop:
 
     def freeze(self, charter=None, *, secrets=None):
         host = WorkspaceHost(Folder.at(self.root), ["."], [], secrets or {})
-        return freeze(charter or self.compile(), self.catalogue(), host, SCHEMAS)
+        return bind(charter or self.compile(), self.catalogue(), host, SCHEMAS)
 
     def faults(self, attempt=None):
         """Return what *attempt* (else: compiling) is refused with, as (code, place, message)."""

@@ -18,12 +18,12 @@ from .call.identity import CLOSED, Identity
 from .call.origins import Origin
 from .call.pending_calls import PendingCalls
 from .call.session import Session
-from .charter.bindings import freeze
+from .charter.bindings import bind
 from .charter.cachekeys import CacheKey, cache_key
 from .charter.judging import bind_for_judging
-from .charter.locks import Opened, enforce, kept_charter, open_charter
-from .charter.settings import Settings
-from .charter.store import Start, Store
+from .charter.locks import ActiveCharter, enforce, find_unchanged, open_charter
+from .charter.settings import CheckpointSettings
+from .charter.store import StartRecord, Store
 from .contract import Json, Object, Principal
 from .format import canonical
 from .format.errors import (
@@ -56,7 +56,7 @@ from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_pr
 from .policy.charter import Charter
 from .programs.workers import Workers
 from .workspace import inventory
-from .workspace.site import Site, told_state
+from .workspace.site import Site, find_state
 from .workspace.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Kernel:
     """A workspace under one charter; makes sessions. Get one with `open_kernel`, and use it as a context manager."""
 
     site: Site
-    opened: Opened
+    opened: ActiveCharter
     bindings: Bindings
     schemas: Schemas
     state: Folder
@@ -118,7 +118,7 @@ class Kernel:
                 self.bindings, ledger, who, self.schemas,
                 show=show or _unseen, parking=self.parking(wait), origin=origin,
                 before_effects=self.features.before_effects(self, ledger, undo),
-                prompted=self._prompted, closed=partial(self._ended, run=run),
+                prompted=self._prompted, ending=self._ending, closed=partial(self._ended, run=run),
             )  # fmt: skip
             begun = session.start(purpose)
             if isinstance(begun, Err):
@@ -200,6 +200,9 @@ class Kernel:
     def _prompted(self, session: Session) -> None:
         self.features.tell("session_prompted", self.notices, kernel=self, session=session)
 
+    def _ending(self, session: Session) -> None:
+        self.features.tell("session_ending", self.notices, kernel=self, session=session)
+
     def _ended(self, session: Session, run: str) -> None:
         why = (
             f"session {session.id} ended after its kernel was closed, so the workspace ledger has no record of its end"
@@ -241,7 +244,7 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
     if profile == "":  # no profile has that name, and the store knows the workspace's own by it
         return None
     with Folder.at(root) as folder:
-        place = told_state(folder, root)
+        place = find_state(folder, root)
         if place is None:
             return None
         _refuse_locked(place)
@@ -251,10 +254,10 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
             key = cache_key(root, place)
             store = Store(state, key)
             start = store.start(profile or "")
-            charter = kept_charter(store, start, folder, catalogue, kernel=VERSION) if start else None
+            charter = find_unchanged(store, start, folder, catalogue, kernel=VERSION) if start else None
     if start is None or charter is None:
         return None
-    site = Site.under(charter.document, root, place)
+    site = Site.from_charter(charter.document, root, place)
     values = site.secret_values()
     if not all(values.get(name) for name in start.secrets):
         return None
@@ -264,7 +267,7 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
 def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel:
     """Read a workspace, and open it."""
     with Folder.at(root) as folder:
-        place = told_state(folder, root)
+        place = find_state(folder, root)
         start = _last_start(root, place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
         listing = inventory.listing(folder, folders)  # before the reading: what comes between is noticed next time
@@ -272,7 +275,7 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
 
     workspace = load_profile(root, profile, catalogue)
 
-    def choose(store: Store, folder: Folder, record: Callable[[Opened], None]) -> Opened:
+    def choose(store: Store, folder: Folder, record: Callable[[ActiveCharter], None]) -> ActiveCharter:
         return open_charter(workspace, catalogue, store, folder, kernel=VERSION, record=record)
 
     site = Site.of(workspace)
@@ -280,12 +283,12 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
     kernel = _made(site, catalogue, held, choose, key, lazily=False)
     if kernel.opened.charter.pinned and not workspace.unread:  # what cannot be read has no digest to compare
         known = listing if folders == workspace.folders else ""
-        found = Start(kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.asked)))
+        found = StartRecord(kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.asked)))
         Store(kernel.state, key).remember(profile or "", found)
     return kernel
 
 
-def _last_start(root: Path, place: Path, profile: str | None) -> Start | None:
+def _last_start(root: Path, place: Path, profile: str | None) -> StartRecord | None:
     with suppress(FileNotFoundError, DeedbookError), Folder.at(place) as state:
         return Store(state, cache_key(root, place)).start(profile or "")
     return None
@@ -295,7 +298,7 @@ def _made(
     site: Site,
     catalogue: Catalogue,
     held: ExitStack,
-    choose: Callable[[Store, Folder, Callable[[Opened], None]], Opened],
+    choose: Callable[[Store, Folder, Callable[[ActiveCharter], None]], ActiveCharter],
     key: CacheKey,
     *,
     lazily: bool,
@@ -313,9 +316,10 @@ def _made(
         _record(ledger, opened)
     charter = opened.charter.digest
     identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
-    log = LogWatch(state, ledger, Settings.read(opened.charter.document.get(LOG, {}), site.root))
+    log = LogWatch(state, ledger, CheckpointSettings.read(opened.charter.document.get(LOG, {}), site.root))
     named = (key.partition("/")[2] for key in opened.charter.document["plugins"] if key.startswith(f"{FEATURE}/"))
-    features = Features(catalogue, named)
+    settings = {name: entry["settings"] for name, entry in opened.charter.document.get("features", {}).items()}
+    features = Features(catalogue, named, settings)
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
     workers = held.enter_context(Workers(private=any(secrets.values())))
@@ -324,7 +328,7 @@ def _made(
     )
     held.callback(host.close)
     persona = partial(_persona, root, catalogue)
-    bindings = freeze(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
+    bindings = bind(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
     return Kernel(
         site, opened, bindings, schemas, state, ledger, sealer, identity, log, features, Notices(), host, workers, held
     )  # fmt: skip
@@ -362,7 +366,7 @@ def _persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, A
     return read_persona(root, catalogue, name, card)
 
 
-def _record(ledger: WorkspaceLedger, opened: Opened) -> None:
+def _record(ledger: WorkspaceLedger, opened: ActiveCharter) -> None:
     payload = {
         "digest": opened.charter.digest,
         "previous": opened.previous,
@@ -405,7 +409,7 @@ def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None)
         host = WorkspaceHost(
             root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets, partial(_routes, charter)
         )
-        yield freeze(charter, found, host, schemas, lazily=True)
+        yield bind(charter, found, host, schemas, lazily=True)
 
 
 def _refuse_removed(folder: Folder) -> None:

@@ -19,7 +19,7 @@ from unittest import mock
 import attrs
 
 from deedbook.call.identity import Identity
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.errors import DeedbookError, Err
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
@@ -70,8 +70,8 @@ FAULTS: Final = (
 )
 
 
-def _settings(kernel: Kernel) -> Settings:
-    return Settings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root)
+def _settings(kernel: Kernel) -> CheckpointSettings:
+    return CheckpointSettings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root)
 
 
 class Disk:

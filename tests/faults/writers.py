@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from writing import NAME, again, begin, note, shared
 
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.errors import SignatureError
 from deedbook.format.files import Folder
 from deedbook.format.notes import Note
@@ -99,7 +99,7 @@ def sign(place: Path, count: int) -> None:
 def signed(ledger: WorkspaceLedger, place: Path) -> int:
     """Have a checkpoint made, with a first key where there is none, and return how many leaves it covers."""
     with Folder.at(place) as state:
-        office = Office(state, ledger, Settings())
+        office = Office(state, ledger, CheckpointSettings())
         try:
             return office.checkpoint().covered.made[-1].size
         except SignatureError as problem:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from deedbook.call.pending_calls import NO_APPROVER, charter_changed, refuse_approver
 from deedbook.call.queue import LAST, Pending, Waiting, refuse_state
 from deedbook.charter.cachekeys import cache_key
-from deedbook.charter.locks import Store, in_force, is_superseded
+from deedbook.charter.locks import Store, find_current, is_superseded
 from deedbook.contract import Object
 from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, BindingError, fault, recordable
@@ -24,7 +24,7 @@ from deedbook.format.release import VERSION
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.plugins.plugins import Catalogue, discover
 from deedbook.policy.requests import answered, approvers
-from deedbook.workspace.own_ledger import own_ledger
+from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import read_workspace
 
 from .keys import KeyRing
@@ -69,7 +69,7 @@ def answer(
         if key.public != declared:
             why = f"the private key {declared.name!r} here is {key.public}; the charter declares {declared} for {who!r}"
             raise ApprovalError(fault("APPROVAL_WRONG_KEY", why, place=str(ring.place / declared.name)))
-        with own_ledger(workspace) as ledger:
+        with open_own_ledger(workspace) as ledger:
             said = {
                 "answer": "approve" if approve else "deny",
                 "approver": who,
@@ -150,7 +150,7 @@ def _principals(path: str | Path, request: Object, catalogue: Catalogue) -> Any:
     """Return the principals of the charter that the request was made under, if it is in force still."""
     workspace = read_workspace(path, request["profile"])
     with Folder.at(workspace.root) as root, Folder.at(workspace.state) as state:
-        charter = in_force(
+        charter = find_current(
             request["charter"],
             workspace,
             catalogue,

@@ -21,11 +21,10 @@ from deedbook.format.errors import (
     fault,
     recordable,
 )
-from deedbook.format.event_text import decided_at
 from deedbook.format.events import Entry
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bound import BoundAbility, Caller
-from deedbook.policy.gates import Clock
+from deedbook.policy.gates import Clock, decided_at
 from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import call_digest
 

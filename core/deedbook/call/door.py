@@ -35,13 +35,12 @@ from deedbook.format.errors import (
     recordable,
     require_type,
 )
-from deedbook.format.event_text import decided_at
 from deedbook.format.events import Entry
 from deedbook.format.reader import read
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
-from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, merge, refusal
+from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, decided_at, merge, refusal
 from deedbook.policy.judge import DecisionContext, Verdict, admitted, judge, make_call
 
 from .approval_wait import ApprovalWait, Opened

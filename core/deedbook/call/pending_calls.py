@@ -15,7 +15,8 @@ import attrs
 from deedbook.contract import Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, DeedbookError, LedgerError, fault, recordable
-from deedbook.format.events import OUTCOMES, Entry, label, new_id, timestamp
+from deedbook.format.events import Entry, label, new_id, timestamp
+from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from deedbook.contract import Object
+from deedbook.contract import Failed, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError
 from deedbook.format.events import Entry, label
-from deedbook.format.schema import Violation
+from deedbook.format.schema import Violation, suggest
 from deedbook.ledger.ledger import Ledger
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import BoundAbility, Caller
 from deedbook.policy.gates import Asked, minutes
 from deedbook.policy.judge import Verdict
@@ -155,6 +156,23 @@ class CallRecorder:
 def text(value: str) -> str:
     """Return *value* as text that can be recorded: Unicode without lone surrogates, of bounded length."""
     return value[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
+
+
+def check_record(bindings: Bindings, event_type: str, payload: Object, owner: str) -> None:
+    """Check an event that a plugin wants to record against what the charter declares.
+
+    *owner* is the plugin as the charter names it (``flow/review``), or a kind of plugins (``feature``). Raises `Failed`
+    (``NOT_AVAILABLE``) for a type that it does not declare, and (``SCHEMA_VIOLATION``) for a wrong payload.
+    """
+    rows = bindings.charter.document.get("records", {})
+    own = {name for name, row in rows.items() if owner in (row["by"], row["by"].partition("/")[0])}
+    if event_type not in own:
+        declared = ", ".join(sorted(own)) or "none"
+        why = f"{event_type!r} is no event type that {owner} declares{suggest(event_type, own)}; declared: {declared}"
+        raise Failed("NOT_AVAILABLE", why)
+    found = bindings.records[event_type].violations(dict(payload))
+    if found:
+        raise Failed("SCHEMA_VIOLATION", f"{event_type}: {found[0]}")
 
 
 def _facts_of(asked: Asked, facts: Object) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Compile, compare, lock, keep and bind a charter. Start with `charter.py`."""
+"""Compile, compare, lock, store and bind a charter. Start with `compiler.py` and `locks.py`."""

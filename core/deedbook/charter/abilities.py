@@ -1,4 +1,7 @@
-"""What a charter says of each ability: its declaration, and what its plugin adds; each model of the profile is one."""
+"""The ability entries of a charter: each declaration in YAML, completed by its plugin.
+
+Each model of the profile is an ability, too.
+"""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -12,51 +15,51 @@ from deedbook.policy.conditions import glob_test, too_large
 from deedbook.policy.match import EFFECTS
 from deedbook.workspace.declarations import AbilitySource, Profile, Workspace
 
-from .linker import Linked, Linker, Where, at, declared, in_profile, says_nothing
+from .linker import Linker, LoadedPlugin, Locator, accepts_everything, declaration_place, locator, profile_place
 from .narrowing import Widening, widenings
 
 KINDS: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool", "provider": "model", "flow": "flow"})
-"""Kind of plugin behind an ability, and the kind of ability it makes."""
+"""Kind of plugin, and the kind of ability that it makes."""
 
 _OBJECT: Final[Object] = MappingProxyType({"type": "object"})
-"""What a provider gives that says nothing of it: the completion contract binds it."""
+"""Output schema of a provider that declares none. The completion contract checks the result."""
 _MOMENTS: Final = (("pre_create", "PreAbilityCreate"), ("pre_call", "PreToolUse"), ("post_call", "PostToolUse"))
 
 
-class Abilities:
-    """Compiles the abilities of a workspace; what is wrong goes to the *linker*."""
+class AbilityCompiler:
+    """Compiles the abilities of a workspace and reports faults to the *linker*."""
 
     def __init__(self, workspace: Workspace, profile: Profile, linker: Linker) -> None:
         self._workspace = workspace
         self._profile = profile
         self._linker = linker
-        self._models_named = {name for name, source in workspace.abilities.items() if "provider" in source.handler}
-        self._models_named |= {f"model/{tier}" for tier in profile.models}
-        self._memories_named = {name for name, source in workspace.abilities.items() if source.kind == "memory"}
-        self._unfit: set[str] = set()
-        self._widened: dict[tuple[str, ...], list[Widening]] = {}
-        self._names = sorted({*workspace.abilities, *self._models_named})
+        self._model_names = {name for name, source in workspace.abilities.items() if "provider" in source.handler}
+        self._model_names |= {f"model/{tier}" for tier in profile.models}
+        self._memory_names = {name for name, source in workspace.abilities.items() if source.kind == "memory"}
+        self._invalid: set[str] = set()
+        self._widenings: dict[tuple[str, ...], list[Widening]] = {}
+        self._names = sorted({*workspace.abilities, *self._model_names})
 
     def entries(self) -> dict[str, Any]:
-        """Return what the charter says, by id; ``None`` where a plugin is missing, which is a fault."""
+        """Return the entries by ability id. An entry is ``None`` where a plugin is missing, which is a fault."""
         made = {name: self._ability(source) for name, source in self._workspace.abilities.items()} | self._models()
         for name, source in self._workspace.abilities.items():
             entry = made[name]
             if entry is not None:
-                self._examine(source, entry, made)
+                self._run_plugin_check(source, entry, made)
         return made
 
     def _ability(self, source: AbilitySource) -> dict[str, Any] | None:
-        self._check_named(source)
+        self._check_references(source)
         kind, name = next(iter(source.handler.items()))
         self._check_kind(source, kind, name)
         linked = self._linker.link(kind, name, source.place)
         if linked is None:
             return None
         before = len(self._linker.faults)
-        acting = self._acting(linked, source.settings, at(source, "/with"))
+        acting = self._plugin_part(linked, source.settings, locator(source, "/with"))
         if len(self._linker.faults) > before:
-            self._unfit.add(source.id)
+            self._invalid.add(source.id)
         return {
             **acting,
             "kind": source.kind or acting["kind"],
@@ -71,19 +74,19 @@ class Abilities:
             "big_integers": source.big_integers == "string",
             "hooks": {moment: list(names) for moment, names in source.hooks.items()},
             "policies": list(source.policies),
-            "schema_in": self._narrowed(source.schema_in, linked, "takes", at(source, "/schema_in")),
+            "schema_in": self._check_narrowing(source.schema_in, linked, "takes", locator(source, "/schema_in")),
             "schema_out": self._schema_out(source, linked),
             "place": source.place,
         }
 
-    def _examine(self, source: AbilitySource, entry: Mapping[str, Any], made: Mapping[str, Any]) -> None:
-        """Let the plugin say what is wrong with an ability that no schema of its settings could say."""
+    def _run_plugin_check(self, source: AbilitySource, entry: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+        """Let the plugin report faults of an ability that its settings schema cannot express."""
         kind, name = entry["plugin"]
         linked = self._linker.link(kind, name, source.place)
-        if linked is None or linked.spec.check is None or source.id in self._unfit:
+        if linked is None or linked.spec.check is None or source.id in self._invalid:
             return
         uses = {used: made[used]["effects"] for used in entry["uses"] if made[used]}
-        said = Declared(
+        declaration = Declared(
             id=source.id,
             settings=deepcopy(dict(source.settings)),
             effects=source.effects,
@@ -92,22 +95,22 @@ class Abilities:
             uses=uses,
         )
         try:
-            for pointer, message in linked.spec.check(said):
-                self._linker.refuse("BINDING_INVALID", f"{kind} {name!r}: {message}", at(source)(pointer))
+            for pointer, message in linked.spec.check(declaration):
+                self._linker.refuse("BINDING_INVALID", f"{kind} {name!r}: {message}", locator(source)(pointer))
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-            why = f"{linked.offer} cannot check what it is told: {describe(problem)}"
+            why = f"{linked.offer} fails while it checks an ability: {describe(problem)}"
             self._linker.refuse("PLUGIN_BROKEN", why, source.place)
 
     def _models(self) -> dict[str, dict[str, Any] | None]:
         made: dict[str, dict[str, Any] | None] = {}
         for tier, model in self._profile.models.items():
-            place = in_profile(self._workspace.profile, "models", tier)
+            place = profile_place(self._workspace.profile, "models", tier)
             linked = self._linker.link("provider", model.provider, place)
             if linked is not None:
                 made[f"model/{tier}"] = {
-                    **self._acting(linked, model.settings, _inside(f"{place}.with")),
+                    **self._plugin_part(linked, model.settings, _inside(f"{place}.with")),
                     "summary": f"{model.model} by {model.provider}",
                     "timeout_ms": model.timeout_ms,
                     **{name: [] for name in ("tags", "uses", "scopes", "intents", "paths", "policies")},
@@ -119,104 +122,113 @@ class Abilities:
                 }
         return made
 
-    def _acting(self, linked: Linked, settings: Object, where: Where) -> dict[str, Any]:
-        """Return what abilities and models have from their plugin."""
+    def _plugin_part(self, linked: LoadedPlugin, settings: Object, where: Locator) -> dict[str, Any]:
+        """Return the part of an entry that comes from the plugin."""
         offer, spec = linked.offer, linked.spec
         who = f"{offer.kind} {offer.name!r}"
-        self._linker.check(settings, spec.settings, who, where, declared=declared(linked, "settings"))
+        self._linker.check(settings, spec.settings, who, where, declared=declaration_place(linked, "settings"))
         return {
             "kind": KINDS[offer.kind],
             "plugin": [offer.kind, offer.name],
             "settings": dict(settings),
-            "takes": self._linker.schema(spec.takes, declared(linked, "takes")),
-            "gives": self._linker.schema(_OBJECT if spec.gives is None else spec.gives, declared(linked, "gives")),
+            "takes": self._linker.schema(spec.takes, declaration_place(linked, "takes")),
+            "gives": self._linker.schema(
+                _OBJECT if spec.gives is None else spec.gives, declaration_place(linked, "gives")
+            ),
             "effects": spec.effects,
             "interruptible": spec.interruptible,
         }
 
     def _check_kind(self, source: AbilitySource, kind: str, name: str) -> None:
-        """Memory has handlers of its own, which are for nothing else: what remembers elsewhere is a tool."""
+        """Check that memory handlers and abilities of kind memory belong together."""
         own = kind == "tool" and name in TOOLS
         if own and source.kind != "memory":
             why = f"handler {name!r} is for abilities of kind memory; add kind: memory"
             self._linker.refuse("BINDING_INVALID", why, source.place)
         elif source.kind == "memory" and not own:
             why = f"kind memory needs one of its own handlers: {{tool: {' | '.join(TOOLS)}}}; leave kind out for a tool"
-            self._linker.refuse("BINDING_INVALID", why, at(source)("/kind"))
+            self._linker.refuse("BINDING_INVALID", why, locator(source)("/kind"))
 
-    def _effects(self, source: AbilitySource, linked: Linked) -> str:
+    def _effects(self, source: AbilitySource, linked: LoadedPlugin) -> str:
         least: str = linked.spec.effects
         effects = source.effects or least
         if EFFECTS.index(effects) < EFFECTS.index(least):
             why = f"effects {effects} are lower than the {least} that {linked.offer} declares"
-            self._linker.refuse("BINDING_INVALID", f"{why}; they may be raised, never lowered", at(source)("/effects"))
+            self._linker.refuse(
+                "BINDING_INVALID", f"{why}; they may be raised, never lowered", locator(source)("/effects")
+            )
         return effects
 
-    def _schema_out(self, source: AbilitySource, linked: Linked) -> str | None:
-        """Refuse an ability whose results nothing is said about.
+    def _schema_out(self, source: AbilitySource, linked: LoadedPlugin) -> str | None:
+        """Refuse an ability whose results no schema describes.
 
-        A schema without any assertion (such as ``{}``) says nothing, and then YAML has to; ``true`` there says that a
-        result may be anything. Models are bound by the completion contract.
+        A schema without any assertion (such as ``{}``) accepts everything. Then YAML must describe the result; ``true``
+        in YAML allows anything. The completion contract checks the results of models.
         """
-        said = {} if source.schema_out is True else source.schema_out
-        silent = says_nothing(linked.spec.gives or {}) and says_nothing(said or {}) and source.schema_out is not True
+        schema = {} if source.schema_out is True else source.schema_out
+        silent = (
+            accepts_everything(linked.spec.gives or {})
+            and accepts_everything(schema or {})
+            and source.schema_out is not True
+        )
         if silent and linked.offer.kind != "provider":
             why = f"no output schema: {linked.offer} says nothing about its results; describe them with schema_out"
             self._linker.refuse("BINDING_INVALID", f"{why}, or write schema_out: true for anything", source.place)
-        return self._narrowed(said, linked, "gives", at(source, "/schema_out"))
+        return self._check_narrowing(schema, linked, "gives", locator(source, "/schema_out"))
 
-    def _narrowed(self, schema: Object | None, linked: Linked, side: str, where: Where) -> str | None:
-        """Return the digest of a schema in YAML; where it allows more than the plugin's, that is a fault."""
+    def _check_narrowing(self, schema: Object | None, linked: LoadedPlugin, side: str, where: Locator) -> str | None:
+        """Return the digest of a schema in YAML. Allowing more than the plugin's schema is a fault."""
         digest = self._linker.schema(schema, where)
         wide: Object = getattr(linked.spec, side)
-        if digest is None or schema is None or says_nothing(wide):
+        if digest is None or schema is None or accepts_everything(wide):
             return digest
         key = (digest, linked.offer.kind, linked.offer.name, side)
-        if key not in self._widened:
-            self._widened[key] = widenings(schema, wide)
+        if key not in self._widenings:
+            self._widenings[key] = widenings(schema, wide)
         name = "schema_in" if side == "takes" else "schema_out"
-        for each in self._widened[key]:
+        for each in self._widenings[key]:
             why = f"{name}{each.pointer} allows more than {linked.offer} does: {each.message}"
             self._linker.refuse("BINDING_INVALID", why, where(each.pointer))
         return digest
 
     def _uses(self, source: AbilitySource) -> list[str]:
-        """Return the abilities that the globs of ``uses`` fit.
+        """Return the abilities that the globs of ``uses`` match.
 
-        Models only by their id, or where ``model/`` is said; those of kind memory alike, with ``memory/``.
+        A glob matches models only by their full id or with the prefix ``model/``, and abilities of kind memory only by
+        their full id or with the prefix ``memory/``.
         """
         found: set[str] = set()
         for glob in sorted(source.uses):
             if too_large([glob]):
                 self._linker.refuse(
-                    "BINDING_INVALID", f"uses {glob[:80]!r}: the glob is too large", at(source)("/uses")
+                    "BINDING_INVALID", f"uses {glob[:80]!r}: the glob is too large", locator(source)("/uses")
                 )
                 continue
             fits = glob_test([glob])
             fitting = {name for name in self._names if fits(name)}
             if not glob.startswith("model/"):
-                fitting -= self._models_named - {glob}
+                fitting -= self._model_names - {glob}
             if not glob.startswith("memory/"):
-                fitting -= self._memories_named - {glob}
+                fitting -= self._memory_names - {glob}
             if not fitting:
-                self._linker.known("ability", glob, self._names, at(source)("/uses"))
+                self._linker.check_name("ability", glob, self._names, locator(source)("/uses"))
             found |= fitting
         return sorted(found)
 
-    def _check_named(self, source: AbilitySource) -> None:
-        """Every hook and policy that an ability names exists, and answers at the moment it is named for."""
-        where = at(source)
+    def _check_references(self, source: AbilitySource) -> None:
+        """Check that every hook and policy that an ability names exists and answers the right event."""
+        where = locator(source)
         for moment, event in _MOMENTS:
             for index, name in enumerate(source.hooks.get(moment, ())):
                 place = where(f"/hooks/{moment}/{index}")
-                if self._linker.known("hook", name, self._workspace.hooks, place):
+                if self._linker.check_name("hook", name, self._workspace.hooks, place):
                     answers = self._workspace.hooks[name].event_type
                     if answers != event:
                         why = f"hook {name!r} is asked at {answers}; hooks.{moment} needs one for {event}"
                         self._linker.refuse("BINDING_INVALID", why, place)
         for index, name in enumerate(source.policies):
-            self._linker.known("policy", name, self._workspace.policies, where(f"/policies/{index}"))
+            self._linker.check_name("policy", name, self._workspace.policies, where(f"/policies/{index}"))
 
 
-def _inside(place: str) -> Where:
+def _inside(place: str) -> Locator:
     return lambda pointer: f"{place}{pointer}"

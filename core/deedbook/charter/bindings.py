@@ -1,7 +1,7 @@
-"""A charter, bound to act: for each ability one immutable record of all that its calls need.
+"""Bind a charter for execution: one immutable record for each ability with everything that its calls need.
 
-What decides about calls is bound by `judging`. On top of that, handlers are constructed here, and every hook, in this
-process, on a thread or in a process of its own. What does not match costs nothing.
+`judging` binds what decides about calls. This module adds the handlers and every hook: in this process, on a thread or
+in a process of its own. Hooks and policies that cannot match an ability cost nothing at its calls.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from .judging import JudgingBinder
 from .linker import Linker
 
 
-def freeze(
+def bind(
     charter: Charter,
     catalogue: Catalogue,
     host: Host,
@@ -35,23 +35,23 @@ def freeze(
     lazily: bool = False,
     root: Path | None = None,
 ) -> Bindings:
-    """Load, check and construct all that *charter* names; raises `BindingError` with every fault.
+    """Load, check and construct everything that *charter* names; raises `BindingError` with every fault.
 
-    *persona* reads the persona of a chosen agent, given what the charter says of it. *root* is where the
-    workspace is. *lazily*: all but the hooks and policies is constructed when an ability is first used. That is for a
-    charter that was constructed whole before, from the same code.
+    *persona* reads the persona of a chosen agent from its entry in the charter. *root* is the folder of the workspace.
+    With *lazily*, only hooks and policies are constructed now; an ability is constructed at its first use. Use *lazily*
+    only for a charter that was constructed completely before, from the same code.
     """
     made = Binder(charter, Linker(catalogue), host, schemas, root).bindings(lazily=lazily)
     return attrs.evolve(made, persona=persona)
 
 
 class Binder(JudgingBinder):
-    """One binding of a charter, to act: every plugin that it names is constructed."""
+    """Binds a charter for execution: constructs every plugin that it names."""
 
     def hook(self, fitting: Fitting) -> None:
-        """Keep a hook, constructed here or in a process of its own."""
+        """Add a hook, constructed here or in a process of its own."""
         entry = fitting.entry
-        if is_apart(entry):  # its process is killed at its limit, and needs none here
+        if is_apart(entry):  # the process has its own limit and is killed there
             from deedbook.plugins.isolation import apart
 
             self.keep_hook(fitting, apart(entry, self.document["plugins"], self.host), inf)
@@ -60,7 +60,7 @@ class Binder(JudgingBinder):
         self.keep_hook(fitting, Threads(ask, limit) if is_elsewhere(entry) else ask, limit)
 
     def policy(self, fitting: Fitting) -> None:
-        """Construct a policy and keep it."""
+        """Construct a policy and add it."""
         self.keep_policy(fitting, self.construct(fitting.entry)[1])
 
     def construct_handler(self, entry: Mapping[str, Any]) -> Handler:

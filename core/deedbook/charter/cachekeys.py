@@ -1,4 +1,4 @@
-"""The user's secret that authenticates what a start leaves in a state folder for the next one.
+"""The user's secret that authenticates the records which a start leaves in a state folder for the next start.
 
 A user who can write a state folder can store any charter there under its right digest. A record there therefore counts
 only with an HMAC-SHA-256 (RFC 2104) under a key that lies beside the user's signing keys, outside the workspace and its
@@ -31,7 +31,10 @@ _OTHERS_WRITE: Final = 0o022
 
 @attrs.frozen
 class CacheKey:
-    """A secret of 32 bytes. Without one (*why* says what is wrong) nothing is authentic, and no record gets a code."""
+    """A secret of 32 bytes.
+
+    Without a secret (*why* gives the reason) no record is authentic, and no record gets a code.
+    """
 
     secret: bytes | None = attrs.field(repr=False)
     why: str = ""
@@ -77,7 +80,7 @@ def cache_key(root: Path, state: Path, *, create: bool = False) -> CacheKey:
 
 
 def _read(place: Path, *, create: bool) -> bytes:
-    """Return the secret below *place*; raises `OSError`, `ValueError` or `DeedbookError` if there is no good one."""
+    """Return the secret below *place*; raises `OSError`, `ValueError` or `DeedbookError` if there is no valid one."""
     with Folder.at(place, create=create) as folder:
         found = place.stat()
         if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_WRITE:

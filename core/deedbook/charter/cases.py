@@ -1,7 +1,7 @@
-"""Tests of policies: calls written down in YAML, judged by the real judge without I/O, and which rules they reach.
+"""Policy tests: calls described in YAML and decided by the real judge without I/O, and the rules that they cover.
 
-A file ends in ``.test.yaml`` and stands beside the policies (``schemas/policy_test_v1.json``). Policies bind here even
-where the workspace only observes; hooks are asked only if that is wanted, and only those that are pure.
+A file ends in ``.test.yaml`` and stands beside the policies (``schemas/policy_test_v1.json``). Policies are enforced
+here even where the workspace only observes. Hooks run only on request, and only pure ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,22 +19,22 @@ from deedbook.policy.bound import EVERYTHING, BoundAbility, Caller
 from deedbook.policy.gates import BoundGate, by, merge
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 from deedbook.workspace.documents import Document, pointer
-from deedbook.workspace.trees import Tree
+from deedbook.workspace.trees import SourceTree
 
-from .policies import reachable
+from .policies import reachable_rules
 
 FOLDER: Final = "policies"
-"""Where cases stand, in ``.system`` and in a pack."""
+"""The folder of test files, in ``.system`` and in a pack."""
 NOW: Final = "2026-01-01T00:00:00.000Z"
-"""The time of a call that says none."""
+"""The time of a call whose case gives none."""
 SESSION: Final = "policy-test"
 
-_BEFORE: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED", "SCHEMA_VIOLATION"})
+_REFUSED_BEFORE_POLICIES: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED", "SCHEMA_VIOLATION"})
 
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """One case: a call, who makes it under which circumstances, and what is expected; *place* is ``file:line``."""
+    """One case: a call, its caller and facts, and the expected outcome; *place* is ``file:line``."""
 
     name: str
     place: str
@@ -53,13 +53,13 @@ class Case:
 
 
 @attrs.frozen(kw_only=True)
-class Finding:
-    """What came of a case: what was decided (*got*), why, *who* decided and where; *problem* is empty if it passed."""
+class CaseResult:
+    """The result of a case: the outcome (*got*), its *reason* and who *decided_by*; *problem* is empty if it passed."""
 
     case: Case
     got: str
     reason: str
-    who: Object
+    decided_by: Object
     problem: str
     decided: tuple[tuple[str, int | None], ...] = ()
 
@@ -68,13 +68,13 @@ class Finding:
         case = self.case
         return {
             "name": case.name, "place": case.place, "ability": case.ability, "expect": case.expect, "got": self.got,
-            "ok": not self.problem, "problem": self.problem, "reason": self.reason, "by": dict(self.who),
+            "ok": not self.problem, "problem": self.problem, "reason": self.reason, "by": dict(self.decided_by),
         }  # fmt: skip
 
 
 @attrs.frozen
-class Part:
-    """A rule of a policy, or its default (*rule* is ``None``): its place, and whether a case was decided by it."""
+class RuleCoverage:
+    """A rule of a policy, or its default (*rule* is ``None``): its place, and whether a case reaches it."""
 
     policy: str
     rule: int | None
@@ -82,14 +82,14 @@ class Part:
     covered: bool
 
 
-def read(tree: Tree, path: str, schemas: Schemas) -> list[Case]:
-    """Read one file of cases. Raises `SourceError` with every fault of it."""
+def read_cases(tree: SourceTree, path: str, schemas: Schemas) -> list[Case]:
+    """Return the cases of one file. Raises `SourceError` with every fault of the file."""
     document = tree.yaml(path)
     found = schemas.interpreted("policy_test_v1").violations(document.value)
     raise_all(SourceError, (_fault(document, each.path, each.message, each.pointer) for each in found))
     said: Any = document.value
     cases = [_case(body, document.line(pointer("cases", index))) for index, body in enumerate(said["cases"])]
-    raise_all(SourceError, _twice(cases))
+    raise_all(SourceError, _duplicate_names(cases))
     return cases
 
 
@@ -103,33 +103,37 @@ def _fault(document: Document, path: str, message: str, at: str) -> DomainError:
     return fault("SOURCE_INVALID", f"{path.removeprefix('$.')}: {message}", place=document.place(at, key=unknown))
 
 
-def _twice(cases: Iterable[Case]) -> Iterator[DomainError]:
+def _duplicate_names(cases: Iterable[Case]) -> Iterator[DomainError]:
     first: dict[str, str] = {}
     for case in cases:
         if first.setdefault(case.name, case.place) != case.place:
-            yield fault("SOURCE_INVALID", f'"{case.name}" stands in {first[case.name]}, too; name it', place=case.place)
+            yield fault(
+                "SOURCE_INVALID",
+                f'"{case.name}" is also in {first[case.name]}; rename it',
+                place=case.place,
+            )
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------
 
 
-def run(bindings: Bindings, case: Case, *, hooks: bool = False) -> Finding:
-    """Judge a case; with *hooks*, pure hooks are asked, too."""
+def run_case(bindings: Bindings, case: Case, *, hooks: bool = False) -> CaseResult:
+    """Judge a case. With *hooks*, pure hooks run too."""
     unknown = _unknown(bindings, case)
     bound = bindings.abilities.get(case.ability)
     if unknown or bound is None:
         why = unknown or f"no ability {case.ability!r} is declared{suggest(case.ability, bindings.abilities)}"
-        return Finding(case=case, got="", reason="", who={}, problem=why)
-    asked = _narrowed(bound, case, hooks=hooks)
+        return CaseResult(case=case, got="", reason="", decided_by={}, problem=why)
+    asked = _select_gates(bound, case, hooks=hooks)
     impure = [gate.id for gate in asked.policies if not gate.pure]
     if impure:
         why = f"policy {impure[0]!r} is not pure, so that it cannot be tested; name the others with policies: […]"
-        return Finding(case=case, got="", reason="", who={}, problem=why)
+        return CaseResult(case=case, got="", reason="", decided_by={}, problem=why)
     try:
-        verdict = _judged(attrs.evolve(bindings, abilities={bound.id: asked}, enforcement="enforce"), case)
+        verdict = _judge_case(attrs.evolve(bindings, abilities={bound.id: asked}, enforcement="enforce"), case)
     except IntakeError as problem:
-        return Finding(case=case, got="", reason="", who={}, problem=f"no such call can be made: {problem}")
-    return _found(case, verdict)
+        return CaseResult(case=case, got="", reason="", decided_by={}, problem=f"no such call can be made: {problem}")
+    return _result(case, verdict)
 
 
 def _unknown(bindings: Bindings, case: Case) -> str:
@@ -140,7 +144,7 @@ def _unknown(bindings: Bindings, case: Case) -> str:
     return ""
 
 
-def _narrowed(bound: BoundAbility, case: Case, *, hooks: bool) -> BoundAbility:
+def _select_gates(bound: BoundAbility, case: Case, *, hooks: bool) -> BoundAbility:
     pure = (lambda gate: gate.pure) if hooks else (lambda _gate: False)
     return attrs.evolve(
         bound,
@@ -150,7 +154,7 @@ def _narrowed(bound: BoundAbility, case: Case, *, hooks: bool) -> BoundAbility:
     )
 
 
-def _judged(bindings: Bindings, case: Case) -> Verdict:
+def _judge_case(bindings: Bindings, case: Case) -> Verdict:
     caller = _caller(bindings, case)
     raw = bindings.abilities[case.ability].judged(canonical.admit(dict(case.args)))
     start: dict[str, Any] = {
@@ -176,14 +180,19 @@ def _caller(bindings: Bindings, case: Case) -> Caller:
     return Caller(principal=who, actor="user", scope=EVERYTHING, role=case.role, skill=case.skill)
 
 
-def _found(case: Case, verdict: Verdict) -> Finding:
+def _result(case: Case, verdict: Verdict) -> CaseResult:
     asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
     worst = merge(asked) or next(((gate, said) for gate, said in verdict.policies if said.outcome == "allow"), None)
     who = verdict.by or (by(*worst) if worst else {})
     reason = verdict.reason or (worst[1].reason if worst else "")
     decided = tuple((gate.id, _rule(said)) for gate, said in verdict.policies if "unclear" not in said.signals)
-    return Finding(
-        case=case, got=verdict.outcome, reason=reason, who=who, problem=_problem(case, verdict, reason), decided=decided
+    return CaseResult(
+        case=case,
+        got=verdict.outcome,
+        reason=reason,
+        decided_by=who,
+        problem=_problem(case, verdict, reason),
+        decided=decided,
     )
 
 
@@ -193,19 +202,19 @@ def _rule(decision: Decision) -> int | None:
 
 
 def _problem(case: Case, verdict: Verdict, reason: str) -> str:
-    if verdict.code in _BEFORE:  # else a wrong test would pass for a denial
+    if verdict.code in _REFUSED_BEFORE_POLICIES:  # otherwise a wrong test would pass as a denial
         return f"no policy was asked: {verdict.reason} [{verdict.code}]"
     if verdict.outcome != case.expect:
         return f"expected {case.expect}, got {verdict.outcome}"
-    if case.rule is not None and not any(_is_rule(case.rule, *pair) for pair in _deciding(verdict)):
-        told = ", ".join(_named(*pair) for pair in _deciding(verdict)) or "no rule"
+    if case.rule is not None and not any(_is_rule(case.rule, *pair) for pair in _matching_decisions(verdict)):
+        told = ", ".join(_rule_label(*pair) for pair in _matching_decisions(verdict)) or "no rule"
         return f"expected rule {case.rule} to decide, got {told}"
     if case.reason is not None and case.reason not in reason:
         return f"expected a reason with {case.reason!r}, got {reason!r}"
     return ""
 
 
-def _deciding(verdict: Verdict) -> list[tuple[BoundGate, Decision]]:
+def _matching_decisions(verdict: Verdict) -> list[tuple[BoundGate, Decision]]:
     return [(gate, said) for gate, said in verdict.policies if said.outcome == verdict.outcome]
 
 
@@ -220,7 +229,7 @@ def _ends(place: str, expected: str) -> bool:
     return place == expected or place.endswith(f"/{expected}")
 
 
-def _named(gate: BoundGate, decision: Decision) -> str:
+def _rule_label(gate: BoundGate, decision: Decision) -> str:
     rule = _rule(decision)
     return f"the default of {gate.id}" if rule is None else f"rule {rule + 1} of {gate.id} ({gate.rules[rule]})"
 
@@ -228,17 +237,19 @@ def _named(gate: BoundGate, decision: Decision) -> str:
 # --- coverage ---------------------------------------------------------------------------------------------------------
 
 
-def coverage(bindings: Bindings, findings: Iterable[Finding], kinds: Kinds) -> list[Part]:
-    """Return every rule of a policy, and every default that can decide, covered or not.
+def coverage(bindings: Bindings, findings: Iterable[CaseResult], kinds: Kinds) -> list[RuleCoverage]:
+    """Return every rule, and every default that can decide, with whether a case reaches it.
 
-    Policies are left out whose kind does not tell which rules can decide.
+    Policies whose kind cannot list its reachable rules are left out.
     """
     document = bindings.charter.document
     seen = {pair for finding in findings for pair in finding.decided}
     parts = []
     for name, entry in sorted(document["policies"].items()):
-        found = reachable(document, kinds, name)
+        found = reachable_rules(document, kinds, name)
         if found is not None:
-            parts += [Part(name, index, place, (name, index) in seen) for index, place in enumerate(entry["rules"])]
-            parts += [Part(name, None, entry["place"], (name, None) in seen)] if None in found else []
+            parts += [
+                RuleCoverage(name, index, place, (name, index) in seen) for index, place in enumerate(entry["rules"])
+            ]
+            parts += [RuleCoverage(name, None, entry["place"], (name, None) in seen)] if None in found else []
     return parts

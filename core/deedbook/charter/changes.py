@@ -1,8 +1,8 @@
-"""What became looser or tighter between two charters; pure.
+"""Compare two charters: what became looser or tighter; pure.
 
-Looser means that something is allowed that was not, or *may* be: where nobody can tell (another schema, other code,
-other settings of a policy), a change counts as looser, so that somebody looks. Every difference between two charters is
-said in some way; what neither allows nor forbids is *other*.
+Looser means that something is allowed that was not, or *may* be. Where this cannot be known (another schema, other
+code, other settings of a policy), a change counts as looser, so that a person reviews it. Every difference is reported;
+one that neither allows nor forbids is *other*.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ from deedbook.policy.match import EFFECTS
 
 from .settings import BEFORE, EVENTS, SECONDS
 
-Way: TypeAlias = Literal["looser", "tighter", "other"]
-Change: TypeAlias = tuple[Way, str]
+Direction: TypeAlias = Literal["looser", "tighter", "other"]
+Change: TypeAlias = tuple[Direction, str]
 Entry: TypeAlias = Mapping[str, Any]
 
 _DURABILITY: Final = ("os", "boundary", "always")
@@ -30,12 +30,12 @@ _OUTCOMES: Final = ("allow", "ask", "deny")
 _STRICTNESS: Final = {"enforcement": ("observe", "enforce"), "lock": ("auto", "required"), "durability": _DURABILITY}
 _PLAIN: Final = ("kernel", "profile", "flow", "models", "roles", "secrets")
 _PLACES: Final = frozenset({"place", "rules"})
-"""Where something stands in the sources, which are compared themselves."""
+"""Positions in the sources. The sources are compared on their own."""
 
 
 @attrs.frozen
 class Difference:
-    """Changes in words: *looser* allows more (or may), *tighter* allows less, *other* is neither."""
+    """Changes as texts: *looser* allows more (or may), *tighter* allows less, *other* is neither."""
 
     looser: tuple[str, ...] = ()
     tighter: tuple[str, ...] = ()
@@ -48,8 +48,11 @@ class Difference:
 _NO_MOVES: Final[Moves] = MappingProxyType({})
 
 
-def difference(old: Entry | None, new: Entry, moves: Moves = _NO_MOVES) -> Difference:
-    """Compare two charter documents; without *old* everything is new. *moves*: plugins with another distribution."""
+def compare(old: Entry | None, new: Entry, moves: Moves = _NO_MOVES) -> Difference:
+    """Compare two charter documents. Without *old* everything is new.
+
+    *moves* are plugins whose distribution changed.
+    """
     if old is None:
         return Difference(other=("first charter of this workspace",))
     if old["format"] != new["format"]:
@@ -75,6 +78,11 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     yield from _section(
         {"servers": {}, **old}, {"servers": {}, **new}, "servers", "server", ("other", "other"), _server
     )
+    yield from _section(
+        {"features": {}, **old}, {"features": {}, **new}, "features", "feature", ("looser", "looser"), _feature
+    )
+    yield from _section({"records": {}, **old}, {"records": {}, **new}, "records", "event type",
+                        ("other", "other"), _text)  # fmt: skip
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
     yield from _section(old, new, "plugins", "plugin", ("other", "other"), partial(_plugin, moves))
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
@@ -84,9 +92,9 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     yield from _log(*(document.get("checkpoints", {}) for document in (old, new)))
     pages = [document.get("workdocs", False) for document in (old, new)]
     if pages[0] != pages[1]:
-        yield "other", f"workdocs: {_said(pages[1])}, was {_said(pages[0])}"
+        yield "other", f"workdocs: {_json_text(pages[1])}, was {_json_text(pages[0])}"
     yield from _memory(old.get("memory"), new.get("memory"))
-    identities = [_said(document.get("persona", {}).get("id")) for document in (old, new)]
+    identities = [_json_text(document.get("persona", {}).get("id")) for document in (old, new)]
     if identities[0] != identities[1]:
         yield "looser", f"persona: {identities[1]}, was {identities[0]}"
     elif old.get("persona") != new.get("persona"):
@@ -95,7 +103,7 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     yield from _sets("seal", _texts(old["seal"]), _texts(new["seal"]), "tighter", "looser")
     for name in _PLAIN:
         if old[name] != new[name]:
-            yield "other", f"{name}: {_said(new[name])}, was {_said(old[name])}"
+            yield "other", f"{name}: {_json_text(new[name])}, was {_json_text(old[name])}"
     yield from _section(old, new, "sources", "source", ("other", "other"), _text)
 
 
@@ -134,16 +142,20 @@ def _policy(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 
 def _rules(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    """Compare two lists of rules: what each rule says decides what it means to add it."""
+    """Compare two lists of rules: the outcome of a rule decides whether adding it is looser or tighter."""
     yield from _ranked(f"{what}: default", old.get("default", "deny"), new.get("default", "deny"), _OUTCOMES)
-    was, now = (Counter(map(_said, body["rules"])) for body in (old, new))
-    yield from ((_way(rule, "deny", "looser"), f"{what}: rule {rule} is new") for rule in (now - was).elements())
-    yield from ((_way(rule, "allow", "looser"), f"{what}: rule {rule} is gone") for rule in (was - now).elements())
+    was, now = (Counter(map(_json_text, body["rules"])) for body in (old, new))
+    yield from (
+        (_rule_direction(rule, "deny", "looser"), f"{what}: rule {rule} is new") for rule in (now - was).elements()
+    )
+    yield from (
+        (_rule_direction(rule, "allow", "looser"), f"{what}: rule {rule} is gone") for rule in (was - now).elements()
+    )
     if was == now and old["rules"] != new["rules"]:
         yield "looser", f"{what}: the rules stand in another order"
 
 
-def _way(rule: str, tightening: str, otherwise: Way) -> Way:
+def _rule_direction(rule: str, tightening: str, otherwise: Direction) -> Direction:
     return "tighter" if canonical.decode(rule)["then"] == tightening else otherwise
 
 
@@ -155,10 +167,10 @@ def _skill(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 
 def _server(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    """Compare two servers: what is started or asked is looser; what they offer their abilities say."""
+    """Compare two servers. A change of how a server is started or reached is looser; abilities describe its tools."""
     yield from _limit(what, old, new)
-    said = {"about", "exclude", "include", "left_out", "listing", "offers"}
-    yield from _rest(what, old, new, {"timeout_ms"}, other=said)
+    other = {"about", "exclude", "include", "left_out", "listing", "offers"}
+    yield from _rest(what, old, new, {"timeout_ms"}, other=other)
 
 
 def _agent(what: str, old: Entry, new: Entry) -> Iterator[Change]:
@@ -177,7 +189,7 @@ def _client(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 
 def _memory(old: Entry | None, new: Entry | None) -> Iterator[Change]:
-    """Compare what is said of memory: more callers, more proofs and more room are looser, more conditions tighter."""
+    """Compare memory settings: more callers, proofs and room are looser; more conditions are tighter."""
     if old is None or new is None:
         if old is not new:
             yield ("looser", "memory is new") if old is None else ("tighter", "memory is gone")
@@ -209,18 +221,22 @@ def _plugin(moves: Moves, what: str, old: Entry, new: Entry) -> Iterator[Change]
 
 
 def _log(old: Entry, new: Entry) -> Iterator[Change]:
-    """Compare when checkpoints are written, and who is trusted and asked to sign them."""
+    """Compare checkpoint settings: intervals, trusted keys and witnesses."""
     for part, usual in (("every_events", EVENTS), ("every_seconds", SECONDS)):
         was, now = (document.get(part, usual) for document in (old, new))
         if was != now:
-            yield "looser" if now > was else "tighter", f"checkpoints: {part}: {_said(now)}, was {_said(was)}"
+            yield "looser" if now > was else "tighter", f"checkpoints: {part}: {_json_text(now)}, was {_json_text(was)}"
     was, now = (document.get("before", BEFORE) for document in (old, new))
     yield from _sets("checkpoints: before", was, now, "tighter", "looser")
     yield from _sets("checkpoints: trusted key", old.get("keys", ()), new.get("keys", ()), "looser", "tighter")
     was, now = (_texts(document.get("witnesses", ())) for document in (old, new))
     yield from _sets("checkpoints: witness", was, now, "tighter", "looser")
     if old.get("key") != new.get("key"):
-        yield "other", f"checkpoints: key: {_said(new.get('key'))}, was {_said(old.get('key'))}"
+        yield "other", f"checkpoints: key: {_json_text(new.get('key'))}, was {_json_text(old.get('key'))}"
+
+
+def _feature(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    yield from _rest(what, old, new, set(), other=set())
 
 
 def _text(what: str, old: Any, new: Any) -> Iterator[Change]:
@@ -232,9 +248,14 @@ def _text(what: str, old: Any, new: Any) -> Iterator[Change]:
 
 
 def _section(
-    old: Entry, new: Entry, name: str, noun: str, ways: tuple[Way, Way], changed: Callable[..., Iterator[Change]]
+    old: Entry,
+    new: Entry,
+    name: str,
+    noun: str,
+    ways: tuple[Direction, Direction],
+    changed: Callable[..., Iterator[Change]],
 ) -> Iterator[Change]:
-    """Compare a section entry by entry; *ways*: what it means that one is new, and that one is gone."""
+    """Compare a section entry by entry; *ways* are the directions of a new entry and of a removed one."""
     before, after = old[name], new[name]
     yield from ((ways[0], f"{noun} {key} is new") for key in sorted(after.keys() - before.keys()))
     yield from ((ways[1], f"{noun} {key} is gone") for key in sorted(before.keys() - after.keys()))
@@ -243,14 +264,14 @@ def _section(
 
 
 def _rest(what: str, old: Entry, new: Entry, done: set[str], other: set[str]) -> Iterator[Change]:
-    """Say which parts changed that nobody compared more closely: looser, but for those in *other*."""
+    """Report changed parts that no other comparison covers: as looser, except for those in *other*."""
     for part in sorted((old.keys() | new.keys()) - done - _PLACES):
         if old.get(part) != new.get(part):
             yield "other" if part in other else "looser", f"{what}: {part} changed"
 
 
 def _ranked(what: str, old: str, new: str, ranks: Sequence[str]) -> Iterator[Change]:
-    """Compare what has an order, from the loosest to the strictest."""
+    """Compare two values of an ordered scale, from the loosest to the strictest."""
     if old != new:
         yield "looser" if ranks.index(new) < ranks.index(old) else "tighter", f"{what}: {new}, was {old}"
 
@@ -259,17 +280,17 @@ def _limit(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     was, now = old["timeout_ms"], new["timeout_ms"]
     if was != now:
         longer = now is None or (was is not None and now > was)
-        yield "looser" if longer else "tighter", f"{what}: timeout_ms: {_said(now)}, was {_said(was)}"
+        yield "looser" if longer else "tighter", f"{what}: timeout_ms: {_json_text(now)}, was {_json_text(was)}"
 
 
-def _sets(what: str, old: Iterable[str], new: Iterable[str], added: Way, removed: Way) -> Iterator[Change]:
+def _sets(what: str, old: Iterable[str], new: Iterable[str], added: Direction, removed: Direction) -> Iterator[Change]:
     yield from ((added, f"{what} {name} is new") for name in sorted(set(new) - set(old)))
     yield from ((removed, f"{what} {name} is gone") for name in sorted(set(old) - set(new)))
 
 
 def _texts(values: Iterable[Any]) -> list[str]:
-    return [value if isinstance(value, str) else _said(value) for value in values]
+    return [value if isinstance(value, str) else _json_text(value) for value in values]
 
 
-def _said(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return canonical.encode(value).decode()

@@ -1,6 +1,6 @@
-"""Compiling: sources x plugins to a charter.
+"""Compile sources and plugins into a charter.
 
-Every plugin that the sources name is loaded, and all faults are reported at once. A start that finds nothing changed
+The compiler loads every plugin that the sources name and reports all faults at once. A start that finds no change
 imports none of this.
 """
 
@@ -16,12 +16,13 @@ from deedbook.workspace import guides
 from deedbook.workspace.declarations import ClientSource, Profile, ServerSource, Workspace
 from deedbook.workspace.site import SETTINGS
 
-from .abilities import Abilities
-from .guards import Guards
-from .linker import Admit, Linked, Linker, admit_all, in_profile
+from .abilities import AbilityCompiler
+from .extensions import Extensions
+from .guards import GuardCompiler
+from .linker import Admit, Linker, LoadedPlugin, admit_all, profile_place
+from .memory_section import MemoryCompiler
 from .policies import Targets
-from .remembering import Remembering
-from .skills import Skills
+from .skills import SkillCompiler
 
 
 def compile_charter(
@@ -32,10 +33,10 @@ def compile_charter(
     admit: Admit = admit_all,
     known: Collection[str] = (),
 ) -> Charter:
-    """Compile *workspace* with the plugins of *catalogue*, those that *admit* has nothing against.
+    """Compile *workspace* with the plugins of *catalogue* that *admit* accepts.
 
-    *known* are the files of scripts in the charter before, none of which may be missing where it is still named.
-    Raises `BindingError` with every fault.
+    *known* are the script files of the previous charter; none may be missing where the sources still name it. Raises
+    `BindingError` with every fault.
     """
     compiler = _Compiler(workspace, Linker(catalogue, admit), known)
     document = compiler.document(kernel)
@@ -43,15 +44,18 @@ def compile_charter(
     return Charter.of(document)
 
 
-def unavailable(root: Folder) -> list[DomainError]:
-    """Return what stands in a workspace and belongs to a later release: to pass over it would lift its limits."""
+def find_unsupported(root: Folder) -> list[DomainError]:
+    """Return a fault for each section of a workspace that this release does not support.
+
+    Ignoring it would lift its limits.
+    """
     found = [".system/workflows"] if root.exists(".system/workflows") else []
-    why = "workflows and phases come with a later release; take it out of .system"
+    why = "workflows and phases come with a later release; remove it from .system"
     return [fault("NOT_AVAILABLE", why, place=place) for place in found]
 
 
 class _Compiler:
-    """One compilation; collects faults instead of stopping at the first."""
+    """One compilation. It collects faults instead of stopping at the first."""
 
     def __init__(self, workspace: Workspace, linker: Linker, known: Collection[str]) -> None:
         self.workspace = workspace
@@ -61,13 +65,13 @@ class _Compiler:
 
     def document(self, kernel: str) -> dict[str, Any]:
         workspace, profile = self.workspace, self.profile
-        guards = Guards(self.linker, workspace.root, self.known)
+        guards = GuardCompiler(self.linker, workspace.root, self.known)
         with Folder.at(workspace.root) as root:
-            self.linker.faults.extend(unavailable(root))
+            self.linker.faults.extend(find_unsupported(root))
         for pack in workspace.packs.values():
             self.linker.link("pack", pack.id, pack.place)
         parts = {
-            "abilities": Abilities(workspace, profile, self.linker).entries(),
+            "abilities": AbilityCompiler(workspace, profile, self.linker).entries(),
             "hooks": {name: guards.hook(source) for name, source in workspace.hooks.items()},
             "policies": {name: guards.policy(source) for name, source in workspace.policies.items()},
         }
@@ -104,8 +108,9 @@ class _Compiler:
             "seal": list(workspace.seal),
             "file_roots": list(workspace.file_roots),
             **self._workdocs(),
+            **Extensions(workspace, self.linker).entries(),
             **({"checkpoints": dict(workspace.checkpoints)} if workspace.checkpoints else {}),
-            **Remembering(workspace, self.linker).entries(),
+            **MemoryCompiler(workspace, self.linker).entries(),
             **self._skills(),
             "instructions": {name: role.body for name, role in workspace.roles.items()},
             "agents": self._agents(),
@@ -116,26 +121,26 @@ class _Compiler:
         }
 
     def _skills(self) -> dict[str, Any]:
-        """Return what is said of the skills, and of those that are set aside, if there are any."""
-        skills = Skills(self.workspace, self.linker)
+        """Return the entries of skills, and of the skills that are set aside, if there are any."""
+        skills = SkillCompiler(self.workspace, self.linker)
         made = {"skills": skills.entries(self._providers())}
         return {**made, "set_aside": skills.set_aside} if skills.set_aside else made
 
     def _workdocs(self) -> dict[str, Any]:
-        """Return where pages of sessions go, if anywhere; never where sources stand, which would then change."""
-        said = self.workspace.workdocs
-        if isinstance(said, str) and any(f"{said}/".startswith(f"{each}/") for each in self.workspace.folders):
-            why = f"{said!r} holds sources; name a folder of its own"
+        """Return the folder for pages of sessions, if any. It must not hold sources, which would then change."""
+        folder = self.workspace.workdocs
+        if isinstance(folder, str) and any(f"{folder}/".startswith(f"{each}/") for each in self.workspace.folders):
+            why = f"{folder!r} holds sources; name a folder of its own"
             self.linker.faults.append(fault("SOURCE_INVALID", why, place=f"{SETTINGS}: workdocs"))
-        if not said:
+        if not folder:
             return {}
         self.linker.link("feature", "workdocs", f"{SETTINGS}: workdocs")
-        return {"workdocs": said}
+        return {"workdocs": folder}
 
     # --- clients ---
 
     def _clients(self) -> dict[str, Any]:
-        """Return what is said of each client that acts by itself."""
+        """Return the entries of clients that act by themselves."""
         for client in self.workspace.clients.values():
             self._check_client(client)
         return {
@@ -152,9 +157,9 @@ class _Compiler:
         }
 
     def _check_client(self, client: ClientSource) -> None:
-        """Check that the client is no role, whose principal it would share, and that all of its calls are exposed."""
+        """Check that the client does not share its principal with a role, and that all of its calls are exposed."""
         if client.id in self.workspace.roles or client.id in self.workspace.cards:
-            why = f"{client.id!r} is a role of this workspace, and would act under the same name; choose another"
+            why = f"{client.id!r} is also a role of this workspace and would act under its name; choose another name"
             self.linker.refuse("BINDING_INVALID", why, client.place)
         body = client.expose or {}
         for key in sorted(DYNAMIC & body.keys()):
@@ -168,10 +173,15 @@ class _Compiler:
     # --- profile ------------------------------------------------------------------------------------------------------
 
     def _agents(self) -> dict[str, Any]:
-        """Return what is said of each agent that has a card; its persona is named, and read when it is chosen."""
+        """Return the entries of agents that have a card.
+
+        Their personas are named here and read when an agent is chosen.
+        """
         for card in self.workspace.cards.values():
             for index, name in enumerate(sorted(card.capabilities)):
-                self.linker.known("ability", name, self.workspace.abilities, card.place_of(f"/capabilities/{index}"))
+                self.linker.check_name(
+                    "ability", name, self.workspace.abilities, card.place_of(f"/capabilities/{index}")
+                )
         return {
             name: {
                 "domain": card.domain,
@@ -186,35 +196,35 @@ class _Compiler:
             for name, card in self.workspace.cards.items()
         }
 
-    def _providers(self) -> list[Linked]:
+    def _providers(self) -> list[LoadedPlugin]:
         """Return the providers of the profile's models, each once."""
         named = dict.fromkeys(model.provider for model in self.profile.models.values())
-        return [linked for name in named if (linked := self.linker.linked("provider", name))]
+        return [linked for name in named if (linked := self.linker.get("provider", name))]
 
     def _check_profile(self) -> None:
-        """Check that the flow is one, that roles have instructions, and that these roles have a model to speak with."""
+        """Check that the flow is a flow, that roles have instructions, and that these roles have a model."""
         flow, abilities = self.profile.flow, self.workspace.abilities
         roles = {**self.workspace.roles, **self.workspace.cards}
         if flow is not None and flow not in abilities:
             flows = [name for name, source in abilities.items() if "flow" in source.handler]
-            self.linker.known("flow", flow, flows, self._place("flow"))
+            self.linker.check_name("flow", flow, flows, self._place("flow"))
         elif flow is not None and "flow" not in abilities[flow].handler:
             why = f"{flow!r} is no flow; name an ability with handler: {{flow: …}}"
             self.linker.refuse("BINDING_INVALID", why, self._place("flow"))
         for role in self.profile.roles:
-            self.linker.known("role", role, roles, self._place("roles", role))
+            self.linker.check_name("role", role, roles, self._place("roles", role))
         if flow is not None and roles and not self.profile.models:
             why = f"no models for the roles {', '.join(sorted(roles))}; add models: {{standard: {{provider: …}}}}"
             self.linker.refuse("BINDING_INVALID", why, self._place())
 
     def _place(self, *keys: str) -> str:
-        return in_profile(self.workspace.profile, *keys)
+        return profile_place(self.workspace.profile, *keys)
 
 
 def _server(server: ServerSource) -> dict[str, Any]:
-    """Return what is said of an MCP server; its tools are abilities, which say the rest."""
+    """Return the entry of an MCP server. Its tools are abilities with entries of their own."""
     return {
-        **server.reached(),
+        **server.connection_settings(),
         "timeout_ms": server.timeout_ms,
         "include": list(server.include),
         "exclude": list(server.exclude),

@@ -1,8 +1,8 @@
-"""What the names in a skill's ``allowed-tools`` grant: abilities, or commands of an ability; pure.
+"""Resolve the names in a skill's ``allowed-tools`` to abilities, or to commands of an ability; pure.
 
-A name is an ability's id, or a tool of another runtime, which ``tool_aliases:`` maps to abilities here. A pattern
-behind a name, as in ``Bash(git:*)``, allows some commands of an ability and never the whole of it. A name that leads
-nowhere grants nothing, and the reason is kept.
+A name is an ability's id, or a tool of another runtime, which ``tool_aliases:`` maps to abilities. A pattern after a
+name, as in ``Bash(git:*)``, allows some commands of an ability and never the whole ability. A name that matches no
+ability grants nothing; the reason is kept.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,33 +26,35 @@ DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "LS": "file-list",
     }
 )
-"""Claude Code's names for what the standard file tools do. A default counts where the ability is that very tool.
+"""Claude Code's names for the standard file tools. A default counts only where the ability has that very handler.
 
-Nothing here runs a shell: ``Bash`` grants nothing until a workspace says which ability it is.
+Nothing here runs a shell: ``Bash`` grants nothing until a workspace maps it to an ability.
 """
 
 
 @attrs.frozen
 class Grants:
-    """What a skill may use: *abilities* whole, *commands* by ability and pointer; and why names *without* have none."""
+    """The *abilities* that a skill may use whole, its *commands* by ability and pointer, and *unresolved* names."""
 
     abilities: frozenset[str]
     commands: Mapping[str, Mapping[str, tuple[str, ...]]]
-    without: Mapping[str, str]
+    unresolved: Mapping[str, str]
 
     def as_json(self) -> dict[str, dict[str, list[str]]]:
-        """Return *commands* as a charter has them."""
+        """Return *commands* in the form of a charter."""
         return {name: {at: list(found) for at, found in said.items()} for name, said in self.commands.items()}
 
 
-def granted(names: Iterable[str], aliases: Mapping[str, AliasSource], abilities: Mapping[str, AbilitySource]) -> Grants:
-    """Return what *names*, as a skill has them in ``allowed-tools``, grant in a workspace with these *abilities*."""
+def resolve_grants(
+    names: Iterable[str], aliases: Mapping[str, AliasSource], abilities: Mapping[str, AbilitySource]
+) -> Grants:
+    """Return what *names* (a skill's ``allowed-tools``) grant in a workspace with these *abilities*."""
     whole: set[str] = set()
     some: dict[str, dict[str, set[str]]] = {}
     without: dict[str, str] = {}
     for name in sorted(names):
         tool, _, pattern = name.removesuffix(")").partition("(")
-        means = _meant(tool, aliases, abilities)
+        means = _resolve_name(tool, aliases, abilities)
         why = _obstacle(tool, pattern, means, abilities) if pattern else _unknown(tool, means, aliases, abilities)
         if why:
             without[name] = why
@@ -69,7 +71,7 @@ def granted(names: Iterable[str], aliases: Mapping[str, AliasSource], abilities:
     return Grants(frozenset(whole), commands_, without)
 
 
-def _meant(tool: str, aliases: Mapping[str, AliasSource], abilities: Mapping[str, AbilitySource]) -> AliasSource:
+def _resolve_name(tool: str, aliases: Mapping[str, AliasSource], abilities: Mapping[str, AbilitySource]) -> AliasSource:
     if tool in abilities:
         return AliasSource(name=tool, abilities=(tool,))
     if tool in aliases:
@@ -93,7 +95,7 @@ def _unknown(
 
 
 def _obstacle(tool: str, pattern: str, means: AliasSource, abilities: Mapping[str, AbilitySource]) -> str | None:
-    """Say why a name with a pattern grants nothing; ``None`` if it grants some commands."""
+    """Return why a name with a pattern grants nothing; ``None`` if it grants some commands."""
     if why := commands.problem(pattern):
         return f"the pattern fits no command: {why}"
     if means.command:
@@ -101,4 +103,4 @@ def _obstacle(tool: str, pattern: str, means: AliasSource, abilities: Mapping[st
     if tool in abilities:
         return "a pattern belongs to an alias that says which argument is the command; see tool_aliases"
     hint = f"tool_aliases: {{{tool}: {{ability: ABILITY, command: /ARGUMENT}}}}"
-    return f"nobody says which argument the pattern is about; map it with {hint}"
+    return f"no alias names the argument that the pattern applies to; map it with {hint}"

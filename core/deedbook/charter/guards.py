@@ -1,4 +1,4 @@
-"""What a charter says of each hook and policy: when it is asked, about what, and how it judges."""
+"""The entries of hooks and policies in a charter: event, match, settings and plugin."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -17,30 +17,31 @@ from deedbook.policy.match import Match
 from deedbook.programs.scripts import lost
 from deedbook.workspace.declarations import HookSource, PolicySource
 
-from .linker import Linker, at, declared
+from .linker import Linker, declaration_place, locator
 from .policies import Targets, place_of
 
 
-class Guards:
-    """Compiles hooks and policies of the workspace at *root*; what is wrong goes to the *linker*.
+class GuardCompiler:
+    """Compiles the hooks and policies of the workspace at *root* and reports faults to the *linker*.
 
-    *known* are the files of scripts in the charter before: one that is gone is missed, however it is named.
+    *known* are the script files of the previous charter. A missing one is a fault, even if the source names it in
+    another way.
     """
 
     def __init__(self, linker: Linker, root: Path, known: Collection[str] = ()) -> None:
         self._linker, self._root, self._known = linker, root, known
 
     def hook(self, source: HookSource) -> dict[str, Any] | None:
-        """Return what the charter says of a hook; ``None`` where its plugin is missing, which is a fault."""
-        where, life = at(source), EVENTS[source.event_type]
+        """Return the entry of a hook; ``None`` where its plugin is missing, which is a fault."""
+        where, life = locator(source), EVENTS[source.event_type]
         self._check_match(source)
         if source.match is not None and not life.call:
             why = f"{life.name} has no call to match; leave match out"
             self._linker.refuse("BINDING_INVALID", why, where("/match"))
-        told = self._script(source) if "script" in source.handler else self._plugged(source)
-        if told is None:
+        found = self._script_entry(source) if "script" in source.handler else self._plugin_entry(source)
+        if found is None:
             return None
-        code, spec = told
+        code, spec = found
         if not life.facts and spec.reads:
             why = f"{_who(source)} reads {', '.join(sorted(spec.reads))}; no facts are given at {life.name}"
             self._linker.refuse("BINDING_INVALID", why, where("/event_type"))
@@ -55,21 +56,26 @@ class Guards:
             **self._gate(spec, source.place),
         }
 
-    def _plugged(self, source: HookSource) -> tuple[dict[str, Any], GateSpec] | None:
-        """Return what a plugin adds; that it answers the event is found out here, without constructing it."""
+    def _plugin_entry(self, source: HookSource) -> tuple[dict[str, Any], GateSpec] | None:
+        """Return the plugin part of a hook's entry.
+
+        The plugin must answer the event; this is checked without constructing it.
+        """
         linked = self._linker.link("hook", source.handler["hook"], source.place)
         if linked is None:
             return None
-        of = declared(linked, "settings")
-        self._linker.check(source.settings, linked.spec.settings, _who(source), at(source, "/with"), declared=of)
-        with self._linker.collecting():
-            implementations(linked.offer, linked.made, source.event_type, at(source)("/event_type"))
+        of = declaration_place(linked, "settings")
+        self._linker.check(source.settings, linked.spec.settings, _who(source), locator(source, "/with"), declared=of)
+        with self._linker.collect_errors():
+            implementations(linked.offer, linked.plugin_class, source.event_type, locator(source)("/event_type"))
         stands = {} if source.isolation == "inline" else {"isolation": source.isolation}
         return {"plugin": ["hook", linked.offer.name], **stands}, linked.spec
 
-    def _script(self, source: HookSource) -> tuple[dict[str, Any], GateSpec]:
+    def _script_entry(self, source: HookSource) -> tuple[dict[str, Any], GateSpec]:
         for index, why in lost(source.handler["script"], self._root, self._known):
-            self._linker.refuse("BINDING_INVALID", f"{_who(source)}: {why}", at(source)(f"/handler/script/{index}"))
+            self._linker.refuse(
+                "BINDING_INVALID", f"{_who(source)}: {why}", locator(source)(f"/handler/script/{index}")
+            )
         script = {
             "argv": list(source.handler["script"]),
             "protocol": source.protocol,
@@ -79,14 +85,14 @@ class Guards:
         return {"script": script, "isolation": "worker"}, GateSpec(reads=source.reads, rewrites=source.rewrites)
 
     def policy(self, source: PolicySource) -> dict[str, Any] | None:
-        """Return what the charter says of a policy; ``None`` where its kind is missing, which is a fault."""
+        """Return the entry of a policy; ``None`` where its kind is missing, which is a fault."""
         self._check_match(source)
         linked = self._linker.link("policy", source.kind, source.place)
         if linked is None:
             return None
         reads = linked.spec.reads
-        with self._linker.collecting(source.place):
-            reads = Kind(source.kind, linked.made).reads(source.settings)
+        with self._linker.collect_errors(source.place):
+            reads = Kind(source.kind, linked.plugin_class).reads(source.settings)
         rules = source.settings.get("rules")
         return {
             "plugin": ["policy", source.kind],
@@ -99,22 +105,22 @@ class Guards:
         }
 
     def check_policy(self, source: PolicySource, entry: dict[str, Any], targets: Targets) -> None:
-        """Check the body of a policy by its kind, against the abilities that it is asked about, and by its schema."""
-        linked = self._linker.linked("policy", source.kind)
+        """Check a policy by its kind against the abilities that it applies to, then by its settings schema."""
+        linked = self._linker.get("policy", source.kind)
         assert linked is not None  # else the policy has no entry
         count = len(self._linker.faults)
-        with self._linker.collecting(source.place):
+        with self._linker.collect_errors(source.place):
             about = targets.of_policy(source.id, entry)
-            for each in Kind(source.kind, linked.made).check(source.settings, about):
+            for each in Kind(source.kind, linked.plugin_class).check(source.settings, about):
                 if not (each.own and source.origin.packed):
                     self._linker.faults.append(fault(each.code, each.message, place=place_of(each, source.origin)))
         if len(self._linker.faults) == count:
-            who, of = f"policy kind {source.kind!r}", declared(linked, "settings")
-            self._linker.check(source.settings, linked.spec.settings, who, at(source), declared=of)
+            who, of = f"policy kind {source.kind!r}", declaration_place(linked, "settings")
+            self._linker.check(source.settings, linked.spec.settings, who, locator(source), declared=of)
 
     def _check_match(self, source: HookSource | PolicySource) -> None:
         if source.match is not None:
-            with self._linker.collecting():
+            with self._linker.collect_errors():
                 Match.compile(source.match, source.place, at=("match",))
 
     def _gate(self, spec: GateSpec, place: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Values that a JSON Schema accepts: a few for each, the plainest first; found by trying, never by luck.
+"""Generate values that a JSON Schema accepts: a few for each, the plainest first, found by trying.
 
-Not every schema's values are found: a pattern, ``not`` or a condition may leave nothing. What is yielded has been asked
-for at the schema itself, so that it is an instance and no guess.
+Some schemas yield no value: a pattern, ``not`` or a condition may exclude every candidate. Each yielded value has been
+validated against the schema itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ _TEXTS: Final = (
 
 
 def unfolded(schema: Any, root: Any = None, level: int = 0) -> Any:
-    """Return *schema* with its local references replaced by what they lead to; deep ones accept everything."""
+    """Return *schema* with local references replaced by their targets; too deep ones accept everything."""
     root = schema if root is None else root
     if isinstance(schema, list):
         return [unfolded(each, root, level) for each in schema]
@@ -51,7 +51,7 @@ def _at(root: Any, target: str) -> Any:
 
 
 def merged(under: Schema, over: Schema) -> dict[str, Any]:
-    """Return *under* with what *over* says written over it, keyword by keyword; properties are merged by name."""
+    """Return *under* overwritten by *over*, keyword by keyword; properties are merged by name."""
     first, second = (part if isinstance(part, Mapping) else {} for part in (under, over))
     inner = {
         part: {
@@ -68,7 +68,7 @@ def merged(under: Schema, over: Schema) -> dict[str, Any]:
 
 
 def instances(schema: Any) -> Iterator[Any]:
-    """Yield at most a few values that *schema*, unfolded, accepts; each once, the plainest first."""
+    """Yield at most a few distinct values that *schema*, unfolded, accepts; the plainest first."""
     try:
         check = foreign(schema, place="an overlay").valid if isinstance(schema, dict) else None
     except DeedbookError:
@@ -154,7 +154,7 @@ def _numbers(schema: dict[str, Any], *, whole: bool) -> Iterator[int | float]:
 
 
 def _objects(schema: dict[str, Any], level: int) -> Iterator[dict[str, Any]]:
-    """Yield the least object, then fuller ones; what a property is comes from its own schema."""
+    """Yield the smallest object, then fuller ones."""
     inside = schema.get("properties", {})
     extra = schema.get("additionalProperties", True)
     made: dict[str, Any] = {}

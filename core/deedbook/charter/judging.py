@@ -1,8 +1,8 @@
-"""A charter, bound to judge calls: no handler is constructed, and only pure gates that are asked on the calling thread.
+"""Bind a charter for judging: no handler is constructed, and only pure gates that run on the calling thread.
 
 Everything that can be decided before a call is decided here, once: schemas are compiled, hooks and policies that cannot
-match are left out, event names are rendered. `bindings` binds a charter to act, on top of this. Nothing here starts a
-program or a thread.
+match are left out, event names are rendered. `bindings` binds a charter for execution on top of this. Nothing here
+starts a program or a thread.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,12 +30,12 @@ from deedbook.policy.match import AbilityFacts
 from deedbook.policy.path_mapping import ServerPaths
 from deedbook.policy.zones import outside
 
-from .linker import Linked, Linker
+from .linker import Linker, LoadedPlugin
 
 T = TypeVar("T")
 
 Trusts: TypeAlias = Callable[[Mapping[str, Any]], bool]
-"""Called with a plugin as the charter has it, before it is loaded; returns whether its pure gates may be asked."""
+"""Called with a plugin's entry in the charter before it is loaded; returns whether its pure gates may run."""
 
 CALL: Final = frozenset({"allow", "deny", "ask"})
 POLICY_LIMIT: Final = 1.0
@@ -55,25 +55,25 @@ def bind_for_judging(
     trusts: Trusts = trust_all,
     root: Path | None = None,
 ) -> Bindings:
-    """Bind *charter* so that its calls can be judged: no handler, no gate that is not pure, no hook of other events.
+    """Bind *charter* so that its calls can be judged: no handlers, no impure gates, no hooks of other events.
 
-    Pure gates are constructed where *trusts* accepts their plugins; the code of the others is not imported. The caller
-    has to know what a gate answered that is not constructed. *root* is the workspace, for calls that nobody has made
-    yet (`bindings.freeze`). Raises `BindingError` with every fault.
+    Pure gates are constructed where *trusts* accepts their plugins; the code of other plugins is not imported. For
+    gates that are not constructed, the caller must supply the recorded answers. *root* is the workspace, needed only
+    for new calls (`bindings.bind`). Raises `BindingError` with every fault.
     """
     return JudgingBinder(charter, Linker(catalogue), host, schemas, root, trusts).bindings(lazily=True)
 
 
 @attrs.frozen(eq=False)
-class _Ready:
-    """A constructed hook or policy: as it is asked at every call, and as it is asked where its match holds."""
+class _PreparedGate:
+    """A constructed hook or policy: *always* runs at every call, *matching* only where its match holds."""
 
     fitting: Fitting
     always: BoundGate
     matching: BoundGate
 
     def gate_for(self, facts: AbilityFacts, named: list[str]) -> BoundGate:
-        """Return the gate of an ability that it fits; abilities whose paths stand alike share it."""
+        """Return the gate for an ability that it fits. Abilities with the same path arguments share it."""
         match = self.fitting.match
         test = None if match is None or self.fitting.name in named else match.test_for(facts)
         if test is None:
@@ -85,9 +85,9 @@ class _Ready:
 
 
 class JudgingBinder:
-    """One binding of a charter, to judge calls; collects faults instead of stopping at the first.
+    """Binds a charter for judging calls. It collects faults instead of stopping at the first.
 
-    Gates that would act, or may not be asked again, are not constructed: they are kept as gates that are not pure.
+    Gates that act, or may not run again, are not constructed; they are bound as impure gates.
     """
 
     def __init__(
@@ -105,32 +105,33 @@ class JudgingBinder:
         self.linker = linker
         self.host = host
         self.schemas = schemas
-        self.ready: dict[str, list[_Ready]] = {event: [] for event in (*EVENTS, "policy")}
+        self.ready: dict[str, list[_PreparedGate]] = {event: [] for event in (*EVENTS, "policy")}
         self._trusts = trusts
         self._validators: dict[str, Validator] = {}
 
     def bindings(self, *, lazily: bool) -> Bindings:
-        """Return everything bound; raises `BindingError` with every fault."""
+        """Return the complete bindings; raises `BindingError` with every fault."""
         for fitting in fittings(self.document, "hooks"):
             self._collect(self.hook, fitting)
         for fitting in fittings(self.document, "policies"):
             self._collect(self.policy, fitting)
-        declared = self.document["abilities"]
-        made = {} if lazily else {name: self._collect(self._bound, name, entry) for name, entry in declared.items()}
+        declared, records = self.document["abilities"], self.document.get("records", {})
+        made = {} if lazily else {name: self._collect(self._bind, name, entry) for name, entry in declared.items()}
         self._check()
         ready = {name: bound for name, bound in made.items() if bound}
         return Bindings(
             charter=self.charter,
-            abilities=Abilities(declared, ready, self._late),
+            abilities=Abilities(declared, ready, self._bind_late),
             enforcement=self.document["enforcement"],
             hooks=MappingProxyType({name: self._session_hooks(name) for name in EVENTS if not EVENTS[name].call}),
             skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
+            records=MappingProxyType({name: self._record(name, row) for name, row in records.items()}),
         )
 
-    def _late(self, name: str) -> BoundAbility:
+    def _bind_late(self, name: str) -> BoundAbility:
         """Bind one more ability; raises `BindingError`."""
         self.linker.faults.clear()
-        bound = self._collect(self._bound, name, self.document["abilities"][name])
+        bound = self._collect(self._bind, name, self.document["abilities"][name])
         self.linker.forget_broken()
         self._check()
         assert bound is not None
@@ -138,46 +139,46 @@ class JudgingBinder:
 
     def _check(self) -> None:
         if not canonical.check_bindings():
-            why = "a plugin changed how the kernel hashes while it was constructed; find out which, and take it out"
+            why = "a plugin replaced the kernel's hash functions while it was constructed; find and remove it"
             self.linker.faults.append(fault("PLUGIN_BROKEN", why))
         raise_all(BindingError, dict.fromkeys(self.linker.faults))
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
     def hook(self, fitting: Fitting) -> None:
-        """Keep a hook that decides about calls, constructed if it may be asked; the others are left out."""
+        """Add a hook that decides about calls, constructed if it may run. Hooks of other events are left out."""
         if fitting.entry["event"] != "PreToolUse":
             return
-        if self._is_asked(fitting.entry):
+        if self._may_run(fitting.entry):
             self.keep_hook(fitting, *self.construct_hook(fitting))
         else:
-            self.keep_hook(_unasked(fitting), _refuse_to_act, fitting.entry["timeout_ms"] / 1000)
+            self.keep_hook(_as_impure(fitting), _refuse_to_act, fitting.entry["timeout_ms"] / 1000)
 
     def policy(self, fitting: Fitting) -> None:
-        """Keep a policy, constructed if it may be asked."""
-        if self._is_asked(fitting.entry):
+        """Add a policy, constructed if it may run."""
+        if self._may_run(fitting.entry):
             self.keep_policy(fitting, self.construct(fitting.entry)[1])
         else:
-            self.keep_policy(_unasked(fitting), _refuse_to_act)
+            self.keep_policy(_as_impure(fitting), _refuse_to_act)
 
     def construct_hook(self, fitting: Fitting) -> tuple[Callable[..., Any], float]:
-        """Construct a hook in this process; return what asks it, and its limit in seconds."""
+        """Construct a hook in this process; return the function that asks it, and its limit in seconds."""
         entry, event = fitting.entry, fitting.entry["event"]
         linked, made = self.construct(entry)
         method = implementations(linked.offer, made, event, entry["place"])
         return asked(event, method), entry["timeout_ms"] / 1000
 
     def keep_hook(self, fitting: Fitting, ask: Callable[..., Any], limit: float) -> None:
-        """Keep a hook; *ask* answers for it, within *limit* seconds."""
+        """Add a hook; *ask* answers for it within *limit* seconds."""
         event = EVENTS[fitting.entry["event"]]
         may = event.may | (event.rewriter if fitting.entry["rewrites"] else frozenset())
         self._keep(event.name, fitting, ask, may, limit)
 
     def keep_policy(self, fitting: Fitting, ask: Callable[..., Any]) -> None:
-        """Keep a policy; *ask* answers for it."""
+        """Add a policy; *ask* answers for it."""
         self._keep("policy", fitting, ask, CALL, POLICY_LIMIT)
 
-    def _is_asked(self, entry: Mapping[str, Any]) -> bool:
+    def _may_run(self, entry: Mapping[str, Any]) -> bool:
         if not entry["pure"] or is_elsewhere(entry):
             return False
         return self._trusts(self.document["plugins"]["/".join(entry["plugin"])])
@@ -204,7 +205,7 @@ class JudgingBinder:
             mask=masking(self.host),
         )
         holds = match.holds if match else None
-        self.ready[at].append(_Ready(fitting, gate, attrs.evolve(gate, holds=holds)))
+        self.ready[at].append(_PreparedGate(fitting, gate, attrs.evolve(gate, holds=holds)))
 
     def _session_hooks(self, event: str) -> tuple[BoundGate, ...]:
         return tuple(in_order((ready.fitting.entry["priority"], ready.always) for ready in self.ready[event]))
@@ -218,7 +219,7 @@ class JudgingBinder:
 
     # --- abilities ----------------------------------------------------------------------------------------------------
 
-    def _bound(self, name: str, entry: Mapping[str, Any]) -> BoundAbility:
+    def _bind(self, name: str, entry: Mapping[str, Any]) -> BoundAbility:
         handler = self.construct_handler(entry)
         takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
         if entry["kind"] == "model":
@@ -238,7 +239,7 @@ class JudgingBinder:
             handler=handler,
             takes=takes,
             gives=gives,
-            takes_document=self._described(entry),
+            takes_document=self._input_schema(entry),
             interruptible=entry["interruptible"],
             timeout=limit / 1000 if limit else float("inf"),
             durable=entry["effects"] in DURABLE,
@@ -253,19 +254,19 @@ class JudgingBinder:
             reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
             event_names=event_names(entry["kind"], name),
             outside=outside(self.document, entry),
-            ways=self._ways(entry, facts.paths),
+            ways=self._server_paths(entry, facts.paths),
             mask=masking(self.host),
         )
 
-    def _ways(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> ServerPaths | None:
-        """Return how paths lead to a server that is started here; nobody else has paths of this machine."""
+    def _server_paths(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> ServerPaths | None:
+        """Return how paths reach a server that runs on this machine; other servers do not share its paths."""
         settings = entry["settings"]
         if self.root is None or entry["plugin"] != _SERVER or "command" not in settings:
             return None
         return ServerPaths(self.root, paths, settings.get("cwd", ""), here=paths != PATHS)
 
     def _validator(self, entry: Mapping[str, Any], own: str, narrowed: str) -> Validator:
-        """Return what both the plugin's schema and the one in YAML accept, compiled once for all that share them."""
+        """Return a validator for the plugin's schema and the one in YAML, compiled once for all that share them."""
         key = f"{entry[own]} {entry[narrowed]}"
         if key not in self._validators:
             both = [
@@ -273,11 +274,15 @@ class JudgingBinder:
                 for digest in (entry[own], entry[narrowed])
                 if digest is not None
             ]
-            self._validators[key] = both[0] if len(both) == 1 else _Both(*both)
+            self._validators[key] = both[0] if len(both) == 1 else _BothValidators(*both)
         return self._validators[key]
 
-    def _described(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments' schema as models are shown it: the plugin's, with what YAML narrows written over it."""
+    def _record(self, event_type: str, row: Mapping[str, Any]) -> Validator:
+        """Return the validator for payloads of a plugin's event type."""
+        return foreign(self.document["schemas"][row["schema"]], place=f"event type {event_type}")
+
+    def _input_schema(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the argument schema for models: the plugin's, overwritten by the schema in YAML."""
         plugin: Mapping[str, Any] = self.document["schemas"][entry["takes"]]
         if entry["schema_in"] is None:
             return plugin
@@ -290,22 +295,22 @@ class JudgingBinder:
         required = sorted({*plugin.get("required", ()), *narrowed.get("required", ())})
         return {**plugin, **narrowed, **merged, **({"required": required} if required else {})}
 
-    def construct_handler(self, entry: Mapping[str, Any]) -> Handler:  # noqa: ARG002 - whatever it is, it is not constructed
-        """Return what stands for the handler of an ability: nothing that could be called."""
+    def construct_handler(self, entry: Mapping[str, Any]) -> Handler:  # noqa: ARG002 - no handler is constructed
+        """Return a placeholder for the handler of an ability; it cannot be called."""
         return _refuse_to_act
 
     # --- plugins and faults -------------------------------------------------------------------------------------------
 
-    def construct(self, entry: Mapping[str, Any]) -> tuple[Linked, Any]:
-        """Construct a plugin; whatever its constructor does, the worst is a fault."""
+    def construct(self, entry: Mapping[str, Any]) -> tuple[LoadedPlugin, Any]:
+        """Construct a plugin. Any exception of its constructor becomes a fault."""
         kind, name = entry["plugin"]
         linked = self.linker.link(kind, name, entry["place"])
         if linked is None:
             raise _Broken
         try:
-            return linked, linked.made(dict(entry["settings"]), self.host)
+            return linked, linked.plugin_class(dict(entry["settings"]), self.host)
         except DeedbookError as problem:
-            raise BindingError(*(_placed(each, entry, linked) for each in problem.errors)) from None
+            raise BindingError(*(_add_place(each, entry, linked) for each in problem.errors)) from None
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
@@ -322,19 +327,19 @@ class JudgingBinder:
             return None
 
 
-class _Broken(Exception):  # noqa: N818 - it says what the plugin is
-    """A plugin is missing or broken, which is noted already."""
+class _Broken(Exception):  # noqa: N818 - a state, not an error of its own
+    """A plugin is missing or broken, and the fault is recorded already."""
 
 
-def _placed(error: DomainError, entry: Mapping[str, Any], linked: Linked) -> DomainError:
-    """Say whose fault it is, where a constructor did not."""
+def _add_place(error: DomainError, entry: Mapping[str, Any], linked: LoadedPlugin) -> DomainError:
+    """Return *error* with the place and plugin where a constructor gave none."""
     if error.place:
         return error
     return attrs.evolve(error, place=entry["place"], message=f"{linked.offer}: {error.message}")
 
 
-def _unasked(fitting: Fitting) -> Fitting:
-    """Return *fitting* as that of a gate that is not pure, whose answer is taken from the record."""
+def _as_impure(fitting: Fitting) -> Fitting:
+    """Return *fitting* as an impure gate, whose answer comes from the record."""
     return attrs.evolve(fitting, entry={**fitting.entry, "pure": False})
 
 
@@ -342,8 +347,8 @@ def _refuse_to_act(*_: Any) -> Any:
     raise AssertionError("bound for judging only: nothing is called, and only pure gates are asked")
 
 
-class _Both:
-    """A validator that wants two others to agree: what the plugin takes, narrowed by YAML."""
+class _BothValidators:
+    """A validator that requires two others to accept: the plugin's schema and the one in YAML."""
 
     def __init__(self, first: Validator, second: Validator) -> None:
         self._first = first

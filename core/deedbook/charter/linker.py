@@ -1,4 +1,4 @@
-"""From the names in YAML to loaded plugins: each found, loaded and checked once, every fault collected.
+"""Resolve the plugin names in YAML: find, load and check each plugin once, and collect every fault.
 
 Nothing is constructed here. Schemas are compiled once per digest, however many abilities share a plugin.
 """
@@ -15,23 +15,23 @@ from deedbook.format.errors import BindingError, DeedbookError, DomainError, Int
 from deedbook.format.schema import Validator, foreign, lint, suggest
 from deedbook.plugins.plugins import Catalogue, Offer, load
 
-Where: TypeAlias = Callable[[str], str]
-"""From a JSON pointer into a value to the place where it is written."""
+Locator: TypeAlias = Callable[[str], str]
+"""Returns the place in a source, ``file:line:column``, for a JSON pointer into a value."""
 
 
-class Origin(Protocol):
-    """Where a definition stands in a file."""
+class DefinitionOrigin(Protocol):
+    """The position of a definition in a file."""
 
     def place(self, inner: str = "", *, key: bool = False) -> str:
-        """Return ``file:line:column`` of what the JSON pointer *inner* leads to; with *key*, of its key."""
+        """Return ``file:line:column`` of the value at the JSON pointer *inner*; with *key*, of its key."""
 
 
 class Definition(Protocol):
-    """What a file defines: an ability, a hook, a policy, and others."""
+    """A definition in a file: an ability, a hook, a policy or another section entry."""
 
     @property
-    def origin(self) -> Origin:
-        """Where it stands."""
+    def origin(self) -> DefinitionOrigin:
+        """The position in the file."""
 
 
 _ANNOTATIONS: Final = frozenset(
@@ -40,20 +40,20 @@ _ANNOTATIONS: Final = frozenset(
 
 
 @attrs.frozen
-class Linked:
-    """A plugin that is loaded: where it comes from, its class, and the digest of its code (``None``: may change)."""
+class LoadedPlugin:
+    """A loaded plugin: its *offer*, its class, and the digest of its code (``None`` if it is installed in place)."""
 
     offer: Offer
-    made: type[Any]
+    plugin_class: type[Any]
     digest: str | None
 
     @property
     def spec(self) -> Any:
-        """What the class declares: a `HandlerSpec` or a `GateSpec`."""
-        return self.made.spec
+        """The declaration of the class: a `HandlerSpec` or a `GateSpec`."""
+        return self.plugin_class.spec
 
     def entry(self) -> dict[str, Any]:
-        """Return what a charter says of the plugin."""
+        """Return the plugin's entry in a charter."""
         return {
             "distribution": self.offer.distribution,
             "version": self.offer.version,
@@ -63,76 +63,80 @@ class Linked:
 
 
 Admit: TypeAlias = Callable[[Offer, str | None], DomainError | None]
-"""Asked before a plugin is imported: what speaks against an offer whose code has that digest."""
+"""Called before a plugin is imported; returns an error to refuse an offer whose code has that digest."""
 
 
 def admit_all(_offer: Offer, _digest: str | None) -> None:
-    """Have nothing against any plugin."""
+    """Accept every plugin."""
 
 
 class Linker:
-    """The plugins and schemas of one workspace; *faults* is everything that was found wrong."""
+    """The plugins and schemas of one workspace; *faults* collects every fault."""
 
     def __init__(self, catalogue: Catalogue, admit: Admit = admit_all) -> None:
         self.faults: list[DomainError] = []
         self.schemas: dict[str, Any] = {}
         self._catalogue = catalogue
         self._admit = admit
-        self._linked: dict[tuple[str, str], Linked | None] = {}
+        self._loaded: dict[tuple[str, str], LoadedPlugin | None] = {}
         self._validators: dict[str, Validator] = {}
         self._digests: dict[str, str | None] = {}
 
     # --- plugins ------------------------------------------------------------------------------------------------------
 
-    def link(self, kind: str, name: str, place: str) -> Linked | None:
+    def link(self, kind: str, name: str, place: str) -> LoadedPlugin | None:
         """Return the plugin, imported at its first use; ``None`` if it is missing or broken, which is a fault."""
         key = (kind, name)
-        if key not in self._linked:
-            self._linked[key] = None
-            with self.collecting(place):
-                self._linked[key] = self._load(self._catalogue.find(kind, name, place), place)
+        if key not in self._loaded:
+            self._loaded[key] = None
+            with self.collect_errors(place):
+                self._loaded[key] = self._load(self._catalogue.find(kind, name, place), place)
         elif self._catalogue.offered(kind, name) is None:
-            with self.collecting():
+            with self.collect_errors():
                 self._catalogue.find(kind, name, place)
-        return self._linked[key]
+        return self._loaded[key]
 
-    def linked(self, kind: str, name: str) -> Linked | None:
-        """Return a plugin that was linked before, if it was; that it is missing was said then."""
-        return self._linked.get((kind, name))
+    def get(self, kind: str, name: str) -> LoadedPlugin | None:
+        """Return a plugin that `link` loaded before, or ``None``; its fault is recorded already."""
+        return self._loaded.get((kind, name))
+
+    def all_loaded(self) -> list[LoadedPlugin]:
+        """Return every plugin that was linked, in the order of kind and name."""
+        return [linked for _, linked in sorted(self._loaded.items()) if linked]
 
     def forget_broken(self) -> None:
-        """Let plugins that are missing or broken be tried again, so that whoever names them next hears of it, too."""
-        self._linked = {key: linked for key, linked in self._linked.items() if linked}
+        """Forget missing and broken plugins, so that the next `link` reports them again."""
+        self._loaded = {key: linked for key, linked in self._loaded.items() if linked}
 
     def entries(self) -> dict[str, Any]:
-        """Return every plugin that was linked, by kind and name."""
-        return {f"{kind}/{name}": linked.entry() for (kind, name), linked in self._linked.items() if linked}
+        """Return the entry of every loaded plugin, by kind and name."""
+        return {f"{kind}/{name}": linked.entry() for (kind, name), linked in self._loaded.items() if linked}
 
-    def _load(self, offer: Offer, place: str) -> Linked:
+    def _load(self, offer: Offer, place: str) -> LoadedPlugin:
         if offer.distribution not in self._digests:
             self._digests[offer.distribution] = offer.digest
         digest = self._digests[offer.distribution]
         refused = self._admit(offer, digest)
         if refused:
             raise BindingError(refused)
-        return Linked(offer, object if offer.kind == "pack" else load(offer, place), digest)
+        return LoadedPlugin(offer, object if offer.kind == "pack" else load(offer, place), digest)
 
     # --- schemas ------------------------------------------------------------------------------------------------------
 
-    def schema(self, schema: Object | None, where: Where) -> str | None:
-        """Return the digest under which *schema* is kept in `schemas`; one that the lint refuses is a fault."""
+    def schema(self, schema: Object | None, where: Locator) -> str | None:
+        """Return the digest of *schema*, kept in `schemas`; a schema that the lint refuses is a fault."""
         digest = None if schema is None else self._compile(schema, where)
         if digest is not None and schema is not None:
             self.schemas.setdefault(digest, dict(schema))
         return digest
 
-    def check(self, value: Object, schema: Object, who: str, where: Where, *, declared: Where) -> None:
-        """Check settings in YAML against a plugin's *schema*; *where* and *declared* say where the two stand."""
+    def check(self, value: Object, schema: Object, who: str, where: Locator, *, declared: Locator) -> None:
+        """Check settings in YAML against a plugin's *schema*; *where* and *declared* locate settings and schema."""
         digest = self._compile(schema, declared)
         for each in self._validators[digest].violations(dict(value)) if digest else ():
             self.refuse("BINDING_INVALID", f"settings of {who}: {each}", where(each.pointer))
 
-    def _compile(self, schema: Object, where: Where) -> str | None:
+    def _compile(self, schema: Object, where: Locator) -> str | None:
         """Compile a schema once; return its digest, or ``None`` if it is refused."""
         own = dict(schema)
         try:
@@ -153,11 +157,11 @@ class Linker:
     # --- faults -------------------------------------------------------------------------------------------------------
 
     def refuse(self, code: str, message: str, place: str) -> None:
-        """Note a fault."""
+        """Record a fault."""
         self.faults.append(fault(code, message, place=place))
 
-    def known(self, what: str, name: str, names: Iterable[str], place: str) -> bool:
-        """Say whether *name* is one of *names*; if not, that is a fault, with the nearest of them."""
+    def check_name(self, what: str, name: str, names: Iterable[str], place: str) -> bool:
+        """Return whether *name* is one of *names*; if not, record a fault that suggests the nearest."""
         declared = sorted(names)
         if name in declared:
             return True
@@ -166,29 +170,29 @@ class Linker:
         return False
 
     @contextmanager
-    def collecting(self, place: str | None = None) -> Iterator[None]:
-        """Turn what is raised inside into faults; those without a place are at *place*."""
+    def collect_errors(self, place: str | None = None) -> Iterator[None]:
+        """Turn errors raised inside into faults; those without a place get *place*."""
         try:
             yield
         except DeedbookError as problem:
             self.faults.extend(attrs.evolve(each, place=each.place or place) for each in problem.errors)
 
 
-def at(source: Definition, above: str = "") -> Where:
-    """Return where the parts of a definition stand, as ``file:line:column``; looked up only for faults."""
+def locator(source: Definition, above: str = "") -> Locator:
+    """Return a `Locator` for the parts of a definition; a place is looked up only for a fault."""
     return lambda pointer: source.origin.place(above + pointer, key=True)
 
 
-def declared(linked: Linked, field: str) -> Where:
-    """Return where a plugin declares something."""
+def declaration_place(linked: LoadedPlugin, field: str) -> Locator:
+    """Return a `Locator` for a field that a plugin declares."""
     return lambda pointer: f"{linked.offer}: {field}{pointer}"
 
 
-def in_profile(profile: str, *keys: str) -> str:
-    """Return the place of something in a profile, by its keys."""
+def profile_place(profile: str, *keys: str) -> str:
+    """Return the place of a setting of a profile, by its keys."""
     return f".system/deedbook.yaml: {'.'.join(('profiles', profile, *keys))}"
 
 
-def says_nothing(schema: Mapping[str, Any]) -> bool:
-    """Say whether a schema accepts every value, because it holds annotations only."""
+def accepts_everything(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema accepts every value, because it holds annotations only."""
     return schema.keys() <= _ANNOTATIONS

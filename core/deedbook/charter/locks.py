@@ -1,7 +1,7 @@
-"""Which charter is in force: kept once per digest in the state folder, and pinned by ``.system/deedbook.lock``.
+"""Which charter is in force: stored once per digest in the state folder, and pinned by ``.system/deedbook.lock``.
 
-With ``lock: auto`` the state folder is a cache. A kept charter counts only if this user's key or the lock file vouches
-for its digest and nothing that it was compiled from has changed; otherwise the sources are compiled again. With ``lock:
+With ``lock: auto`` the state folder is a cache. A stored charter counts only if this user's key or the lock file
+authenticates its digest and none of its sources has changed; otherwise the sources are compiled again. With ``lock:
 required`` the lock file decides: a change is refused before any of its code is imported.
 """
 
@@ -16,31 +16,31 @@ from deedbook.plugins.moves import moves
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import FORMAT, Charter, known_files
 from deedbook.workspace import inventory
-from deedbook.workspace.lockfile import LOCK, Lock, here
+from deedbook.workspace.lockfile import LOCK, Lock, current_platform
 
-from .changes import Difference, difference
-from .store import Start, Store
+from .changes import Difference, compare
+from .store import StartRecord, Store
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace
 
 __all__ = [
     "LOCK",
-    "Opened",
+    "ActiveCharter",
     "Store",
+    "current_platform",
     "enforce",
-    "here",
-    "in_force",
+    "find_current",
+    "find_unchanged",
     "is_superseded",
-    "kept_charter",
     "lock",
     "open_charter",
 ]
 
 
 @attrs.frozen
-class Opened:
-    """The charter in force, the one before it (a digest), and what changed between them."""
+class ActiveCharter:
+    """The charter in force, the digest of the previous one, and what changed between them."""
 
     charter: Charter
     previous: str | None
@@ -54,18 +54,18 @@ def open_charter(
     root: Folder,
     *,
     kernel: str,
-    record: Callable[[Opened], None] | None = None,
-) -> Opened:
+    record: Callable[[ActiveCharter], None] | None = None,
+) -> ActiveCharter:
     """Return the charter in force, compiled only where something changed.
 
-    *record* is told of a change before the store remembers it, so that no crash loses it; it may be told twice. With
-    ``lock: required`` a change is refused (`BindingError`, ``CHARTER_CHANGED``) until `lock`.
+    *record* receives a change before the store saves it, so that no crash loses it; it may receive one change twice.
+    With ``lock: required`` a change is refused (`BindingError`, ``CHARTER_CHANGED``) until `lock`.
     """
     from .compiler import compile_charter
 
-    past = _Past.of(store, store.current())
+    past = _PreviousCharter.of(store, store.current())
     if workspace.lock == "required":
-        charter = _pinned(workspace, catalogue, store, root, kernel)
+        charter = _open_pinned(workspace, catalogue, store, root, kernel)
     elif (
         past.charter
         and _is_trusted(past.charter, store, root)
@@ -79,17 +79,22 @@ def open_charter(
 
 
 def enforce(
-    charter: Charter, store: Store, record: Callable[[Opened], None] | None, past: "_Past | None" = None
-) -> Opened:
-    """Put *charter* into force: say what changed against the one before, record it, and remember it.
+    charter: Charter,
+    store: Store,
+    record: Callable[[ActiveCharter], None] | None,
+    past: "_PreviousCharter | None" = None,
+) -> ActiveCharter:
+    """Put *charter* into force: compare it with the previous one, record the change, and save it as current.
 
-    Where the user's key does not authenticate which charter was in force before, the charter is recorded in any case:
-    somebody else may have written that record, to keep this one out of the ledger.
+    Where the user's key does not authenticate the record of the previous charter, *charter* is always recorded: another
+    user may have written that record to keep it out of the ledger.
     """
     previous = store.current()
     if past is None:
-        past = _Past(previous, charter) if previous == charter.digest else _Past.of(store, previous)
-    opened = Opened(charter, previous, past.compared_with(charter))
+        past = (
+            _PreviousCharter(previous, charter) if previous == charter.digest else _PreviousCharter.of(store, previous)
+        )
+    opened = ActiveCharter(charter, previous, past.compare(charter))
     known = previous == charter.digest and (store.key.secret is None or store.authenticates(charter.digest))
     if record and (opened.changes or not known):
         record(opened)
@@ -98,11 +103,14 @@ def enforce(
     return opened
 
 
-def kept_charter(store: Store, start: Start, root: Folder, catalogue: Catalogue, *, kernel: str) -> Charter | None:
-    """Return the charter that *start* came to, if nothing has changed since: no source is read but for its digest.
+def find_unchanged(
+    store: Store, start: StartRecord, root: Folder, catalogue: Catalogue, *, kernel: str
+) -> Charter | None:
+    """Return the charter of *start*, if nothing has changed since then; sources are only hashed.
 
-    *start* is authentic (`Store.start`): its charter was compiled from what the charter names as its sources. ``None``
-    where anything is new, other or gone, or where the lock does not pin it: then the sources have to be read.
+    *start* is authentic (`Store.start`): its charter was compiled from the sources that the charter names. Returns
+    ``None`` where anything was added, changed or removed, or where the lock does not pin the charter. Then the sources
+    must be read.
     """
     if inventory.listing(root, start.folders) != start.listing:
         return None
@@ -110,7 +118,7 @@ def kept_charter(store: Store, start: Start, root: Folder, catalogue: Catalogue,
         charter = store.find(start.charter, authentic=True)
         stands = charter is not None and (
             (charter.document.get("format"), charter.document.get("kernel")) == (FORMAT, kernel)
-            and inventory.unchanged(root, charter.document["sources"])
+            and inventory.is_unchanged(root, charter.document["sources"])
             and _are_installed(charter.document, catalogue)
             and (charter.document["lock"] != "required" or _is_pinned(charter, root))
         )
@@ -119,12 +127,12 @@ def kept_charter(store: Store, start: Start, root: Folder, catalogue: Catalogue,
     return charter if stands else None
 
 
-def in_force(
+def find_current(
     digest: str, workspace: "Workspace", catalogue: Catalogue, root: Folder, store: Store, kernel: str
 ) -> Charter | None:
-    """Return the charter kept under *digest* if *workspace* still comes to it; constructs no plugin.
+    """Return the charter stored under *digest* if *workspace* still compiles to it; constructs no plugin.
 
-    Raises `DeedbookError` where the sources do not compile, or what is kept are other bytes.
+    Raises `DeedbookError` where the sources do not compile, or the stored bytes do not match.
     """
     from .compiler import compile_charter
 
@@ -140,7 +148,7 @@ def in_force(
 def is_superseded(
     digest: str, workspace: "Workspace", catalogue: Catalogue, root: Folder, store: Store, kernel: str
 ) -> bool:
-    """Say whether *workspace* certainly comes to another charter than *digest*; imports no plugin, compiles nothing.
+    """Return whether *workspace* certainly compiles to another charter than *digest*; imports no plugin.
 
     ``False`` where only compiling can tell: the code of a plugin that is installed in place may have changed.
     """
@@ -155,27 +163,27 @@ def is_superseded(
 
 def lock(
     workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, *, kernel: str, editable: bool = False
-) -> Opened:
-    """Compile, pin in the lock file, and return what changed against the charter pinned before.
+) -> ActiveCharter:
+    """Compile, write the lock file, and return what changed against the charter pinned before.
 
-    With *editable*, distributions that are installed in place are named as such and accepted. The charter comes into
-    force with the next start, which records it.
+    With *editable*, distributions that are installed in place are listed as such and accepted. The charter comes into
+    force at the next start, which records it.
     """
     from .compiler import compile_charter
 
-    before = _before(root)
-    previous = (before.charters.get(here()) if before else None) or store.current()
-    past = _Past.of(store, previous)
+    before = _read_lock(root)
+    previous = (before.charters.get(current_platform()) if before else None) or store.current()
+    past = _PreviousCharter.of(store, previous)
     charter = compile_charter(workspace, catalogue, kernel=kernel, known=past.scripts)
     if workspace.lock == "required" and not editable:
-        raise_all(BindingError, dict.fromkeys(_in_place(charter)))
+        raise_all(BindingError, dict.fromkeys(_editable_errors(charter)))
     store.keep(charter, root)
     Lock.of(charter.document, charter.digest, before, editable=editable).write(root)
-    return Opened(charter, previous, past.compared_with(charter))
+    return ActiveCharter(charter, previous, past.compare(charter))
 
 
 @attrs.frozen
-class _Past:
+class _PreviousCharter:
     """The charter that was in force before, as far as it is known: its *digest*, and *why* there is no *charter*."""
 
     digest: str | None
@@ -183,7 +191,7 @@ class _Past:
     why: str = ""
 
     @classmethod
-    def of(cls, store: Store, digest: str | None) -> "_Past":
+    def of(cls, store: Store, digest: str | None) -> "_PreviousCharter":
         try:
             charter = store.load(digest) if digest else None
             if charter:
@@ -194,49 +202,49 @@ class _Past:
 
     @property
     def scripts(self) -> frozenset[str]:
-        """The files that were scripts in it."""
+        """The files of its scripts."""
         return known_files(self.charter.document) if self.charter else frozenset()
 
-    def compared_with(self, charter: Charter) -> Difference:
+    def compare(self, charter: Charter) -> Difference:
         if self.why:
             same = self.digest == charter.digest
-            return Difference(other=(self.why,)) if same else Difference(looser=(f"{self.why}; nobody can compare",))
+            return Difference(other=(self.why,)) if same else Difference(looser=(f"{self.why}; it cannot be compared",))
         if self.digest == charter.digest:
             return Difference()
-        return difference(self.charter.document if self.charter else None, charter.document, moves())
+        return compare(self.charter.document if self.charter else None, charter.document, moves())
 
 
 # --- freshness --------------------------------------------------------------------------------------------------------
 
 
 def _is_fresh(kept: Charter, workspace: "Workspace", catalogue: Catalogue, root: Folder, kernel: str) -> bool:
-    """Say whether compiling again would give *kept*: nothing that it was made from has changed."""
+    """Return whether compiling again would give *kept*: none of its inputs has changed."""
     return _has_the_same_sources(kept, workspace, root, kernel) and _are_installed(kept.document, catalogue)
 
 
 def _has_the_same_sources(kept: Charter, workspace: "Workspace", root: Folder, kernel: str) -> bool:
-    from .compiler import unavailable
+    from .compiler import find_unsupported
 
     document = kept.document
     return (
         (document.get("format"), document.get("kernel")) == (FORMAT, kernel)
         and document["profile"] == workspace.profile
         and document["sources"] == dict(workspace.digests)
-        and not unavailable(root)
+        and not find_unsupported(root)
     )
 
 
 def _is_trusted(kept: Charter, store: Store, root: Folder) -> bool:
-    """Return whether *kept* is known to follow from the sources that it names; its digest alone does not show that."""
+    """Return whether *kept* is known to follow from its sources; its digest alone does not show that."""
     if store.authenticates(kept.digest):
         return True
-    pins = _before(root)
-    return pins is not None and pins.charters.get(here()) == kept.digest
+    pins = _read_lock(root)
+    return pins is not None and pins.charters.get(current_platform()) == kept.digest
 
 
 def _is_pinned(charter: Charter, root: Folder) -> bool:
     pins = Lock.read(root)
-    return pins is not None and pins.charters.get(here()) == charter.digest
+    return pins is not None and pins.charters.get(current_platform()) == charter.digest
 
 
 def _are_installed(document: Mapping[str, Any], catalogue: Catalogue) -> bool:
@@ -244,7 +252,7 @@ def _are_installed(document: Mapping[str, Any], catalogue: Catalogue) -> bool:
 
 
 def _is_replaced(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:
-    """Say whether another plugin is installed than the one of *entry*, as far as digests tell it."""
+    """Return whether another plugin is installed than the one of *entry*, as far as digests show it."""
     kind, _, name = key.partition("/")
     offer = catalogue.offered(kind, name)
     digest = offer.digest if offer else None
@@ -259,8 +267,8 @@ def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> b
     return entry["digest"] is not None and found == wanted
 
 
-def _pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, kernel: str) -> Charter:
-    """Return the charter that the lock pins, if the workspace comes to it; else raise with everything that differs."""
+def _open_pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, kernel: str) -> Charter:
+    """Return the charter that the lock pins, if the workspace compiles to it; otherwise raise every difference."""
     from .compiler import compile_charter
 
     pins = Lock.read(root)
@@ -269,7 +277,7 @@ def _pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Fo
         raise BindingError(fault("CHARTER_CHANGED", why, place=LOCK))
     faults = list(pins.refuse_sources(workspace.digests, profile=workspace.profile, kernel=kernel))
     try:
-        pinned = pins.charters.get(here())
+        pinned = pins.charters.get(current_platform())
         kept = store.find(pinned) if pinned else None
         if kept and not faults and _is_fresh(kept, workspace, catalogue, root, kernel):
             return kept
@@ -282,15 +290,15 @@ def _pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Fo
     return charter
 
 
-def _before(root: Folder) -> Lock | None:
-    """Return the lock file as it stands; a damaged one counts as none."""
+def _read_lock(root: Folder) -> Lock | None:
+    """Return the lock file; a damaged one counts as none."""
     try:
         return Lock.read(root)
     except BindingError:
         return None
 
 
-def _in_place(charter: Charter) -> list[DomainError]:
+def _editable_errors(charter: Charter) -> list[DomainError]:
     why = "is installed in place, which lock: required refuses; install its wheel, or run: deedbook lock --editable"
     return [
         fault("CHARTER_CHANGED", f"{entry['distribution']} {why}", place=LOCK)

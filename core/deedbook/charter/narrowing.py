@@ -1,8 +1,8 @@
-"""Whether a schema in YAML narrows the plugin's, or widens it.
+"""Check whether a schema in YAML narrows the plugin's schema or widens it.
 
-What YAML leaves unsaid stays as the plugin has it, since both are asked at every call; what it says must not allow more
-than the plugin does. Each widening is proved by a witness: a value that the schema in YAML accepts and the plugin's
-refuses. What cannot be proved is accepted, and decided at the call.
+Both schemas are checked at every call, so what YAML leaves out stays as the plugin has it; what YAML states must not
+allow more than the plugin does. Each widening is proved by a witness: a value that the schema in YAML accepts and the
+plugin's refuses. What cannot be proved is accepted, and decided at the call.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from deedbook.format.schema import foreign
 from .instances import TYPES, instances, merged, unfolded
 
 Embed: TypeAlias = Callable[[Any], Iterable[Any]]
-"""From a value of a part to whole values that have it there, which the plugin would accept with another value."""
+"""Maps a value of a part to whole values that contain it, which the plugin would accept with another value."""
 
 _LEVELS: Final = 8
 _SHOWN: Final = 120
@@ -39,28 +39,28 @@ class Widening:
 
 
 def widenings(narrow: Mapping[str, Any], wide: Mapping[str, Any]) -> list[Widening]:
-    """Return where *narrow*, which stands in YAML, allows what *wide*, the plugin's, refuses; each place once."""
+    """Return where *narrow* (from YAML) allows what *wide* (the plugin's) refuses; each place once."""
     try:
-        walk = _Walk(foreign(narrow, place="narrow").valid, foreign(wide, place="wide").valid)
+        walk = _Comparison(foreign(narrow, place="narrow").valid, foreign(wide, place="wide").valid)
     except DeedbookError:
-        return []  # each is refused where it stands
+        return []  # each schema is refused at its own place
     found = {each.pointer: each for each in walk.compare(unfolded(narrow), unfolded(wide), "", lambda value: [value])}
     return list(found.values())
 
 
-class _Walk:
-    """One comparison; *mine* and *theirs* say whether a whole value fits YAML's schema, and the plugin's."""
+class _Comparison:
+    """One comparison; *mine* and *theirs* validate a whole value by YAML's schema and by the plugin's."""
 
     def __init__(self, mine: Callable[[Any], bool], theirs: Callable[[Any], bool]) -> None:
         self.mine = mine
         self.theirs = theirs
 
     def compare(self, narrow: Any, wide: Any, at: str, embed: Embed, level: int = 0) -> Iterator[Widening]:
-        """Compare the parts of both schemas that are about the same place of a value."""
+        """Compare the parts of both schemas that describe the same place of a value."""
         if not isinstance(narrow, dict) or wide is True or level > _LEVELS:
             return
         if wide is False:
-            yield from self._proved(instances(narrow), at, "the plugin allows nothing here", embed)
+            yield from self._prove(instances(narrow), at, "the plugin allows nothing here", embed)
             return
         for part in wide.get("allOf", ()):
             yield from self.compare(narrow, part, at, embed, level + 1)
@@ -72,12 +72,12 @@ class _Walk:
         yield from self._members(narrow, wide, at, embed, level)
         yield from self._elements(narrow, wide, at, embed, level)
 
-    def _proved(self, values: Iterable[Any], at: str, why: str, embed: Embed) -> Iterator[Widening]:
+    def _prove(self, values: Iterable[Any], at: str, why: str, embed: Embed) -> Iterator[Widening]:
         """Yield a widening, if one of *values* proves it."""
         for value in values:
             for whole in embed(value):
                 if self.mine(whole) and not self.theirs(whole):
-                    yield Widening(at, f"{why}; {_said(value)} would fit here", whole)
+                    yield Widening(at, f"{why}; {_json_text(value)} would fit here", whole)
                     return
 
     # --- one value ----------------------------------------------------------------------------------------------------
@@ -89,17 +89,17 @@ class _Walk:
             if word in narrow:
                 members = [narrow[word]] if word == "const" else narrow[word]
                 why = f"the plugin allows {_options(wide) or names}"
-                yield from self._proved(members, f"{at}/{word}", why, embed)
+                yield from self._prove(members, f"{at}/{word}", why, embed)
         if "type" not in narrow or "const" in narrow or "enum" in narrow:
             return
         said = narrow["type"]
         for kind in [said] if isinstance(said, str) else said:
             if kind not in allowed and not (kind == "integer" and "number" in allowed):
                 values = instances({**merged(_without_type(wide), narrow), "type": kind})
-                yield from self._proved(values, f"{at}/type", f"the plugin allows {names}", embed)
+                yield from self._prove(values, f"{at}/type", f"the plugin allows {names}", embed)
 
     def _bounds(self, narrow: Any, wide: Any, at: str, embed: Embed) -> Iterator[Widening]:
-        """Compare keyword by keyword: what YAML loosens is taken away from the plugin's, and a value looked for."""
+        """Compare keyword by keyword: drop the plugin's bound that YAML loosens, and look for a value."""
         for word in narrow:
             family = next((each for each in (_LOWER, _UPPER) if word in each), (word,))
             theirs = {each: wide[each] for each in family if each in wide}
@@ -110,9 +110,9 @@ class _Walk:
             if word in (*_UPPER, *_MOST) and all(narrow[word] < bound for bound in theirs.values()):
                 continue
             rest = {key: value for key, value in wide.items() if key not in family}
-            said = ", ".join(f"{name}: {_said(value)}" for name, value in theirs.items())
+            said = ", ".join(f"{name}: {_json_text(value)}" for name, value in theirs.items())
             values = _around(merged(rest, narrow), theirs)
-            yield from self._proved(values, f"{at}/{word}", f"the plugin says {said}", embed)
+            yield from self._prove(values, f"{at}/{word}", f"the plugin says {said}", embed)
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class _Walk:
                 yield from self.compare(part, theirs[name], place, within, level + 1)
             elif not patterns and extra is False:
                 why = f"the plugin takes no {name!r}{suggest(name, theirs)}; it takes {', '.join(theirs) or 'nothing'}"
-                yield from self._proved(instances(part), place, why, within)
+                yield from self._prove(instances(part), place, why, within)
             elif not patterns:
                 yield from self.compare(part, extra, place, within, level + 1)
         if "required" in narrow:
@@ -135,7 +135,7 @@ class _Walk:
                 if name not in narrow["required"]:
                     bases = (self._without(base, name) for base in self._bases(narrow, wide, embed))
                     why = f"the plugin requires {name!r}; add it, or leave required out"
-                    yield from self._proved(bases, f"{at}/required", why, embed)
+                    yield from self._prove(bases, f"{at}/required", why, embed)
         mine = narrow.get("additionalProperties", False)
         if mine is not False and extra is not True:
             name = next(name for name in ("other", "other-1", "other-2") if name not in {**inside, **theirs})
@@ -143,12 +143,12 @@ class _Walk:
             if extra is False:
                 why = f"the plugin takes nothing but {', '.join(theirs) or 'nothing'}"
                 values: Iterable[Any] = instances(mine)
-                yield from self._proved(values, f"{at}/additionalProperties", why, within)
+                yield from self._prove(values, f"{at}/additionalProperties", why, within)
             else:
                 yield from self.compare(mine, extra, f"{at}/additionalProperties", within, level + 1)
 
     def _bases(self, narrow: Any, wide: Any, embed: Embed) -> Iterator[dict[str, Any]]:
-        """Yield objects that the plugin accepts here: those that fit both first, then its own."""
+        """Yield objects that the plugin accepts here: those that fit both schemas first, then its own."""
         both = merged(wide, narrow)
         needed = dict.fromkeys([*wide.get("required", ()), *narrow.get("required", ())])
         both |= {"required": list(needed)} if needed else {}
@@ -185,7 +185,7 @@ class _Walk:
 
 
 def _around(schema: dict[str, Any], bounds: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield instances of *schema*, and those near the plugin's own bounds, which lie just outside of them."""
+    """Yield instances of *schema*, then values just outside the plugin's own bounds."""
     yield from instances(schema)
     for word, bound in bounds.items():
         closer = {
@@ -203,7 +203,7 @@ def _around(schema: dict[str, Any], bounds: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _types(schema: Any) -> tuple[str, ...]:
-    """Return the types that a schema can accept, as far as it says; ``integer`` is part of ``number``."""
+    """Return the types that a schema can accept, as far as it states them; ``integer`` is part of ``number``."""
     if not isinstance(schema, dict):
         return () if schema is False else TYPES
     said = schema.get("type")
@@ -225,17 +225,17 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def _without_type(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return what a schema says besides the types: what is left says nothing about values of other types."""
+    """Return a schema without its type keywords; the rest does not restrict values of other types."""
     gone = ("type", "const", "enum", "anyOf", "oneOf")
     return {key: value for key, value in schema.items() if key not in gone}
 
 
 def _options(schema: dict[str, Any]) -> str:
     if "const" in schema:
-        return _said(schema["const"])
-    return " or ".join(map(_said, schema.get("enum", ())))[:_SHOWN]
+        return _json_text(schema["const"])
+    return " or ".join(map(_json_text, schema.get("enum", ())))[:_SHOWN]
 
 
-def _said(value: Any) -> str:
+def _json_text(value: Any) -> str:
     said = encode(value).decode()
     return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"

@@ -1,4 +1,4 @@
-"""The policies of a charter, held against its abilities by what their kinds say (`PolicyChecks`)."""
+"""Lint the policies of a charter against its abilities, by the checks of their kinds (`PolicyChecks`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -16,30 +16,30 @@ Entry: TypeAlias = Mapping[str, Any]
 
 
 @attrs.frozen
-class Note:
-    """Something doubtful about a policy: *rule* is the index of a rule, *place* ``file:line[:column]``, *why* in words.
+class PolicyNote:
+    """A doubtful part of a policy: *rule* is the index of a rule, *place* ``file:line[:column]``, *why* the reason.
 
-    *why* goes on from "rule 1 of policy NAME". *unguarding*: the rule was meant to deny or to ask and can never hold,
-    since it names an ability that exists nowhere; what it should guard goes on to the next rule.
+    *why* continues "rule 1 of policy NAME". *guards_nothing*: the rule denies or asks but never matches, because it
+    names an ability that does not exist; the calls it should guard reach the next rule.
     """
 
     policy: str
     rule: int | None
     place: str
     why: str
-    unguarding: bool = False
+    guards_nothing: bool = False
 
     def __str__(self) -> str:
         return f"{self.about} of policy {self.policy} {self.why}" if self.about else f"policy {self.policy} {self.why}"
 
     @property
     def about(self) -> str:
-        """The rule in words, such as ``rule 1``; empty where the note is about the whole policy."""
+        """The rule as text, such as ``rule 1``; empty where the note is about the whole policy."""
         return "" if self.rule is None else f"rule {self.rule + 1}"
 
 
 class Targets:
-    """The abilities of a charter as the kinds of policies see them; *schemas* are the documents by digest."""
+    """The abilities of a charter as policy kinds see them; *schemas* are the documents by digest."""
 
     def __init__(self, abilities: Mapping[str, Entry | None], schemas: Mapping[str, Object]) -> None:
         self._abilities = [
@@ -50,11 +50,11 @@ class Targets:
 
     @classmethod
     def of(cls, document: Entry) -> "Targets":
-        """Return those of a charter's *document*."""
+        """Return the targets of a charter's *document*."""
         return cls(document["abilities"], document["schemas"])
 
     def of_policy(self, name: str, entry: Entry) -> tuple[PolicyTarget, ...]:
-        """Return the abilities that a policy is asked about; none where its match is no match."""
+        """Return the abilities that a policy applies to; none where its match is invalid."""
         try:
             fitting = Fitting.of(name, entry)
         except BindingError:
@@ -63,7 +63,7 @@ class Targets:
 
 
 def _target(name: str, entry: Entry, schemas: Mapping[str, Object]) -> PolicyTarget:
-    # a request to a model is bound by the completion contract, which is not the plugin's own schema
+    # the completion contract checks a request to a model, not the plugin's own schema
     named = () if entry["kind"] == "model" else (entry["takes"], entry["schema_in"])
     return PolicyTarget(
         id=name,
@@ -77,18 +77,18 @@ def _target(name: str, entry: Entry, schemas: Mapping[str, Object]) -> PolicyTar
 
 
 def place_of(problem: PolicyProblem, origin: Origin) -> str:
-    """Return where a problem stands in the YAML, as ``file:line:column``."""
+    """Return the place of a problem in the YAML, as ``file:line:column``."""
     if problem.at is not None:
         return origin.within(problem.pointer, problem.at)
     return origin.place(problem.pointer, key=True)
 
 
-def notes(
+def lint_policies(
     document: Entry, kinds: Kinds, sources: Mapping[str, PolicySource] | None = None, *, policy: str | None = None
-) -> list[Note]:
-    """Return what is doubtful about the policies of a charter, or about one *policy*, as their kinds say.
+) -> list[PolicyNote]:
+    """Return notes on the policies of a charter, or on one *policy*, as their kinds report them.
 
-    *sources* give the column of each place. Raises `BindingError` where a kind fails.
+    *sources* add the column to each place. Raises `BindingError` where a kind fails.
     """
     targets = Targets.of(document)
     return [
@@ -99,19 +99,19 @@ def notes(
     ]
 
 
-def doubtful(document: Entry, kinds: Kinds, sources: Mapping[str, PolicySource]) -> list[Note]:
-    """Return the notes on a workspace's own policies; a pack's may be for other workspaces."""
-    found = notes(document, kinds, sources)
+def lint_own_policies(document: Entry, kinds: Kinds, sources: Mapping[str, PolicySource]) -> list[PolicyNote]:
+    """Return the notes on a workspace's own policies. Policies of a pack may be meant for other workspaces."""
+    found = lint_policies(document, kinds, sources)
     return [each for each in found if each.policy not in sources or not sources[each.policy].origin.packed]
 
 
-def unguarding(document: Entry, kinds: Kinds) -> list[Note]:
-    """Return the notes on rules of a workspace's own policies that guard nothing; a pack's place is ``label: path``."""
-    return [each for each in notes(document, kinds) if each.unguarding and ": " not in each.place]
+def find_ineffective_rules(document: Entry, kinds: Kinds) -> list[PolicyNote]:
+    """Return the notes on rules of own policies that guard nothing. A place in a pack has the form ``label: path``."""
+    return [each for each in lint_policies(document, kinds) if each.guards_nothing and ": " not in each.place]
 
 
-def reachable(document: Entry, kinds: Kinds, policy: str) -> frozenset[int | None] | None:
-    """Return which rules of a policy can decide (``None`` among them: its default); ``None`` if its kind tells not."""
+def reachable_rules(document: Entry, kinds: Kinds, policy: str) -> frozenset[int | None] | None:
+    """Return the rules that can decide (``None``: the default); ``None`` if the policy's kind cannot list them."""
     entry = document["policies"][policy]
     kind = kinds(entry["plugin"][1])
     return kind.reachable(entry["settings"], Targets.of(document).of_policy(policy, entry)) if kind else None
@@ -119,7 +119,7 @@ def reachable(document: Entry, kinds: Kinds, policy: str) -> frozenset[int | Non
 
 def _notes(
     name: str, entry: Entry, targets: Targets, kinds: Kinds, source: PolicySource | None, abilities: Entry
-) -> Iterator[Note]:
+) -> Iterator[PolicyNote]:
     kind = kinds(entry["plugin"][1])
     for each in kind.lint(entry["settings"], targets.of_policy(name, entry)) if kind else ():
         places = [_rule_place(entry, rule) for rule in each.other_rules]
@@ -128,7 +128,7 @@ def _notes(
         nowhere = [ability for ability in each.names if ability not in abilities]
         if nowhere:
             why = f"guards nothing: there is no ability {nowhere[0]!r}{suggest(nowhere[0], abilities)}"
-        yield Note(name, each.rule, exact, why, unguarding=bool(nowhere))
+        yield PolicyNote(name, each.rule, exact, why, guards_nothing=bool(nowhere))
 
 
 def _rule_place(entry: Entry, rule: int | None) -> str:

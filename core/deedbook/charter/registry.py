@@ -1,7 +1,7 @@
-"""What is wrong with the abilities of a workspace, and what could be better: everything at once, and nothing is begun.
+"""Check the abilities of a workspace: report all errors and notes at once, without starting anything.
 
-An error keeps the workspace from starting. A note does not: something that nobody guards, nobody asks, or no prompt
-will find.
+An error keeps the workspace from starting. A note does not: for example an ability that no policy guards, a gate that
+matches nothing, or an ability that no prompt finds.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from deedbook.workspace.declarations import AbilitySource, Workspace
 from deedbook.workspace.workspace import survey_workspace
 
 from .compiler import compile_charter
-from .policies import doubtful
+from .policies import lint_own_policies
 
 _SHORTEST: Final = 8
 _UNDECLARED: Final = " is not declared"
@@ -29,7 +29,7 @@ _UNDECLARED: Final = " is not declared"
 
 @attrs.frozen
 class Finding:
-    """One thing that was found: *place* is ``file:line:column`` where it stands in a file, *code* an error's."""
+    """One finding: *place* is ``file:line:column`` if it is in a file, *code* an error's."""
 
     level: Literal["error", "note"]
     code: str | None
@@ -39,28 +39,28 @@ class Finding:
 
 @attrs.frozen
 class Survey:
-    """What was looked at (*abilities*, by id) and what was found, errors first."""
+    """The checked *abilities* (ids) and the findings, errors first."""
 
     abilities: tuple[str, ...]
     findings: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing keeps the workspace from starting, or a rule from guarding anything."""
+        """Whether there is no error."""
         return all(each.level == "note" for each in self.findings)
 
 
 def survey(root: Path, catalogue: Catalogue, *, kernel: str, files: Sequence[str] = ()) -> Survey:
-    """Check every ability of the workspace at *root*; with *files* (paths relative to it) only what stands in these.
+    """Check every ability of the workspace at *root*; with *files* (paths relative to it), report only on these.
 
-    Plugins are imported, since they say what they take; none is constructed. Raises `BindingError` (``USAGE``) for a
-    file that is no source of the workspace.
+    Plugins are imported for their declarations; none is constructed. Raises `BindingError` (``USAGE``) for a file that
+    is no source of the workspace.
     """
     workspace, faults = survey_workspace(root)
     charter = None
     if workspace is not None:
-        charter, more = _compiled(workspace, catalogue, kernel)
-        # a file that cannot be read declares nothing, so that what names it would be called wrong, too
+        charter, more = _compile(workspace, catalogue, kernel)
+        # an unreadable file declares nothing; references to it would be reported as undeclared as well
         faults += [each for each in more if not faults or _UNDECLARED not in each.message]
     findings = [Finding("error", each.code, _exact(each, workspace), each.message) for each in dict.fromkeys(faults)]
     sources = sorted(workspace.abilities.values(), key=lambda found: found.id) if workspace else []
@@ -73,10 +73,10 @@ def survey(root: Path, catalogue: Catalogue, *, kernel: str, files: Sequence[str
     return Survey(tuple(source.id for source in sources), tuple(findings))
 
 
-def absent(sources: Iterable[AbilitySource]) -> Iterator[tuple[str, str]]:
+def find_missing_programs(sources: Iterable[AbilitySource]) -> Iterator[tuple[str, str]]:
     """Yield each program of a ``tool: process`` that this machine lacks: its place and what to do.
 
-    Another machine may have it, so that this is nothing to refuse a workspace for.
+    Another machine may have it, so a missing program does not make a workspace invalid.
     """
     for source in sources:
         argv: Any = source.settings.get("argv")
@@ -87,11 +87,11 @@ def absent(sources: Iterable[AbilitySource]) -> Iterator[tuple[str, str]]:
         path = env.get("PATH", BASE["PATH"])
         if isinstance(path, str) and not is_found(name, path):
             where = "" if name.startswith("/") else f" on {path}"
-            why = f'this machine has no program "{name}"{where}; correct the name, or install it where this is to run'
+            why = f'this machine has no program "{name}"{where}; correct the name or install the program'
             yield source.origin.place(pointer, key=True), f"{source.id}: {why}"
 
 
-def _compiled(workspace: Workspace, catalogue: Catalogue, kernel: str) -> tuple[Charter | None, list[DomainError]]:
+def _compile(workspace: Workspace, catalogue: Catalogue, kernel: str) -> tuple[Charter | None, list[DomainError]]:
     try:
         return compile_charter(workspace, catalogue, kernel=kernel), []
     except BindingError as problem:
@@ -99,7 +99,7 @@ def _compiled(workspace: Workspace, catalogue: Catalogue, kernel: str) -> tuple[
 
 
 def _exact(found: DomainError, workspace: Workspace | None) -> str | None:
-    """Return the place of a fault with its column, where it is about a whole definition: that of its handler."""
+    """Return the place of a fault with its column; a fault about a whole definition is placed at its handler."""
     for section in (workspace.abilities, workspace.hooks) if workspace else ():
         for source in section.values():
             if source.place == found.place:
@@ -130,30 +130,32 @@ def _notes(
     guides = workspace.guides.values() if workspace else ()
     led = {name for guide in guides if guide.lends and guide.triggers for name in guide.names}
     for source in sources:
-        for pointer, message in _wanting(source, summaries, led):
+        for pointer, message in _description_problems(source, summaries, led):
             yield Finding("note", None, source.origin.place(pointer, key=True), f"{source.id}: {message}")
     if charter is None or workspace is None:
         return
-    yield from (Finding("note", None, place, message) for place, message in absent(sources))
+    yield from (Finding("note", None, place, message) for place, message in find_missing_programs(sources))
     for name in unguarded(charter.document):
         place = workspace.abilities[name].origin.place("", key=True)
         why = "no policy fits it: it is allowed where its scope, schema and hooks allow it"
         yield Finding("note", None, place, f"{name}: {why}")
-    for said in unasked(charter.document):
-        kind, _, name = said.partition(" ")
+    for gate in unasked(charter.document):
+        kind, _, name = gate.partition(" ")
         definition = (workspace.hooks if kind == "hook" else workspace.policies)[name]
         yield Finding(
-            "note", None, definition.origin.place("", key=True), f"{said} fits no ability: nobody will ask it"
+            "note", None, definition.origin.place("", key=True), f"{gate} matches no ability and is never asked"
         )
-    for each in doubtful(charter.document, kinds, workspace.policies):
-        if each.unguarding:
+    for each in lint_own_policies(charter.document, kinds, workspace.policies):
+        if each.guards_nothing:
             yield Finding("error", "BINDING_INVALID", each.place, str(each))
         else:
             yield Finding("note", None, each.place, str(each))
 
 
-def _wanting(source: AbilitySource, summaries: dict[str, str], led: Container[str]) -> Iterator[tuple[str, str]]:
-    """Yield what people and models would miss in what an ability says of itself; to those *led* a document leads."""
+def _description_problems(
+    source: AbilitySource, summaries: dict[str, str], led: Container[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield problems of an ability's description; a routing document leads to the abilities in *led*."""
     if not source.intents and source.id not in led:
         yield "/routing_hints/intents", "routing_hints.intents is empty: no words of a prompt speak for it"
     plain = source.summary.strip().rstrip(".").casefold()

@@ -1,4 +1,4 @@
-"""What a workspace says of its log: `checkpoints:` in `deedbook.yaml`, as the charter has it."""
+"""Checkpoint settings: `checkpoints:` in `deedbook.yaml`, as a charter holds it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +12,12 @@ BEFORE: Final = ("irreversible",)
 
 
 @attrs.frozen
-class Settings:
-    """When checkpoints are written, with which key, whose public halves are trusted, and who else is asked to sign.
+class CheckpointSettings:
+    """When checkpoints are written, with which key, which keys are trusted, and which witnesses sign.
 
     *key* is the file of the private key, if it is not in the user's key ring; *keys* are verifier keys; *before* are
-    the effects before which a checkpoint covers the intent. *witnesses* are as they were declared, with their keys and
-    their folders, from the root.
+    the effects that need a checkpoint of their intent first. *witnesses* are the declared entries, with keys, and
+    folders resolved from the root.
     """
 
     key: Path | None = None
@@ -28,18 +28,18 @@ class Settings:
     witnesses: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
-    def read(cls, said: Mapping[str, Any], root: Path) -> Self:
-        """Read the section of a charter, or of a workspace, whose root is *root*; what is not said is as usual."""
-        key = said.get("key")
+    def read(cls, section: Mapping[str, Any], root: Path) -> Self:
+        """Read the section of a charter, or of a workspace at *root*; missing keys get their defaults."""
+        key = section.get("key")
         return cls(
             key=root / Path(key).expanduser() if key else None,
-            keys=tuple(said.get("keys", ())),
-            every_events=said.get("every_events", EVENTS),
-            every_seconds=said.get("every_seconds", SECONDS),
-            before=frozenset(said.get("before", BEFORE)),
-            witnesses=tuple(_witness(each, root) for each in said.get("witnesses", ())),
+            keys=tuple(section.get("keys", ())),
+            every_events=section.get("every_events", EVENTS),
+            every_seconds=section.get("every_seconds", SECONDS),
+            before=frozenset(section.get("before", BEFORE)),
+            witnesses=tuple(_witness(each, root) for each in section.get("witnesses", ())),
         )
 
 
-def _witness(said: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
-    return {**said, "folder": str(root / Path(said["folder"]).expanduser())} if said.get("folder") else said
+def _witness(entry: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
+    return {**entry, "folder": str(root / Path(entry["folder"]).expanduser())} if entry.get("folder") else entry

@@ -1,8 +1,8 @@
-"""Which spelling the front matter of a skill has: the open Agent Skills form, or the runtime's own with more keys.
+"""Which form the front matter of a skill has: the open Agent Skills form, or the runtime's own with more keys.
 
-The open form (https://agentskills.io/specification) has six keys; what else a runtime needs stands under ``metadata``,
-as texts. A skill in that form is *portable*: every reader of the form takes it. The runtime's own spelling has lists,
-and ``triggers``, ``version``, ``plugin`` and ``schema_version`` at top level.
+The open form (https://agentskills.io/specification) has six keys; further keys of a runtime stand under ``metadata``,
+as texts. A skill in that form is *portable*: every reader of the form accepts it. The runtime's own form has lists, and
+``triggers``, ``version``, ``plugin`` and ``schema_version`` at top level.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.workspace.documents import Document, flowing, pointer
+from deedbook.workspace.documents import Document, flow_style_places, pointer
 
 OPEN: Final = "open"
 OWN: Final = "own"
@@ -22,13 +22,13 @@ _MAX_COMPATIBILITY: Final = 500
 
 @attrs.frozen
 class Obstacle:
-    """What keeps a skill from being portable: where (``file:line:column``), why, and what to do."""
+    """A reason why a skill is not portable: its place (``file:line:column``), the problem, and what to do."""
 
     place: str
     why: str
 
 
-def spelling(document: Document) -> str:
+def front_matter_form(document: Document) -> str:
     """Return ``open`` if the front matter has only the open form's keys, with tools as a text; else ``own``."""
     said: Any = document.value
     tools = said.get("allowed-tools", "")
@@ -36,7 +36,7 @@ def spelling(document: Document) -> str:
 
 
 def obstacles(document: Document) -> list[Obstacle]:
-    """Return everything that keeps the front matter of a skill, which a loader has accepted, from being portable."""
+    """Return all reasons why the front matter of a skill, which a loader has accepted, is not portable."""
     return sorted(_obstacles(document), key=lambda found: [*map(int, found.place.rsplit(":", 2)[1:])])
 
 
@@ -58,12 +58,12 @@ def _obstacles(document: Document) -> Iterator[Obstacle]:
         if not isinstance(value, str):
             why = f"metadata.{key}: is no text; other readers keep texts only"
             yield Obstacle(document.place(pointer("metadata", key), key=True), why)
-    yield from _written(document)
+    yield from _style_obstacles(document)
 
 
-def _written(document: Document) -> Iterator[Obstacle]:
-    """Yield what is written in a way that strict readers refuse, though it means the same."""
-    for place in flowing(document):
+def _style_obstacles(document: Document) -> Iterator[Obstacle]:
+    """Yield YAML styles that strict readers refuse, though the meaning is the same."""
+    for place in flow_style_places(document):
         yield Obstacle(place, "is written with brackets; write a list or mapping one entry to a line")
     for number, line in enumerate(document.text.split("\n"), 1):
         found = re.search("---", line)

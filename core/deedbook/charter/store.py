@@ -1,6 +1,6 @@
-"""The charters of a workspace and their sources, kept once per digest in its state folder; what the last start found.
+"""Store charters and their sources once per digest in the state folder, and the record of the last start.
 
-The folder is a cache. What is read from it is checked by digest. The two records that say which charter is in force
+The folder is a cache. Everything read from it is checked by digest. The two records that name the charter in force
 count only if the user's own key authenticates them (`cachekeys`); otherwise the sources are compiled again.
 """
 
@@ -34,7 +34,7 @@ _NAMES: Final = {"type": "array", "items": {"type": "string"}}
 
 @cache
 def _start() -> Validator:
-    """Return the shape of one start, compiled at the first."""
+    """Return the validator of a start record, compiled once."""
     return foreign(
         {
             "type": "object",
@@ -53,10 +53,10 @@ def _start() -> Validator:
 
 
 @attrs.frozen
-class Start:
-    """What a start found: the *charter* it came to (a digest), the *folders* it read and their `inventory.listing`.
+class StartRecord:
+    """The result of a start: its *charter* (a digest), the *folders* it read and their `inventory.listing`.
 
-    *secrets* are the names of those that plugins asked for.
+    *secrets* are the names of the secrets that plugins asked for.
     """
 
     charter: str
@@ -66,9 +66,9 @@ class Start:
 
 
 class Store:
-    """Charters and their sources, kept once per digest in the state folder.
+    """Charters and their sources, stored once per digest in the state folder.
 
-    *key* authenticates the records of starts and of the charter in force; without one no start is remembered.
+    *key* authenticates the records of starts and of the charter in force; without a key no start is saved.
     """
 
     def __init__(self, state: Folder, key: CacheKey = NO_KEY) -> None:
@@ -76,16 +76,16 @@ class Store:
         self.key = key
 
     def load(self, digest: str) -> Charter:
-        """Return the charter kept under *digest*; raises `BindingError` if its bytes are others, or it is not there."""
+        """Return the charter stored under *digest*; raises `BindingError` if it is missing or has other bytes."""
         found = self.find(digest)
         if found is None:
             raise BindingError(fault("CHARTER_CHANGED", f"charter {digest} is not kept in this state folder"))
         return found
 
     def find(self, digest: str, *, authentic: bool = False) -> Charter | None:
-        """Return the charter kept under *digest*, if it is there.
+        """Return the charter stored under *digest*, or ``None``.
 
-        Raises `BindingError` if its bytes are others, or no charter; the latter is not checked if it is *authentic*.
+        Raises `BindingError` if the bytes do not match or are no charter; *authentic* skips the latter check.
         """
         try:
             return Charter.from_bytes(self._read(digest, "charter"), digest, authentic=authentic)
@@ -93,7 +93,7 @@ class Store:
             return None
 
     def sources(self, charter: Charter) -> Mapping[str, bytes]:
-        """Return the sources that *charter* was compiled from, by path; raises `BindingError` if they are others."""
+        """Return the sources of *charter*, by path; raises `BindingError` if they do not match."""
         try:
             kept = json.loads(self._read(charter.digest, "sources"))
             sources = {path: text.encode("utf-8", _LOSSLESS) for path, text in kept.items()}
@@ -105,7 +105,7 @@ class Store:
         return sources
 
     def keep(self, charter: Charter, root: Folder) -> None:
-        """Keep *charter* and the sources below *root* that it was compiled from; what is kept soundly stays.
+        """Store *charter* and its sources below *root*; entries that are stored and valid stay.
 
         The charter is written last: where it is, all is. Raises `BindingError` if a source is not what was compiled.
         """
@@ -118,32 +118,32 @@ class Store:
             self._state.replace(f"charters/{charter.digest}/charter.json", charter.raw)
 
     def current(self) -> str | None:
-        """Return the digest of the charter that was last in force, if that can be told."""
+        """Return the digest of the charter that was last in force, if it is known."""
         digest = self._current().get("charter")
         return digest if isinstance(digest, str) and _IS_DIGEST(digest) else None
 
     def authenticates(self, digest: str) -> bool:
-        """Return whether this user's key authenticates the charter *digest* as the one last in force."""
+        """Return whether this user's key authenticates *digest* as the charter last in force."""
         found = self._current()
         return found.get("charter") == digest and self.key.authenticates(found.get("mac"), _CURRENT, digest)
 
-    def start(self, profile: str) -> Start | None:
-        """Return what the last start under *profile* (``""``: the workspace's own) found, if it is authentic."""
+    def start(self, profile: str) -> StartRecord | None:
+        """Return the record of the last start under *profile* (``""``: the workspace's own), if it is authentic."""
         found: Any = self._starts().get(profile)
         if not _start().valid(found):
             return None
-        start = Start(found["charter"], tuple(found["folders"]), found["listing"], tuple(found["secrets"]))
+        start = StartRecord(found["charter"], tuple(found["folders"]), found["listing"], tuple(found["secrets"]))
         return start if self.key.authenticates(found["mac"], _STARTS, [profile, _plain(start)]) else None
 
-    def remember(self, profile: str, start: Start) -> None:
-        """Remember what a start under *profile* found, for the next one; without a key, nothing is remembered."""
+    def remember(self, profile: str, start: StartRecord) -> None:
+        """Save the record of a start under *profile* for the next one; without a key, nothing is saved."""
         starts, made = self._starts(), _plain(start)
         code = self.key.code(_STARTS, [profile, made])
         if code and starts.get(profile) != (authentic := {**made, "mac": code}):
             self._state.replace(_STARTS, canonical.encode({**starts, profile: authentic}))
 
     def adopt(self, charter: Charter) -> None:
-        """Remember *charter* as the one in force."""
+        """Save *charter* as the one in force."""
         code = self.key.code(_CURRENT, charter.digest)
         record = {"charter": charter.digest, **({"mac": code} if code else {})}
         self._state.replace(_CURRENT, canonical.encode(record))
@@ -165,7 +165,7 @@ class Store:
         return self._state.read(f"charters/{digest}/{name}.json", limit=_MAX_BYTES)
 
 
-def _plain(start: Start) -> dict[str, Json]:
+def _plain(start: StartRecord) -> dict[str, Json]:
     """Return *start* as JSON."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in attrs.asdict(start).items()}
 

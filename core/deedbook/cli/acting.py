@@ -11,18 +11,19 @@ import attrs
 from deedbook.call.session import Session
 from deedbook.contract import Event, Json, Object
 from deedbook.format.errors import CODES, DeedbookError, DomainError, Err, Result
-from deedbook.format.event_text import decided_by, show
+from deedbook.format.event_text import show
 from deedbook.format.events import TRACEPARENT
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.callers import LOCAL
+from deedbook.policy.gates import decided_by
 
 from .common import Asked, announce, shown, typed_words
 from .output import answer, as_json, complain, message, spelled, worded
 from .progress import Parked, moving, tell
 
 if TYPE_CHECKING:
-    from deedbook.charter.policies import Note
+    from deedbook.charter.policies import PolicyNote
 
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
@@ -107,9 +108,9 @@ class Denials:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")
         return said
 
-    def _notes(self, denial: Object) -> "list[Note]":
+    def _notes(self, denial: Object) -> "list[PolicyNote]":
         """Return what is doubtful about a policy whose default denied: a rule that never decides was meant to."""
-        from deedbook.charter.policies import notes
+        from deedbook.charter.policies import lint_policies
         from deedbook.plugins.plugins import discover
         from deedbook.plugins.policy_kinds import installed_kinds
 
@@ -117,7 +118,7 @@ class Denials:
         if not isinstance(by, dict) or "policy" not in by or isinstance(by.get("rule"), str):
             return []
         try:
-            return notes(self._bindings.charter.document, installed_kinds(discover()), policy=by["policy"])
+            return lint_policies(self._bindings.charter.document, installed_kinds(discover()), policy=by["policy"])
         except DeedbookError:
             return []  # the denial stands, and `deedbook doctor` tells what is wrong with the kind
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from deedbook.charter.changes import Difference
-    from deedbook.charter.locks import Opened
+    from deedbook.charter.locks import ActiveCharter
     from deedbook.plugins.commands import OfferedCommand
     from deedbook.policy.charter import Charter
     from deedbook.workspace.declarations import Workspace
@@ -211,7 +211,7 @@ wait_option = click.option(
 )  # fmt: skip
 
 
-def announce(opened: "Opened") -> None:
+def announce(opened: "ActiveCharter") -> None:
     """Say which skills are set aside, and what changed in the charter since it was last in force."""
     tell_set_aside(opened.charter)
     if opened.previous != opened.charter.digest:
@@ -230,15 +230,15 @@ def tell_set_aside(charter: "Charter") -> None:
 
 def _tell_unguarding(charter: "Charter") -> None:
     """Say which rules should deny or ask, and guard nothing since they name an ability that is nowhere."""
-    from deedbook.charter.policies import unguarding
+    from deedbook.charter.policies import find_ineffective_rules
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
 
-    for each in unguarding(charter.document, installed_kinds(discover())):
+    for each in find_ineffective_rules(charter.document, installed_kinds(discover())):
         message(f"{each.place}: {each}")
 
 
-def news(opened: "Opened") -> list[tuple[str, str]]:
+def news(opened: "ActiveCharter") -> list[tuple[str, str]]:
     """Return what changed, in words, each with its way: ``looser``, ``tighter``, ``changed``.
 
     That a file changed is said only where nothing else says what changed in it.

@@ -19,11 +19,11 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from deedbook.charter.bindings import freeze
+from deedbook.charter.bindings import bind
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
-from deedbook.charter.policies import doubtful
-from deedbook.charter.registry import absent
+from deedbook.charter.policies import lint_own_policies
+from deedbook.charter.registry import find_missing_programs
 from deedbook.charter.store import Store
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
@@ -42,7 +42,7 @@ from deedbook.policy.requests import approvers
 from deedbook.programs.supervisor import System
 from deedbook.programs.workers import Workers
 from deedbook.workspace.declarations import Workspace
-from deedbook.workspace.lockfile import LOCK, Lock, here
+from deedbook.workspace.lockfile import LOCK, Lock, current_platform
 from deedbook.workspace.site import Site
 
 from .trial import fatal
@@ -150,10 +150,10 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     yield from _inline(charter)
     for why in charter.set_aside:
         yield Check("skill", "note", f"set aside: {why}", "correct it; `deedbook skills lint` names every one")
-    for place, message in absent(workspace.abilities.values()):
+    for place, message in find_missing_programs(workspace.abilities.values()):
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
-    for each in doubtful(charter.document, installed_kinds(catalogue), workspace.policies):
-        yield Check("policy", "fault" if each.unguarding else "note", str(each), f"edit {each.place}")
+    for each in lint_own_policies(charter.document, installed_kinds(catalogue), workspace.policies):
+        yield Check("policy", "fault" if each.guards_nothing else "note", str(each), f"edit {each.place}")
     yield from _unanswerable(charter)
     yield _lock(workspace, charter, catalogue)
     yield from _in_force(workspace)
@@ -191,7 +191,7 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
                 site.secrets,
                 partial(told, charter.document, {}),
             )
-            freeze(charter, catalogue, host, Schemas.load(data_folder("schemas")))
+            bind(charter, catalogue, host, Schemas.load(data_folder("schemas")))
     except DeedbookError as problem:
         yield from (Check("binding", "fault", str(each), _remedy(each)) for each in problem.errors)
     else:
@@ -239,7 +239,7 @@ def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check
     except DeedbookError as problem:
         return Check("lock", "fault", str(problem), "deedbook lock")
     wanted, mode = workspace.lock == "required", f"lock: {workspace.lock}"
-    if pins is None or here() not in pins.charters:
+    if pins is None or current_platform() not in pins.charters:
         return Check(
             "lock", "fault" if wanted else "ok", f"{mode}; nothing is pinned", "deedbook lock" if wanted else ""
         )

@@ -62,7 +62,7 @@ def test(asked: Asked, files: tuple[str, ...], profile: str | None) -> int:
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.format.terminal import plain
     from deedbook.kernel import bound_for_asking
-    from deedbook.workspace.trees import trees
+    from deedbook.workspace.trees import list_trees
     from deedbook.workspace.workspace import read_workspace
 
     from . import trials
@@ -71,7 +71,7 @@ def test(asked: Asked, files: tuple[str, ...], profile: str | None) -> int:
     root = source.root
     schemas = Schemas.load(data_folder("schemas"))
     with Folder.at(root) as folder:
-        own, *packed = trees(folder, source)
+        own, *packed = list_trees(folder, source)
         named = [(own, _below(root, path)) for path in files]
         beside = [(tree, path) for tree in (own, *packed) for path in tree.tests(trials.FOLDER)]
         cases = [case for tree, path in named or beside for case in trials.read(tree, path, schemas)]

@@ -14,7 +14,7 @@ from deedbook.format.upcasting.naming import parted
 from deedbook.format.upcasting.recognition import form_of, not_a_ledger, require_form
 from deedbook.format.upcasting.table import UPCASTERS
 from deedbook.workspace.declarations import Workspace
-from deedbook.workspace.site import STATE, state_at, told_state
+from deedbook.workspace.site import STATE, find_state, state_at
 from deedbook.workspace.sources import SYSTEM, find_workspace
 from deedbook.workspace.workspace import read_workspace
 
@@ -33,7 +33,7 @@ def standing(workspace: str) -> tuple[Workspace, list[str]]:
         return read_workspace(root), []
     except DeedbookError as problem:
         with Folder.at(root) as folder:
-            state = told_state(folder, root) or state_at(root, STATE)
+            state = find_state(folder, root) or state_at(root, STATE)
         if not is_state(state):
             raise
         why = str(problem).splitlines()[0]

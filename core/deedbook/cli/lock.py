@@ -8,7 +8,7 @@ from .common import Asked, json_option, news, profile_option, tell_set_aside
 from .output import as_json, message, say
 
 if TYPE_CHECKING:
-    from deedbook.charter.locks import Opened
+    from deedbook.charter.locks import ActiveCharter
 
 
 @click.command("lock")
@@ -24,7 +24,7 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
     What MCP servers offer is looked at first, and what is other than before is shown.
     """
     from deedbook.charter.locks import LOCK, lock
-    from deedbook.charter.policies import notes
+    from deedbook.charter.policies import lint_policies
     from deedbook.charter.store import Store
     from deedbook.format.files import Folder
     from deedbook.format.release import VERSION
@@ -57,7 +57,7 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
         )
         return 0
     _tell(opened, free, silent, first=first)
-    for each in notes(opened.charter.document, installed_kinds(catalogue), source.policies):
+    for each in lint_policies(opened.charter.document, installed_kinds(catalogue), source.policies):
         say(plain(f"{each.place}: {each}"))
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0
@@ -76,7 +76,7 @@ def _look(workspace: str, *, yes: bool) -> bool:
     return Features(discover(), ["servers"]).all("before_lock", workspace=found, yes=yes)
 
 
-def _tell(opened: "Opened", free: list[str], silent: list[str], *, first: bool) -> None:
+def _tell(opened: "ActiveCharter", free: list[str], silent: list[str], *, first: bool) -> None:
     from deedbook.format.report import counted
     from deedbook.format.terminal import plain
 
@@ -91,4 +91,4 @@ def _tell(opened: "Opened", free: list[str], silent: list[str], *, first: bool) 
     for name in free:
         say(f"no policy fits {plain(name)}: it is allowed where its scope, schema and hooks allow it")
     for name in silent:
-        say(f"{plain(name)} fits no ability: nobody will ask it")
+        say(f"{plain(name)} matches no ability and is never asked")

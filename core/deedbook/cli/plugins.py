@@ -43,6 +43,7 @@ def command(asked: Asked, kind: str | None) -> int:
 
 
 def _rows(catalogue: "Catalogue", used: dict[tuple[str, str], list[str]]) -> list[dict[str, Any]]:
+    """Return one row for each plugin, features last."""
     from deedbook.plugins.plugins import FEATURE
 
     return [
@@ -54,15 +55,15 @@ def _rows(catalogue: "Catalogue", used: dict[tuple[str, str], list[str]]) -> lis
             "editable": offer.editable,
             "used": used.get((offer.kind, offer.name), []),
         }
-        for _, offer in sorted(catalogue.offers.items())
-        if offer.kind != FEATURE
+        for _, offer in sorted(catalogue.offers.items(), key=lambda item: (item[0][0] == FEATURE, item[0]))
     ]
 
 
 def _said(row: dict[str, Any]) -> str:
     used: list[str] = row["used"]
     more = f" and {len(used) - 3} more" if len(used) > 3 else ""
-    told = f"used by {', '.join(used[:3])}{more}" if used else "not used here"
+    idle = "installed" if row["kind"] == "feature" else "not used here"
+    told = f"used by {', '.join(used[:3])}{more}" if used else idle
     return f"{told}; installed in place" if row["editable"] else told
 
 
@@ -87,6 +88,7 @@ def _named(source: "Workspace") -> list[tuple[str, str, str]]:
     named += [("policy", each.kind, each.id) for each in source.policies.values()]
     named += [("skill", each.loader, "the workspace's skills") for each in source.loaders]
     named += [("pack", name, "packs") for name in source.packs]
+    named += [("feature", name, "features") for name in source.features]
     profile = source.profiles.get(source.profile)
     named += [
         ("provider", model.provider, f"model/{tier}") for tier, model in (profile.models if profile else {}).items()

@@ -11,8 +11,8 @@ from .output import as_json, message, say, table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deedbook.charter.cases import Finding, Part
-    from deedbook.charter.policies import Note
+    from deedbook.charter.cases import CaseResult, RuleCoverage
+    from deedbook.charter.policies import PolicyNote
     from deedbook.format.errors import DomainError
     from deedbook.workspace.declarations import Workspace
 
@@ -28,7 +28,7 @@ def command() -> None:
 @click.pass_obj
 def listing(asked: Asked, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
-    from deedbook.charter.policies import notes
+    from deedbook.charter.policies import lint_policies
     from deedbook.kernel import bound_for_judging
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
@@ -38,7 +38,7 @@ def listing(asked: Asked, profile: str | None) -> int:
     source, catalogue = read_workspace(asked.workspace, profile), discover()
     with bound_for_judging(source, catalogue) as bindings:
         document = bindings.charter.document
-        never, fits = notes(document, installed_kinds(catalogue), source.policies), covers(document)
+        never, fits = lint_policies(document, installed_kinds(catalogue), source.policies), covers(document)
     policies = sorted(document["policies"].items())
     if asked.json:
         as_json({"schema_version": "v1", "policies": [_policy(name, entry, fits[name]) for name, entry in policies],
@@ -65,7 +65,7 @@ def _policy(name: str, entry: "Mapping[str, Any]", fits: "Sequence[str]") -> dic
             "reads": entry["reads"], "rules": told}  # fmt: skip
 
 
-def _idle(each: "Note", rule: int) -> dict[str, Any]:
+def _idle(each: "PolicyNote", rule: int) -> dict[str, Any]:
     return {"policy": each.policy, "rule": rule + 1, "place": each.place, "why": each.why}
 
 
@@ -102,7 +102,7 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
     source, catalogue = read_workspace(asked.workspace, profile), discover()
     found = _cases(source, files)
     with bound_for_judging(source, catalogue) as bindings:
-        findings = [cases.run(bindings, case, hooks=hooks) for case in found]
+        findings = [cases.run_case(bindings, case, hooks=hooks) for case in found]
         parts = cases.coverage(bindings, findings, installed_kinds(catalogue))
     failed = [finding for finding in findings if finding.problem]
     percent = 100.0 if not parts else 100 * sum(part.covered for part in parts) / len(parts)
@@ -121,18 +121,18 @@ def _cases(source: "Workspace", paths: tuple[str, ...]) -> "list[Any]":
     from deedbook.format.errors import SourceError, raise_all
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
-    from deedbook.workspace.trees import trees
+    from deedbook.workspace.trees import list_trees
 
     schemas = Schemas.load(data_folder("schemas"))
     faults: list[DomainError] = []
     found: list[Any] = []
     with Folder.at(source.root) as folder:
-        own, *packed = trees(folder, source)
+        own, *packed = list_trees(folder, source)
         named = [(own, _below(source.root, path)) for path in paths]
         beside = ((each, path) for each in (own, *packed) for path in each.tests(cases.FOLDER))
         for tree, path in named or beside:
             try:
-                found += cases.read(tree, path, schemas)
+                found += cases.read_cases(tree, path, schemas)
             except SourceError as problem:
                 faults += problem.errors
     raise_all(SourceError, faults)
@@ -149,21 +149,21 @@ def _below(root: Path, path: str) -> str:
     return str(whole.relative_to(root))
 
 
-def _as_json(findings: "list[Finding]", parts: "list[Part]", percent: float, *, ok: bool) -> dict[str, Any]:
+def _as_json(findings: "list[CaseResult]", parts: "list[RuleCoverage]", percent: float, *, ok: bool) -> dict[str, Any]:
     rules = [{"policy": part.policy, "rule": None if part.rule is None else part.rule + 1, "place": part.place,
               "covered": part.covered} for part in parts]  # fmt: skip
     return {"schema_version": "v1", "ok": ok, "cases": [finding.as_json() for finding in findings],
             "coverage": {"percent": round(percent, 1), "rules": rules}}  # fmt: skip
 
 
-def _tell(findings: "list[Finding]", parts: "list[Part]", percent: float) -> None:
+def _tell(findings: "list[CaseResult]", parts: "list[RuleCoverage]", percent: float) -> None:
     from deedbook.format.terminal import plain
 
     failed = [finding for finding in findings if finding.problem]
     for finding in failed:
         say(plain(f"FAILED {finding.case.name} ({finding.case.place}): {finding.problem}"))
         if finding.got:
-            say(plain(f"       decided by {_by(finding.who)}{f': {finding.reason}' if finding.reason else ''}"))
+            say(plain(f"       decided by {_by(finding.decided_by)}{f': {finding.reason}' if finding.reason else ''}"))
     for part in parts:
         if not part.covered:
             what = "the default" if part.rule is None else f"rule {part.rule + 1}"

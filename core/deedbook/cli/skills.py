@@ -111,7 +111,7 @@ class Listing:
 def _skills(asked: Asked, profile: str | None) -> Listing:
     """Return the skills; raises `BindingError` with every fault."""
     from deedbook.charter.linker import Linker
-    from deedbook.charter.skills import Skills
+    from deedbook.charter.skills import SkillCompiler
     from deedbook.format.errors import BindingError, raise_all
     from deedbook.plugins.plugins import discover
     from deedbook.workspace.workspace import read_workspace
@@ -119,7 +119,7 @@ def _skills(asked: Asked, profile: str | None) -> Listing:
     catalogue = discover()
     workspace = read_workspace(asked.workspace, profile, catalogue)
     linker = Linker(catalogue)
-    skills = Skills(workspace, linker)
+    skills = SkillCompiler(workspace, linker)
     found = skills.entries()
     raise_all(BindingError, dict.fromkeys(linker.faults))
     return Listing(
@@ -131,16 +131,16 @@ def _skills(asked: Asked, profile: str | None) -> Listing:
 
 
 def _row(name: str, entry: dict[str, Any], workspace: "Workspace") -> dict[str, Any]:
-    from deedbook.charter.skills import written
-    from deedbook.charter.spelling import obstacles, spelling
+    from deedbook.charter.skills import read_front_matter
+    from deedbook.charter.spelling import front_matter_form, obstacles
     from deedbook.policy.commands import allowed_of
 
-    document = written(entry["source"], workspace)
+    document = read_front_matter(entry["source"], workspace)
     found = obstacles(document) if document else []
     return {
         "name": name,
         "description": entry["description"],
-        "spelling": spelling(document) if document else "other",
+        "spelling": front_matter_form(document) if document else "other",
         "portable": document is not None and not found,
         "from": _origin(entry["source"], workspace),
         "file": entry["source"],

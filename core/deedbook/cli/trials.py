@@ -21,7 +21,7 @@ from deedbook.policy.gates import BoundGate, answer
 from deedbook.policy.judge import DecisionContext, make_call
 from deedbook.programs.exchange import ARGUMENTS
 from deedbook.workspace.documents import pointer
-from deedbook.workspace.trees import Tree
+from deedbook.workspace.trees import SourceTree
 
 FOLDER: Final = "hooks"
 NOW: Final = "2026-01-01T00:00:00.000Z"
@@ -58,7 +58,7 @@ class Outcome:
         }  # fmt: skip
 
 
-def read(tree: Tree, path: str, schemas: Schemas) -> list[Trial]:
+def read(tree: SourceTree, path: str, schemas: Schemas) -> list[Trial]:
     """Read one file of cases. Raises `SourceError` with every fault of it."""
     document = tree.yaml(path)
     found = schemas.interpreted("hook_test_v1").violations(document.value)

@@ -1,24 +1,44 @@
-"""What a feature takes part in: the life of kernels and sessions, and what is done to finished ledgers.
+"""The contract of features: plugins that take part in the life of kernels and sessions.
 
-A feature is neither a handler nor a gate. It is a class named by an entry point of the group ``deedbook.features``; the
-name is that of its section in ``.system/deedbook.yaml``. It is made once for each kernel, without arguments, and
-implements what it needs of `FeatureHooks`, each method marked with `featureimpl`. It acts in sessions only if the
-charter has its section; removing and covering concern every installed feature. Private until 1.0.
+A feature is neither a handler nor a gate. It is a class named by an entry point of the group ``deedbook.features``. The
+kernel makes it once, without arguments, and calls those methods of `FeatureHooks` that it implements, each marked with
+`featureimpl`. A feature acts in sessions only if the workspace names it under ``features:``, or in a section of its own
+for Deedbook's own features; the charter then pins its code. Removing payloads and examining a workspace concern every
+installed feature. Private until 1.0.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import attrs
 import pluggy
+
+from .plugins import EventType, Object
 
 PROJECT = "deedbook.features"
 featurespec = pluggy.HookspecMarker(PROJECT)
 featureimpl = pluggy.HookimplMarker(PROJECT)
 
 
+@attrs.frozen(kw_only=True)
+class FeatureSpec:
+    """What a feature declares, as the attribute ``spec`` of its class; a class without one declares nothing.
+
+    *settings* is the JSON Schema of its section in YAML (``features: {NAME: …}``). *records* has the event types that
+    it records with `Session.record`; their names begin with ``x.`` and the feature's name.
+    """
+
+    settings: Object = attrs.field(factory=lambda: {"type": "object", "additionalProperties": False})
+    records: Mapping[str, EventType] = attrs.field(factory=dict)
+
+
 class FeatureHooks:
-    """Every method that a feature may have; each may name fewer arguments. *kernel* is a `deedbook.kernel.Kernel`."""
+    """Every method that a feature may have; each may name fewer arguments.
+
+    *kernel* is a `deedbook.kernel.Kernel`, *session* a `deedbook.call.session.Session`. *settings* is the feature's
+    own section under ``features:`` as the charter has it, an empty object where there is none.
+    """
 
     @featurespec
     def client_abilities(self, client: Any) -> Iterable[Any]:
@@ -31,7 +51,9 @@ class FeatureHooks:
         raise NotImplementedError
 
     @featurespec
-    def before_effects(self, kernel: Any, ledger: Any, undo: ExitStack) -> Mapping[str, Callable[[Any], None]] | None:
+    def before_effects(
+        self, kernel: Any, ledger: Any, undo: ExitStack, settings: Object
+    ) -> Mapping[str, Callable[[Any], None]] | None:
         """Return what is called with a ticket before its effect begins, by the kind of effects, or ``None``.
 
         It is asked when a session is made, before the first line of its *ledger*. What is returned raises `LedgerError`
@@ -39,19 +61,26 @@ class FeatureHooks:
         """
 
     @featurespec
-    def session_prompted(self, kernel: Any, session: Any) -> None:
+    def session_prompted(self, kernel: Any, session: Any, settings: Object) -> None:
         """Do something once a prompt of the session is recorded; a failure is reported, and the session goes on."""
 
     @featurespec
-    def session_ended(self, kernel: Any, session: Any) -> None:
+    def session_ending(self, kernel: Any, session: Any, settings: Object) -> None:
+        """Do something before ``session.end`` is recorded; the feature may still record events of its own.
+
+        A failure is reported, and the session ends all the same. It is not called for a session whose process died.
+        """
+
+    @featurespec
+    def session_ended(self, kernel: Any, session: Any, settings: Object) -> None:
         """Do something once ``session.end`` is recorded; a failure is reported, and the session has ended."""
 
     @featurespec
-    def recovered(self, kernel: Any) -> None:
+    def recovered(self, kernel: Any, settings: Object) -> None:
         """Do something once the sessions of dead processes were ended; a failure is reported."""
 
     @featurespec
-    def kernel_closed(self, kernel: Any) -> None:
+    def kernel_closed(self, kernel: Any, settings: Object) -> None:
         """Stop what runs in the background, and give everything back."""
 
     @featurespec

@@ -90,4 +90,8 @@ class Run(Ctx, Protocol):
         """Hand over to *role*: records ``agent.transition`` and returns the role at work."""
 
     def record(self, event_type: str, payload: Object) -> None:
-        """Record a ``worker.report`` or an ``x.<plugin>.<name>`` event that the charter declares."""
+        """Record a ``worker.report``, or an event of a type that the flow's `spec.records` declares.
+
+        The payload is checked against the schema of its type. Raises `Failed` (``NOT_AVAILABLE``,
+        ``SCHEMA_VIOLATION``).
+        """

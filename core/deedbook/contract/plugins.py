@@ -38,6 +38,20 @@ class Declared:
 
 
 @attrs.frozen(kw_only=True)
+class EventType:
+    """One event type that a plugin records.
+
+    *schema* is the JSON Schema of its payload. *text* is the line that people read: names of members in braces are
+    replaced by their values (``"{title}: {total} pages"``); without it the payload is shown as JSON. *layer* is one of
+    the runtime's layers, ``L1`` to ``L8`` (`deedbook.format.families.LAYERS`).
+    """
+
+    schema: Object
+    text: str = ""
+    layer: str = ""
+
+
+@attrs.frozen(kw_only=True)
 class HandlerSpec:
     """What a tool, a provider or a flow declares.
 
@@ -46,7 +60,9 @@ class HandlerSpec:
     *gives* and raise *effects*, never the reverse. *interruptible* makes ``timeout_ms`` a limit, else it only marks a
     late result. *reconciles*: the handler is a `Reconciler`, too. *check* finds what no schema can say, when the
     charter is compiled: it yields what is wrong with an ability, each a JSON pointer into its YAML (``/with/argv/2``)
-    and a message. A provider's *check_skill* does the same for the front matter of a skill.
+    and a message. A provider's *check_skill* does the same for the front matter of a skill. *records* has the event
+    types that a flow records with `Run.record`; their names begin with ``x.`` and the plugin's name (``x.my_flow.seen``
+    for ``my-flow``).
     """
 
     settings: Object = attrs.field(factory=dict)
@@ -57,6 +73,7 @@ class HandlerSpec:
     reconciles: bool = False
     check: Callable[[Declared], Iterable[tuple[str, str]]] | None = None
     check_skill: "Callable[[Skill], Iterable[tuple[str, str]]] | None" = None
+    records: Mapping[str, EventType] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

@@ -1,6 +1,7 @@
 """One event in one line for people, safe for a terminal."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -9,22 +10,34 @@ from deedbook.contract import Event, Object
 
 from .canonical import SEALED_KEY
 from .events import EXCISED_KEY
+from .families import NOTHING_DECLARED, DeclaredTypes
 from .terminal import plain, short
 
 WIDTH: Final = 200
+_MEMBER: Final = re.compile(r"\{([^{}]*)\}")
 BRIEF: Final = 80
 """Characters of what a denied call was given: why it was denied comes after it."""
 
 
-def summary(event: Event) -> str:
-    """Return what *event* says, in one plain line without its type; of long data only the beginning."""
+def summary(event: Event, declared: DeclaredTypes = NOTHING_DECLARED) -> str:
+    """Return what *event* says, in one plain line without its type; of long data only the beginning.
+
+    *declared* has the event types of plugins, which word their own events.
+    """
     if EXCISED_KEY in event.payload:
         return "[taken out of the ledger]"
-    say = _SAY.get(event.type)
-    return plain(short(say(event.payload) if say else show(dict(event.payload)), WIDTH))
+    say = _SAY.get(event.type) or _worded(declared.text(event.type))
+    return plain(short(say(event.payload), WIDTH))
 
 
-def tell(event: Event) -> str | None:
+def _worded(text: str) -> Callable[[Object], str]:
+    """Return what words a payload by *text*, in which names of members stand in braces."""
+    if not text:
+        return lambda payload: show(dict(payload))
+    return lambda payload: _MEMBER.sub(lambda match: show(payload.get(match[1], "")), text)
+
+
+def tell(event: Event, declared: DeclaredTypes = NOTHING_DECLARED) -> str | None:
     """Return *event* as a line of a transcript: time, who, what; ``None`` for one that changed nothing.
 
     What people and agents said is given in full, data only in its beginning.
@@ -34,7 +47,7 @@ def tell(event: Event) -> str | None:
         return None
     if event.type in _SPOKEN and EXCISED_KEY not in event.payload:
         return plain(f"{event.ts[11:23]} {who}: {_SAY[event.type](event.payload)}")
-    return plain(f"{event.ts[11:23]} {who}: {summary(event)}")
+    return plain(f"{event.ts[11:23]} {who}: {summary(event, declared)}")
 
 
 def show(value: Any) -> str:
@@ -44,22 +57,6 @@ def show(value: Any) -> str:
     if isinstance(value, dict) and SEALED_KEY in value:
         return f"[sealed, {value.get('size')} bytes]"
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
-def decided_by(by: Any) -> str:
-    """Return who refused something and where that is written, as the end of a sentence; nothing where it is said."""
-    found = decided_at(by)
-    return f" (by {found})" if found else ""
-
-
-def decided_at(by: Any) -> str | None:
-    """Return which hook, policy or skill decided and where it is written; ``None`` where the reason names it."""
-    if not isinstance(by, dict) or "scope" in by:
-        return None
-    maker = next((f"{kind} {show(by[kind])}" for kind in ("hook", "policy", "skill") if kind in by), "")
-    place = by.get("rule", by.get("place"))
-    where = f", {show(place)}" if place and isinstance(place, str) else ""
-    return f"{maker}{where}" if maker else None
 
 
 def _text(member: str) -> Callable[[Object], str]:

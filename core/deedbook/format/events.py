@@ -55,47 +55,6 @@ EXCISED_KEY: Final = "$excised"
 UNEXCISABLE: Final = ("ledger.", "session.", "system.", "payload.", "approval.granted", "approval.answered")
 """Types and families whose payloads stay: what a ledger, its proofs and a person's consent stand on."""
 
-OUTCOMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
-    {
-        "tool.call": frozenset({"tool.result", "tool.error"}),
-        "llm.request": frozenset({"llm.response", "llm.error"}),
-        "flow.call": frozenset({"flow.result", "flow.error"}),
-        "memory.call": frozenset({"memory.result", "memory.error"}),
-    }
-)
-"""Each intent, and the outcomes that may close it; an outcome's parent is its intent."""
-
-CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        name: f"event_{name.replace('.', '_')}_v1"
-        for name in (
-            "session.start", "session.end", "user.message", "agent.reply", "agent.transition", "worker.report",
-            "tool.call", "tool.result", "tool.error", "tool.denied",
-            "llm.request", "llm.response", "llm.error",
-            "flow.call", "flow.result", "flow.error",
-            "hook.fired", "policy.check", "schema.violation",
-            "skill.invoke", "skill.complete",
-            "context.created", "context.clarified", "context.scoped", "context.planned", "context.executing",
-            "context.verifying", "context.completed", "context.failed", "context.halted", "context.needs_human",
-            "context.noted",
-            "ledger.created", "ledger.charter", "ledger.session", "ledger.recovered",
-            "system.clock_regressed", "system.boot", "system.run", "system.shutdown",
-            "approval.requested", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn",
-            "approval.resumed", "approval.answered", "approval.used",
-            "task.created", "task.updated", "task.denied", "task.started", "task.ended", "task.decided", "task.deleted",
-            "session.forked", "call.served", "call.diverged", "session.linked",
-            "approval.deferred", "bridge.session", "bridge.told", "bridge.undelivered", "bridge.refused",
-            "tool.unasked", "action.received", "action.done", "action.refused",
-            "ledger.key", "ledger.leaf", "ledger.checkpoint", "ledger.witnessed",
-            "event.amended", "payload.erased", "ledger.excised", "ledger.imported",
-            "memory.call", "memory.result", "memory.error", "persona.bound",
-            "memory.proposed", "memory.checked", "memory.committed", "memory.refused", "memory.retracted",
-            "memory.quarantined", "memory.snapshot", "memory.migrated", "memory.imported",
-        )
-    }
-)  # fmt: skip
-"""Every event type that is written, and the id of its payload's schema."""
-
 BARE: Final = frozenset({"ledger.key", "ledger.leaf", "ledger.checkpoint", "ledger.witnessed"})
 """What a log consists of: hashes, counts, keys, signatures. It is recorded as it is, never scrubbed or sealed."""
 

@@ -17,8 +17,7 @@ from .amendments import TYPE as AMENDED
 from .amendments import Amendments, AmendmentsFold
 from .errors import LedgerError, fault
 from .event_text import summary, tell
-from .events import OUTCOMES
-from .layers import layer_of
+from .families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
 from .terminal import plain
 
 __all__ = [
@@ -79,6 +78,7 @@ class Tree:
     orphans: list[Event] = attrs.field(factory=list)
     children: dict[str, list[Event]] = attrs.field(factory=dict)
     amendments: Amendments = attrs.field(factory=Amendments)
+    declared: DeclaredTypes = NOTHING_DECLARED
 
     def lines(self, *, depth: int | None = None, payloads: bool = True) -> Iterator[str]:
         """Yield the tree, one event a line, and the count of roots and orphans.
@@ -95,7 +95,7 @@ class Tree:
             {
                 "seq": event.seq,
                 "type": event.type,
-                "layer": layer_of(event.type),
+                "layer": self.declared.layer(event.type),
                 "actor": event.actor,
                 "span": event.span,
                 "parent": event.parent,
@@ -121,7 +121,7 @@ class Tree:
             event, branch, indent, level = stack.pop()
             by = ", ".join(f"event {each.seq}" for each in self.amendments.of(event.seq))
             mark = f"  (said otherwise by {by})" if by else ""
-            yield plain(f"{branch}{event.type}  {summary(event) if payloads else ''}{mark}").rstrip()
+            yield plain(f"{branch}{event.type}  {summary(event, self.declared) if payloads else ''}{mark}").rstrip()
             below = self._caused_by(event)
             if below and level == depth:
                 yield f"{indent}└─ … {self._count_below(event)} more"
@@ -144,11 +144,14 @@ class Tree:
 
 
 class TreeFold:
-    """The fold whose state is a `Tree`."""
+    """The fold whose state is a `Tree`; *declared* has the event types of plugins."""
+
+    def __init__(self, declared: DeclaredTypes = NOTHING_DECLARED) -> None:
+        self._declared = declared
 
     def start(self) -> Tree:
         """Return an empty tree."""
-        return Tree()
+        return Tree(declared=self._declared)
 
     def step(self, state: Tree, event: Event) -> Tree:
         """Hang *event* under what caused it."""
@@ -212,7 +215,10 @@ class Snapshot:
 
 
 class SnapshotFold:
-    """The fold whose state is a `Snapshot`."""
+    """The fold whose state is a `Snapshot`; *declared* has the event types of plugins."""
+
+    def __init__(self, declared: DeclaredTypes = NOTHING_DECLARED) -> None:
+        self._declared = declared
 
     def start(self) -> Snapshot:
         """Return the snapshot of nothing."""
@@ -221,7 +227,7 @@ class SnapshotFold:
     def step(self, state: Snapshot, event: Event) -> Snapshot:
         """Take *event* in."""
         state.events += 1
-        state.layers[layer_of(event.type) or "none"] += 1
+        state.layers[self._declared.layer(event.type) or "none"] += 1
         if event.type in OUTCOMES:
             state.calls[_ability(event)] += 1
             state.unknown += 1
@@ -402,8 +408,8 @@ def subtree(events: Iterable[Event], name: str) -> Iterator[Event]:
         raise LedgerError(fault("EVENT_NOT_FOUND", f"no event has the seq or the span {name!r}"))
 
 
-def transcript(events: Iterable[Event]) -> Iterator[str]:
-    """Yield the story of a session: one plain line for each event that a reader wants to see."""
+def transcript(events: Iterable[Event], declared: DeclaredTypes = NOTHING_DECLARED) -> Iterator[str]:
+    """Yield the transcript of a session: one plain line for each event that a reader wants to see."""
     for event in events:
-        if line := tell(event):
+        if line := tell(event, declared):
             yield line

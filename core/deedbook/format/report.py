@@ -109,6 +109,7 @@ class Report:
     ``session.end``: running, or interrupted), ``workspace``, or ``unknown`` where only hashes were checked. *head* is
     the stored hash of the last line. *notes* break no rule; the first says what no reader of the file alone can know.
     *decisions* is the third part; ``None`` where nobody asked for it. A form that is not *hashed* is never sound.
+    *families* are those of plugins' event types, whose rules are not checked.
     """
 
     file: str
@@ -124,6 +125,7 @@ class Report:
     torn: Torn | None
     decisions: Decisions | None = None
     hashed: bool = True
+    families: tuple[str, ...] = ()
 
     @property
     def sound(self) -> bool:
@@ -138,7 +140,7 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON."""
-        parts = {"bytes", "structure", "notes", "decisions", "hashed"}
+        parts = {"bytes", "structure", "notes", "decisions", "hashed", "families"}
         own = attrs.asdict(self, filter=lambda field, _: field.name not in parts)
         told = {"bytes": self.bytes.as_json(), "structure": self.structure.as_json(), "notes": list(self.notes)}
         more: dict[str, Any] = {"decisions": self.decisions.as_json()} if self.decisions else {}

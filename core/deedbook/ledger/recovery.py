@@ -9,7 +9,8 @@ from deedbook.contract import Event
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold
 from deedbook.format.errors import LedgerError, fault
-from deedbook.format.events import OUTCOMES, Entry, label
+from deedbook.format.events import Entry, label
+from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.folds import NAMED_BY, fold
 from deedbook.format.heads import Head, gaps, recorded

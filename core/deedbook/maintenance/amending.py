@@ -10,6 +10,7 @@ from deedbook.format import events
 from deedbook.format.amendments import TYPE, Amendments, AmendmentsFold, Unfit, at, patched
 from deedbook.format.canonical import decode, encode_payload
 from deedbook.format.errors import LedgerError, fault
+from deedbook.format.families import CATALOGUE
 from deedbook.format.folds import fold
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import read
@@ -61,7 +62,7 @@ def _check(site: Site, schemas: Schemas, told: Amendments, event: Event, patch: 
         hidden = any(_is_hidden(before, event.payload, change["at"]) for change in patch)
     except Unfit as problem:
         raise _refused(str(problem), place) from None
-    kind = events.CATALOGUE.get(event.type)
+    kind = CATALOGUE.get(event.type)
     faults = schemas.validator(kind).violations(after) if kind else ()
     if faults:
         raise _refused(f"it would be no {event.type} any more: {'; '.join(map(str, faults[:3]))}", place)

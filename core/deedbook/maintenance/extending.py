@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, fault
 from deedbook.format.files import Folder
@@ -23,7 +23,7 @@ def tell_extended(workspace: Workspace, name: str, report: Callable[[DomainError
     try:
         features = Features.installed()
         with own(Site.of(workspace)) as ledger, Folder.at(workspace.state) as state:
-            if has_log(state, ledger, Settings.read(workspace.checkpoints, workspace.root)):
+            if has_log(state, ledger, CheckpointSettings.read(workspace.checkpoints, workspace.root)):
                 features.require(LOG)
     except DeedbookError as problem:
         for each in problem.errors:

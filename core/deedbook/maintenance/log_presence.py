@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Final
 
 from deedbook.approvals.keys import KeyRing
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.files import Folder
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.ledger.newest import NAME
@@ -17,7 +17,7 @@ _LAST_LINES: Final = 64
 _MARKS: Final = (b'"event_type":"ledger.checkpoint"', b'"event_type":"ledger.key"')
 
 
-def has_log(state: Folder, ledger: WorkspaceLedger, settings: Settings, *, last: int = _LAST_LINES) -> bool:
+def has_log(state: Folder, ledger: WorkspaceLedger, settings: CheckpointSettings, *, last: int = _LAST_LINES) -> bool:
     """Say whether the workspace has a log: any of its traces will do, so that taking one away does not end it.
 
     Of the ledger, the *last* lines are looked at.
@@ -32,7 +32,7 @@ def has_log(state: Folder, ledger: WorkspaceLedger, settings: Settings, *, last:
 class LogWatch:
     """Notices when a workspace gets a log; the ledger is looked at once, its other traces every time."""
 
-    def __init__(self, state: Folder, ledger: WorkspaceLedger, settings: Settings) -> None:
+    def __init__(self, state: Folder, ledger: WorkspaceLedger, settings: CheckpointSettings) -> None:
         self._state, self._ledger, self._settings = state, ledger, settings
         self._lock = Lock()
         self._looked = self._found = False

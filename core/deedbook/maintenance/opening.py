@@ -17,7 +17,7 @@ from deedbook.format.sealed import Sealer
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.ledger.recovery import refuse_cut
-from deedbook.workspace.own_ledger import open_own
+from deedbook.workspace.own_ledger import open_site_ledger
 from deedbook.workspace.site import Site
 
 from .closing import folder_of, write_head
@@ -85,7 +85,7 @@ def opened(site: Site, name: str, by: str, sealer: Sealer | None = None) -> Iter
 @contextmanager
 def own(site: Site, sealer: Sealer | None = None) -> Iterator[WorkspaceLedger]:
     """Open the workspace's own ledger; without *sealer* nothing is sealed by rules. Raises `DeedbookError`."""
-    with open_own(site, sealer or _plain(site)) as ledger:
+    with open_site_ledger(site, sealer or _plain(site)) as ledger:
         yield ledger
 
 

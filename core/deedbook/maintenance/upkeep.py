@@ -7,7 +7,7 @@ from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
 from deedbook.ledger.journal import Torn
 from deedbook.ledger.ledger import Ledger
-from deedbook.workspace.own_ledger import own_ledger
+from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.site import Site
 
 from .closing import Removed, close, remove, set_torn_aside, write_head
@@ -49,7 +49,7 @@ def mend_session(
 
 def _tell(workspace: "Workspace", ledger: Ledger, state: str, failed: Callable[[DomainError], None] | None) -> None:
     """Record the new head of a session in the workspace's own ledger, and let a checkpoint cover it."""
-    with own_ledger(workspace) as own:
+    with open_own_ledger(workspace) as own:
         write_head(own, ledger.session_id, ledger.size, ledger.head, state)
     tell_extended(workspace, ledger.session_id, failed or _unheard)
 
@@ -67,7 +67,7 @@ def discard_session(workspace: "Workspace", identity: str) -> Removed | None:
     """
 
     def keep(session: str, torn: bytes) -> Torn:
-        with own_ledger(workspace) as own:
+        with open_own_ledger(workspace) as own:
             return own.keep(session, torn)
 
     with Folder.at(workspace.state) as state:

@@ -3,16 +3,19 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 import attrs
 import pluggy
 
+from deedbook.contract import Object
 from deedbook.contract.features import PROJECT, FeatureHooks
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault
 
 from .plugins import FEATURE, Catalogue, discover, load
 
+_NO_SETTINGS: Final[Object] = MappingProxyType({})
 _MOST: Final = 20
 """How many notices are kept."""
 
@@ -49,8 +52,11 @@ class Notices:
 class Features:
     """The features of one kernel, each made once and asked at the few moments that it takes part in."""
 
-    def __init__(self, catalogue: Catalogue, names: Iterable[str] = ()) -> None:
+    def __init__(
+        self, catalogue: Catalogue, names: Iterable[str] = (), settings: Mapping[str, Object] = MappingProxyType({})
+    ) -> None:
         self._catalogue = catalogue
+        self._settings = settings
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(FeatureHooks)
         self._lock = Lock()
@@ -123,8 +129,14 @@ class Features:
     def _asking(self, moment: str) -> Iterator[tuple[str, Callable[..., Any]]]:
         """Yield each feature's own answer to a *moment*, called with the arguments that it names."""
         for each in getattr(self._manager.hook, moment).get_hookimpls():
-            yield each.plugin_name, _narrowed(each)
+            yield each.plugin_name, _narrowed(each, self._settings.get(each.plugin_name, _NO_SETTINGS))
 
 
-def _narrowed(answer: Any) -> Callable[..., Any]:
-    return lambda **given: answer.function(**{name: given[name] for name in answer.argnames})
+def _narrowed(answer: Any, settings: Object) -> Callable[..., Any]:
+    """Return the method of a feature as a function that passes on only the arguments that the method names."""
+
+    def ask(**given: Any) -> Any:
+        given["settings"] = settings
+        return answer.function(**{name: given[name] for name in answer.argnames})
+
+    return ask

@@ -206,7 +206,7 @@ class WorkspaceHost:
 
     def catalogue(self) -> Routes:
         """Return where prompts may lead, worked out for whoever asks."""
-        from deedbook.plugins.routing.routes import CharterRoutes  # noqa: PLC0415 - few sessions have a hook that ranks
+        from deedbook.plugins.routing.routes import CharterRoutes
 
         return CharterRoutes(self.told())
 

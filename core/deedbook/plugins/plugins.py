@@ -35,7 +35,7 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
 """Kind of plugin, and its entry-point group."""
 FEATURE: Final = "feature"
 """The kind of what takes part in the life of sessions (`deedbook.contract.features`)."""
-_EVERY: Final[Mapping[str, str]] = MappingProxyType({**GROUPS, FEATURE: "deedbook.features"})
+ENTRY_POINTS: Final[Mapping[str, str]] = MappingProxyType({**GROUPS, FEATURE: "deedbook.features"})
 
 _TOLD: Final = (("entry_points.txt",), (MARKER,))
 
@@ -229,7 +229,7 @@ def _broken(offer: Offer, problem: str, place: str | None) -> DomainError:
 
 
 def _offers(name: str, distribution: importlib_metadata.Distribution) -> Iterator[Offer]:
-    kinds = {group: kind for kind, group in _EVERY.items()}
+    kinds = {group: kind for kind, group in ENTRY_POINTS.items()}
     points = [point for point in distribution.entry_points if point.group in kinds]
     version = distribution.version if points else ""
     for point in points:
@@ -256,7 +256,7 @@ def _shadows(first: importlib_metadata.Distribution, distribution: importlib_met
     """Say whether *distribution* would offer plugins if it were not for *first*, which is elsewhere."""
     if first is distribution or _home(first) == _home(distribution):
         return False
-    return any(point.group in _EVERY.values() for point in distribution.entry_points)
+    return any(point.group in ENTRY_POINTS.values() for point in distribution.entry_points)
 
 
 def _where(distribution: importlib_metadata.Distribution, problem: Exception) -> str:
@@ -288,4 +288,4 @@ def _file_digest(path: importlib_metadata.PackagePath) -> str:
 def _import(offer: Offer) -> Any:
     if offer.kind == "pack":
         raise TypeError("a pack is data, and is never imported")
-    return importlib_metadata.EntryPoint(offer.name, offer.target, _EVERY[offer.kind]).load()
+    return importlib_metadata.EntryPoint(offer.name, offer.target, ENTRY_POINTS[offer.kind]).load()

@@ -12,8 +12,10 @@ from typing import Any, Final, Protocol, get_args
 
 import attrs
 
-from deedbook.contract import Effects, GateSpec, HandlerSpec
+from deedbook.contract import Effects, EventType, GateSpec, HandlerSpec
+from deedbook.contract.features import FeatureSpec
 from deedbook.contract.lifecycle import Lifecycle
+from deedbook.format.families import LAYERS
 from deedbook.format.lint import suggest
 
 _CALLED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -48,6 +50,7 @@ def misfits(kind: str, made: Any) -> Iterator[str]:
         yield f"it is {type(made).__name__}, not a class"
         return
     if kind == "feature":  # its methods are checked against the hooks when it is made
+        yield from _feature_problems(made)
         return
     wanted = HandlerSpec if kind in ("tool", "provider", "flow") else GateSpec
     spec = inspect.getattr_static(made, "spec", None)
@@ -68,6 +71,16 @@ def misfits(kind: str, made: Any) -> Iterator[str]:
         yield from _check_problems(made)
     if getattr(spec, "reconciles", None) is True:
         yield from _method_problems(made, "reconcile", ("self", "args", "idempotency_key"), plain=True)
+
+
+def _feature_problems(made: type[Any]) -> Iterator[str]:
+    spec = inspect.getattr_static(made, "spec", None)
+    if spec is None:
+        return
+    if type(spec) is FeatureSpec:
+        yield from _spec_problems(spec, silent=True)
+    else:
+        yield f"its `spec` is {type(spec).__name__}, not a {FeatureSpec.__name__}"
 
 
 def _check_problems(made: type[Any]) -> Iterator[str]:
@@ -102,12 +115,25 @@ def _spec_problems(spec: Any, *, silent: bool) -> Iterator[str]:
                 yield f"`spec.gives` is missing; {_GIVES}"
         elif field.name in ("settings", "takes", "gives") and not isinstance(value, Mapping):
             yield f"`spec.{field.name}` is {type(value).__name__}, not a JSON Schema"
+        elif field.name == "records":
+            yield from _record_problems(value)
         elif field.name == "reads" and not (isinstance(value, frozenset) and all(type(fact) is str for fact in value)):
             yield "`spec.reads` is not a frozenset of names of facts"
         elif field.name in ("check", "check_skill") and not (value is None or callable(value)):
             yield f"`spec.{field.name}` is {type(value).__name__}, not a function of what YAML declares"
         elif field.name == "effects" and value not in get_args(Effects):
             yield f"`spec.effects` is {value!r}, not one of {', '.join(get_args(Effects))}"
+
+
+def _record_problems(value: Any) -> Iterator[str]:
+    if not isinstance(value, Mapping) or not all(type(row) is EventType for row in value.values()):
+        yield "`spec.records` does not map names of event types to EventType"
+        return
+    for name, row in value.items():
+        if not isinstance(row.schema, Mapping) or not isinstance(row.text, str):
+            yield f"`spec.records[{name!r}]` needs a JSON Schema, and a text"
+        elif row.layer and row.layer not in LAYERS:
+            yield f"`spec.records[{name!r}].layer` is {row.layer!r}, not one of {', '.join(LAYERS)}"
 
 
 def _method_problems(made: type[Any], name: str, wanted: tuple[str, ...], *, plain: bool) -> Iterator[str]:

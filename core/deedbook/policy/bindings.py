@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from deedbook.contract import Skill
+from deedbook.format.schema import Validator
 
 from .bound import BoundAbility, Patterns, Persona, no_persona
 from .charter import Charter, is_elsewhere
@@ -22,6 +23,7 @@ class Bindings:
     hooks: Mapping[str, tuple[BoundGate, ...]]
     skills: Mapping[str, Skill]
     persona: Persona = no_persona
+    records: Mapping[str, Validator] = attrs.field(factory=dict)
 
     @property
     def reads(self) -> frozenset[str]:

@@ -6,6 +6,7 @@ checked before any member is used. A document that passes can be compared, liste
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from deedbook.contract.lifecycle import EVENTS
@@ -25,7 +26,7 @@ _NAMES: Final[Mapping[type, str]] = {
 
 def wrong_shape(document: Any) -> str:
     """Return the first place where *document* has not the shape of a charter, and what was expected; empty: it has."""
-    return _at("$", _DOCUMENT(document) or next(_dangling(document), ""))
+    return _at("$", _DOCUMENT(document) or next(chain(_dangling(document), _dangling_extensions(document)), ""))
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -192,6 +193,7 @@ _SKILL: Final = _object(
 _AGENT: Final = _object(
     {"capabilities": _TEXTS, "persona": _NULL_OR_TEXT, "pack": _NULL_OR_TEXT, "digest": _NULL_OR_TEXT}
 )
+_RECORD: Final = _object({"schema": _TEXT, "text": _TEXT, "layer": _TEXT, "by": _TEXT})
 _CODE: Final = _object({"distribution": _TEXT, "version": _TEXT, "target": _TEXT, "digest": _NULL_OR_TEXT})
 
 _DOCUMENT: Final = _object(
@@ -223,6 +225,8 @@ _DOCUMENT: Final = _object(
         "approvals": _object({}, {"expires_s": _NUMBER}),
         "checkpoints": _CHECKPOINTS,
         "clients": _map(_CLIENT),
+        "features": _map(_object({"settings": _ANY, "place": _TEXT})),
+        "records": _map(_RECORD),
         "guides": _map(_ANY),
         "memory": _MEMORY,
         "persona": _object({"id": _TEXT}),
@@ -252,3 +256,13 @@ def _dangling(document: Mapping[str, Any]) -> Iterator[str]:
                 yield f".abilities.{name[:80]}.{part}: expected the digest of one of the charter's schemas"
         if entry["kind"] == "memory" and entry["plugin"][1] not in TOOLS:
             yield f".abilities.{name[:80]}.plugin: expected a handler of memory"
+
+
+def _dangling_extensions(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each name of something absent in what the document has of features and of event types."""
+    for name in document.get("features", {}):
+        if f"feature/{name}" not in document["plugins"]:
+            yield f".features.{name[:80]}: expected one of the charter's plugins"
+    for name, row in document.get("records", {}).items():
+        if row["schema"] not in document["schemas"]:
+            yield f".records.{name[:80]}.schema: expected the digest of one of the charter's schemas"

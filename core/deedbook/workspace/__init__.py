@@ -1,1 +1,1 @@
-"""YAML and Markdown files with places, and the sections that they may hold. Start with `workspace.py`."""
+"""YAML and Markdown files with source positions, and the sections that they may hold. Start with `workspace.py`."""

@@ -1,4 +1,4 @@
-"""What a workspace's settings put into force: packs, loaders of skills, skills that must be there, names of tools."""
+"""The parts that a workspace's settings activate: packs, skill loaders, required skills, aliases of tools."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,40 +12,40 @@ from deedbook.plugins.plugins import Catalogue, discover, normalised
 
 from .declarations import AliasSource, LoaderSource, Origin, PackSource
 from .documents import Document, pointer
-from .trees import Reading, Tree
+from .trees import SourceReader, SourceTree
 
 PARTS: Final = ("agents", "hooks", "policies", "registry", "skills")
-"""What a pack may hold."""
+"""The folders that a pack may hold."""
 LEVELS: Final = ("low-level", "high-level")
 """The folders of abilities below ``registry``."""
 _OWN: Final = ("deedbook.yaml", "deedbook.lock")
 
 
 class Activation:
-    """Finds what the settings name; what is wrong goes to *reading*. No *catalogue*: what is installed."""
+    """Resolves what the settings name and reports faults to *reader*. Without *catalogue*: installed plugins."""
 
-    def __init__(self, reading: Reading, settings: Document | None, catalogue: Catalogue | None) -> None:
-        self._reading = reading
+    def __init__(self, reader: SourceReader, settings: Document | None, catalogue: Catalogue | None) -> None:
+        self._reader = reader
         self._settings = settings
         self._catalogue = catalogue
 
-    def packs(self, said: Any) -> dict[str, PackSource]:
-        """Return the packs that ``packs:`` names, by id."""
+    def packs(self, entries: Any) -> dict[str, PackSource]:
+        """Return the packs listed under ``packs:``, by id."""
         made: dict[str, PackSource] = {}
-        for index, entry in enumerate(said):
+        for index, entry in enumerate(entries):
             origin = self._origin(pointer("packs", index))
             name = entry if isinstance(entry, str) else f"{AGENT_PLUGIN}{normalised(entry['plugin'])}"
             if name in made:
-                self._refuse(f"{name} stands here twice; take one out", origin.place())
+                self._refuse(f"{name} is listed twice; remove one", origin.place())
                 continue
             chosen = None if isinstance(entry, str) else entry.get("skills")
-            pack = self._reading.collected(Tree(_NOWHERE), self._pack, name, chosen, origin)
+            pack = self._reader.collect(SourceTree(_NOWHERE), self._pack, name, chosen, origin)
             if pack:
                 made[name] = pack
         return made
 
     def loaders(self, said: Any) -> tuple[LoaderSource, ...]:
-        """Return the loaders that ``skills: {loaders: …}`` names."""
+        """Return the loaders listed under ``skills: {loaders: …}``."""
         if said is None:
             return (LoaderSource(loader="markdown"),)
         made: dict[str, LoaderSource] = {}
@@ -54,19 +54,19 @@ class Activation:
             name = entry if isinstance(entry, str) else entry["loader"]
             settings: Mapping[str, Any] = {} if isinstance(entry, str) else entry.get("with", {})
             if name in made:
-                self._refuse(f"loader {name} stands here twice; take one out", place)
+                self._refuse(f"loader {name} is listed twice; remove one", place)
             if name == "markdown" and "roots" in settings:
-                self._refuse("the folders of skills are said with roots: {skills: […]}; leave roots out here", place)
+                self._refuse("name the folders of skills in roots: {skills: […]}; leave roots out here", place)
             made[name] = LoaderSource(loader=name, settings=settings, place=place)
         return tuple(made.values())
 
-    def required(self, said: Any) -> dict[str, str]:
-        """Return the place of each skill that ``skills: {required: …}`` names."""
-        places = {name: self._origin(pointer("skills", "required", at)).place() for at, name in enumerate(said)}
-        return {name: places[name] for name in said}
+    def required(self, names: Any) -> dict[str, str]:
+        """Return the place of each skill listed under ``skills: {required: …}``."""
+        places = {name: self._origin(pointer("skills", "required", at)).place() for at, name in enumerate(names)}
+        return {name: places[name] for name in names}
 
     def aliases(self, said: Mapping[str, Any]) -> dict[str, AliasSource]:
-        """Return what ``tool_aliases:`` says that names in a skill's ``allowed-tools`` mean."""
+        """Return the aliases of ``tool_aliases:`` for names in a skill's ``allowed-tools``."""
         made = {}
         for name, means in said.items():
             place = self._origin(pointer("tool_aliases", name)).place()
@@ -98,13 +98,13 @@ class Activation:
             place=origin.place(),
             origin=origin,
             label=label,
-            folder=self._chosen(folder, chosen, label, origin) if plugin else self._whole(folder, label),
+            folder=self._select_skills(folder, chosen, label, origin) if plugin else self._check_layout(folder, label),
             notes=notes if folder.exists("mcp.json") else (),
             chosen=tuple(chosen or ()),
         )
 
-    def _chosen(self, folder: PackFolder, chosen: list[str] | None, label: str, origin: Origin) -> PackFolder:
-        """Return of an Agent Plugin what is used: its skills, or the chosen ones."""
+    def _select_skills(self, folder: PackFolder, chosen: list[str] | None, label: str, origin: Origin) -> PackFolder:
+        """Return the part of an Agent Plugin that is used: its skills, or the chosen ones."""
         has = folder.names("skills") if folder.exists("skills") else []
         for index, name in enumerate(chosen or ()):
             if name not in has:
@@ -113,12 +113,12 @@ class Activation:
         hidden = [f"skills/{name}" for name in has if chosen is not None and name not in chosen]
         return folder.without([*(part for part in PARTS if part != "skills"), *hidden])
 
-    def _whole(self, folder: PackFolder, label: str) -> PackFolder:
+    def _check_layout(self, folder: PackFolder, label: str) -> PackFolder:
         for name, kind in folder.kinds():
             if name in _OWN:
                 self._refuse("a pack has no settings; they are the workspace's", f"{label}: {name}")
             elif name not in PARTS and (kind == "/" or suggest(name, PARTS)):
-                why = f"is not read{suggest(name, PARTS)}; a pack has the folders {', '.join(PARTS)}; take this one out"
+                why = f"is not read{suggest(name, PARTS)}; a pack has the folders {', '.join(PARTS)}; remove this one"
                 self._refuse(why, f"{label}: {name}")
         for name, _ in folder.kinds("registry") if folder.exists("registry") else ():
             if name not in LEVELS:
@@ -130,7 +130,7 @@ class Activation:
         return Origin(self._settings, at, inline=True)
 
     def _refuse(self, message: str, place: str) -> None:
-        self._reading.refuse("SOURCE_INVALID", message, place)
+        self._reader.refuse("SOURCE_INVALID", message, place)
 
 
 _NOWHERE: Final = PackFolder("", {})

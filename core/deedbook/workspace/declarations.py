@@ -1,4 +1,4 @@
-"""What a workspace's files declare: abilities, hooks, policies, roles, principals, profiles, each with its place."""
+"""The declarations of a workspace: abilities, hooks, policies, roles, principals and profiles, each with its place."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,9 +21,9 @@ def _object() -> Object:
 
 @attrs.frozen
 class Origin:
-    """Where a definition stands: in *document*, from the JSON pointer *at* on.
+    """The position of a definition: in *document*, at the JSON pointer *at*.
 
-    That is *inline* in ``deedbook.yaml``, in a file of its own, or *packed* in a pack.
+    The definition is *inline* in ``deedbook.yaml``, in a file of its own, or *packed* in a pack.
     """
 
     document: Document
@@ -32,15 +32,15 @@ class Origin:
     packed: bool = False
 
     def line(self, inner: str = "") -> str:
-        """Return ``file:line`` of what the JSON pointer *inner* leads to within the definition."""
+        """Return ``file:line`` of the value at the JSON pointer *inner* within the definition."""
         return self.document.line(self.at + inner)
 
     def place(self, inner: str = "", *, key: bool = False) -> str:
-        """Return ``file:line:column`` of what the JSON pointer *inner* leads to within the definition."""
+        """Return ``file:line:column`` of the value at the JSON pointer *inner* within the definition."""
         return self.document.place(self.at + inner, key=key)
 
     def within(self, inner: str, offset: int) -> str:
-        """Return ``file:line:column`` of what stands in the text at *inner*, *offset* characters into its value."""
+        """Return ``file:line:column`` of the character at *offset* in the text value at *inner*."""
         return self.document.within(self.at + inner, offset)
 
 
@@ -53,13 +53,13 @@ class Source:
     origin: Origin = attrs.field(repr=False, eq=False)
 
     def place_of(self, inner: str) -> str:
-        """Return ``file:line`` of a part of the definition, named by JSON pointer, such as ``/rules/0``."""
+        """Return ``file:line`` of a part of the definition, given by JSON pointer, such as ``/rules/0``."""
         return self.origin.line(inner)
 
 
 @attrs.frozen(kw_only=True)
 class RoutingHints:
-    """Where an ability belongs: *intents* are words of a prompt, *scopes* what rules and hooks may match."""
+    """Hints for routing: *intents* are words of a prompt, *scopes* are labels that rules and hooks may match."""
 
     intents: tuple[str, ...] = ()
     scopes: frozenset[str] = frozenset()
@@ -67,10 +67,10 @@ class RoutingHints:
 
 @attrs.frozen(kw_only=True)
 class AbilitySource(Source):
-    """An ability as declared. *handler* has one entry: ``tool``, ``provider`` or ``flow``, and the plugin's name.
+    """A declared ability. *handler* has one entry: ``tool``, ``provider`` or ``flow``, with the plugin's name.
 
-    ``None`` means that the plugin's own declaration stands, ``True`` as *schema_out* that a result may be anything.
-    *paths* are JSON pointers to the arguments that are paths, *timeout_ms* is in milliseconds.
+    ``None`` keeps the plugin's own declaration; ``True`` as *schema_out* allows any result. *paths* are JSON pointers
+    to the arguments that are paths, *timeout_ms* is in milliseconds.
     """
 
     summary: str
@@ -91,20 +91,21 @@ class AbilitySource(Source):
 
     @property
     def intents(self) -> tuple[str, ...]:
-        """Words of a prompt that speak for the ability."""
+        """Words of a prompt that suggest the ability."""
         return self.routing_hints.intents
 
     @property
     def scopes(self) -> frozenset[str]:
-        """What the ability is about, for ``match: {scopes}``."""
+        """The subjects of the ability, for ``match: {scopes}``."""
         return self.routing_hints.scopes
 
 
 @attrs.frozen(kw_only=True)
 class HookSource(Source):
-    """A hook as defined. *event_type* is the event's own name, never an alias; *timeout_ms* is in milliseconds.
+    """A declared hook. *event_type* is the event's own name, never an alias; *timeout_ms* is in milliseconds.
 
-    *protocol*, *env*, *reads* and *rewrites* are of scripts; *files* the digests of those that the workspace holds.
+    *protocol*, *env*, *reads* and *rewrites* belong to scripts; *files* are the digests of the script's files in the
+    workspace.
     """
 
     event_type: str
@@ -123,7 +124,7 @@ class HookSource(Source):
 
 @attrs.frozen(kw_only=True)
 class PolicySource(Source):
-    """A policy as defined: its policy *kind*, the *match* that says where it applies, and the kind's *settings*."""
+    """A declared policy: its *kind*, the *match* that limits where it applies, and the kind's *settings*."""
 
     kind: str
     settings: Object
@@ -131,7 +132,7 @@ class PolicySource(Source):
 
     @property
     def inline(self) -> bool:
-        """Whether it stands in ``deedbook.yaml``, where a policy without *match* fits everything in its kinds."""
+        """Whether it is in ``deedbook.yaml``, where a policy without *match* applies to every ability of its kinds."""
         return self.origin.inline
 
     def rule_place(self, index: int) -> str:
@@ -149,10 +150,10 @@ class RoleSource(Source):
 
 @attrs.frozen(kw_only=True)
 class CardSource(Source):
-    """An agent's card (``.agent``): its *domain*, what it can do, and where its persona stands, which is not read here.
+    """An agent's card (``.agent``): its *domain*, its capabilities, and the place of its persona (not read here).
 
-    *file* is the card as messages show it, *pack* the id of the pack it came with. *persona* is a path in the
-    workspace, or in the pack, and *digest* the SHA-256 of what stands there.
+    *file* is the card as messages show it, *pack* the id of its pack. *persona* is a path in the workspace or in the
+    pack, and *digest* the SHA-256 of that file.
     """
 
     file: str
@@ -168,10 +169,10 @@ class CardSource(Source):
 
 @attrs.frozen(kw_only=True)
 class GuideSource:
-    """A section of ``ROUTING.md`` or ``ABILITY.md``: its *title* and *text*, the words of prompts that it is for.
+    """A section of ``ROUTING.md`` or ``ABILITY.md``: its *title* and *text*, and the *triggers* (words of prompts).
 
-    *names* stand in it as code, and may be abilities; *links* are the files of the workspace that it links to. One that
-    *lends* speaks for the abilities that it names. *place* is ``file:line``.
+    *names* are code spans and may be abilities; *links* are the linked files of the workspace. A section that *lends*
+    passes its triggers to the abilities that it names. *place* is ``file:line``.
     """
 
     id: str
@@ -186,7 +187,7 @@ class GuideSource:
 
 @attrs.frozen(kw_only=True)
 class LoaderSource:
-    """A skill loader: the plugin's name, its *settings*, and where it is named."""
+    """A skill loader: the plugin's name, its *settings*, and the place that names it."""
 
     loader: str
     settings: Object = attrs.field(factory=_object)
@@ -195,9 +196,9 @@ class LoaderSource:
 
 @attrs.frozen(kw_only=True)
 class AliasSource:
-    """What a name in a skill's ``allowed-tools`` means: *abilities*, and the JSON pointer to their *command*, if any.
+    """An alias for ``allowed-tools``: its *abilities*, and the JSON pointer to their *command*, if any.
 
-    Without *command*, a pattern behind the name grants nothing.
+    Without *command*, a pattern after the name grants nothing.
     """
 
     name: str
@@ -208,9 +209,9 @@ class AliasSource:
 
 @attrs.frozen(kw_only=True)
 class PackSource(Source):
-    """A pack: *label* says in messages whose files these are, *folder* has them, *notes* say what is not used of it.
+    """A pack: *label* identifies its files in messages, *folder* holds them, *notes* list unused parts.
 
-    *chosen* are the skills that the workspace names of it.
+    *chosen* are the skills that the workspace selects from it.
     """
 
     label: str
@@ -221,9 +222,9 @@ class PackSource(Source):
 
 @attrs.frozen(kw_only=True)
 class PrincipalSource(Source):
-    """A person or a client: its *roles*, how it comes in, its public *key* (a verifier key), and for whom it acts.
+    """A person or a client: its *roles*, its channel (*via*), its public *key* (a verifier key), and *on_behalf_of*.
 
-    *uid* is the user id of its processes, where the runtime knows it by that.
+    *uid* is the user id of its processes, where the runtime identifies it by that.
     """
 
     roles: frozenset[str] = frozenset()
@@ -235,12 +236,12 @@ class PrincipalSource(Source):
 
 @attrs.frozen(kw_only=True)
 class ClientSource(Source):
-    """A client that acts by itself: what *expose* fits is what it may use (``None``: what is under its own name).
+    """A client that acts by itself: it may use what *expose* matches (``None``: abilities under its own name).
 
-    *unknown_tools* is what becomes of its own tools that nobody declared. A coding agent has a *kind*, unless its name
-    says it. *asks*: who puts it to a person that one has to decide, *wait_s* for how many seconds a signed answer is
-    waited for. *allows*: whether the agent's own permissions still judge what is allowed here. *tools* are what is said
-    of its tools here, by name.
+    *unknown_tools* is the outcome for its tools that are not declared. A coding agent has a *kind*, unless its name is
+    one. *asks*: which side asks a person to decide a call; *wait_s* is how many seconds a signed answer is awaited.
+    *allows*: whether the agent's own permissions still apply to calls that are allowed here. *tools* are the
+    declarations of its tools, by name.
     """
 
     expose: Object | None = None
@@ -254,12 +255,12 @@ class ClientSource(Source):
 
 @attrs.frozen(kw_only=True)
 class ServerSource(Source):
-    """An MCP server: *command* starts it, or it stands at *url*; the values of *env* and *headers* may name secrets.
+    """An MCP server: *command* starts it, or it is at *url*; the values of *env* and *headers* may name secrets.
 
-    *include* and *exclude* are globs over its tools, *tools* what YAML says of some of them. *offers* names the tools
-    that are abilities, *listed* has each of them as it was listed, *left_out* those that cannot be abilities, with the
-    reason, *notes* what was left out of their schemas. *about* is what the server says that it is, *listing* the digest
-    of what it listed, which is kept in ``servers/ID.json``.
+    *include* and *exclude* are globs over its tools, *tools* the declarations in YAML. *offers* names the tools that
+    are abilities, *tool_listings* has the listing of each, *left_out* the reasons why other tools cannot be abilities,
+    *notes* the parts left out of their schemas. *about* is the server's description of itself, *listing* the digest of
+    its stored listing, ``servers/ID.json``.
     """
 
     command: tuple[str, ...] = ()
@@ -272,28 +273,35 @@ class ServerSource(Source):
     exclude: tuple[str, ...] = ()
     tools: Mapping[str, Mapping[str, Any]] = attrs.field(factory=_object)
     offers: tuple[str, ...] = ()
-    listed: Mapping[str, Object] = attrs.field(factory=_object, repr=False)
+    tool_listings: Mapping[str, Object] = attrs.field(factory=_object, repr=False)
     left_out: Mapping[str, str] = attrs.field(factory=_object)
     notes: Mapping[str, tuple[str, ...]] = attrs.field(factory=_object)
     about: Object = attrs.field(factory=_object)
     listing: str = ""
 
-    def reached(self) -> dict[str, Any]:
-        """Return how it is reached, as its plugin is told."""
+    def connection_settings(self) -> dict[str, Any]:
+        """Return the settings with which its plugin connects."""
         how: dict[str, Any] = {"command": list(self.command), "cwd": self.cwd, "env": dict(self.env)}
         return {"server": self.id, **(how if self.command else {"url": self.url, "headers": dict(self.headers)})}
 
 
 @attrs.frozen(kw_only=True)
-class MemorySource(Source):
-    """What is *said* of memory, as ``memory:`` has it; empty where abilities alone say that something is remembered."""
+class FeatureSource(Source):
+    """A feature that takes part in sessions: *id* is the name of its entry point, *settings* its section in YAML."""
 
-    said: Object
+    settings: Object
+
+
+@attrs.frozen(kw_only=True)
+class MemorySource(Source):
+    """The settings of memory: the *section* ``memory:``; empty where only abilities of kind memory are declared."""
+
+    section: Object
 
 
 @attrs.frozen(kw_only=True)
 class IdentitySource(Source):
-    """The persona that sessions are bound to: its *version*, the *digest* of what its *file* says."""
+    """The persona that sessions are bound to: its *version*, its *file*, and the *digest* of the file's content."""
 
     version: int
     digest: str
@@ -312,7 +320,7 @@ class ModelSource:
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """Named settings: *models* by tier, *roles* to tiers, *flow* for what ``run`` starts."""
+    """Named settings: *models* by tier, *roles* to tiers, and the *flow* that ``run`` starts."""
 
     durability: Durability = "boundary"
     flow: str | None = None
@@ -322,17 +330,16 @@ class Profile:
 
 @attrs.frozen(kw_only=True)
 class Workspace:
-    """Everything that the YAML and Markdown of a workspace say.
+    """Everything that the YAML and Markdown files of a workspace declare.
 
-    *root* holds *system* (``.system``); *state* is absolute. *secrets* maps names to environment variables.
-    *clients* act by themselves, *cards* are the agents that have one, *guides* the sections of routing documents,
-    *packs* the activated ones by id, *loaders* read the skills. *expires_s* is how long a request to a person stands,
-    in seconds. *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold
-    sources, with what is below them. *digests* has the SHA-256 of every file that was read, by its path relative to
-    *root*. *workdocs* says whether sessions leave pages, or in which folder below *root*. *checkpoints* is what is said
-    of the log, with the keys that its files hold in their place. *required* has the place where each skill is named
-    without which the workspace does not start, *unread* what is wrong with the files of skills that cannot be read, by
-    path, *aliases* what names in ``allowed-tools`` mean.
+    *root* holds *system* (``.system``); *state* is absolute. *secrets* maps names to environment variables. *clients*
+    act by themselves, *cards* are the agents that have one, *guides* the sections of routing documents, *packs* the
+    activated ones by id, *loaders* read the skills. *expires_s* is how long a request to a person is valid, in seconds.
+    *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold sources,
+    including their subfolders. *digests* has the SHA-256 of every file that was read, by its path relative to *root*.
+    *workdocs* tells whether sessions leave pages, or in which folder below *root*. *checkpoints* are the settings of
+    checkpoints, with the keys from their files. *required* has the place that names each required skill, *unread* the
+    errors of skill files that cannot be read, by path, *aliases* the meaning of names in ``allowed-tools``.
     """
 
     root: Path
@@ -351,6 +358,7 @@ class Workspace:
     hooks: Mapping[str, HookSource] = attrs.field(factory=_object)
     policies: Mapping[str, PolicySource] = attrs.field(factory=_object)
     servers: Mapping[str, ServerSource] = attrs.field(factory=_object)
+    features: Mapping[str, FeatureSource] = attrs.field(factory=_object)
     roles: Mapping[str, RoleSource] = attrs.field(factory=_object)
     cards: Mapping[str, CardSource] = attrs.field(factory=_object)
     guides: Mapping[str, GuideSource] = attrs.field(factory=_object)

@@ -1,12 +1,12 @@
-"""Text to plain values, strictly, and every value to its place in the text: YAML, and the front matter of Markdown.
+"""Parse YAML and Markdown front matter strictly into plain values, with the source position of every value.
 
 The YAML here is the part of YAML 1.2 that is JSON with comments: one document of mappings, sequences, strings, numbers,
-booleans and null. What other readers take otherwise is refused instead of guessed: anchors, aliases, tags, merge keys,
-directives, dates, ``.nan``, ``0777``, keys that are no strings, keys that appear twice. The budgets are 64 KiB, 16
+booleans and null. What other readers interpret differently is refused instead of guessed: anchors, aliases, tags, merge
+keys, directives, dates, ``.nan``, ``0777``, keys that are no strings, keys that appear twice. The limits are 64 KiB, 16
 levels and 5,000 nodes. All faults of a file are reported together, each with ``file:line:column``.
 
-The events of ruamel's parser (in C where there is one) are read once and never composed, so that an alias costs nothing
-and a file is refused where it breaks a budget, not after it was expanded.
+The events of ruamel's parser (in C where available) are read once and never composed, so an alias costs nothing and a
+file is refused where it exceeds a limit, not after its expansion.
 """
 
 import functools
@@ -29,8 +29,8 @@ from ruamel.yaml.events import (
 )
 
 try:
-    from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined] # its stub keeps the name to itself
-except ImportError:  # no libyaml for this interpreter: the same events, ten times slower
+    from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined] # the stub does not export it
+except ImportError:  # no libyaml for this interpreter; the pure parser gives the same events, ten times slower
     CParser = None
 
 from deedbook.contract import Json
@@ -51,7 +51,7 @@ _WORDS: Final[Mapping[str, bool | None]] = {
 _LONGEST: Final = len(f"-{MAX_INTEGER}")
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
-# Plain scalars that some YAML reader takes for a number or a date, and another one for a string or a different number.
+# Plain scalars that some YAML readers parse as a number or a date, and others as a string or a different number.
 _UNCLEAR: Final = re.compile(
     r"""= | [-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)
     | [-+]?0[xob][0-9a-fA-F_]+
@@ -61,13 +61,13 @@ _UNCLEAR: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _WORD: Final = re.compile(r"[A-Za-z0-9_]+|[^\s]")
-# Characters on which YAML 1.1 and 1.2 readers disagree (they end a line in one of them), or that YAML does not admit.
+# Characters that YAML does not allow, or that end a line for YAML 1.1 readers and not for 1.2 readers (or the reverse).
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 @attrs.frozen
 class Position:
-    """Where something stands in a text: *line* and *column* from 1, columns in characters."""
+    """A position in a text: *line* and *column* from 1, columns in characters."""
 
     line: int
     column: int
@@ -79,9 +79,9 @@ Located: TypeAlias = Mapping[str, tuple[Position, Position]]
 
 @attrs.frozen
 class Document:
-    """One file, read: its *value*, its *path* as messages show it, and the SHA-256 of its bytes.
+    """One parsed file: its *value*, its *path* as messages show it, and the SHA-256 of its bytes.
 
-    Treat *value* as immutable. It begins at *start*; other places are looked up in *text* on the first question.
+    Treat *value* as immutable. It begins at *start*; other positions are computed from *text* at the first lookup.
     """
 
     path: str
@@ -93,7 +93,7 @@ class Document:
     def place(self, at: str = "", *, key: bool = False) -> str:
         """Return ``file:line:column`` of the value at the JSON pointer *at*, or of its *key*.
 
-        Where the pointer leads nowhere, the place is that of the nearest value above.
+        If no value is there, return the place of the nearest parent.
         """
         found = self._position(at, key=key)
         return f"{self.path}:{found.line}:{found.column}"
@@ -105,8 +105,8 @@ class Document:
     def within(self, at: str, offset: int) -> str:
         """Return ``file:line:column`` of the word that begins *offset* characters into the string at *at*.
 
-        Found by counting how often the word comes before, since a string is written in many ways (quoted, folded, as a
-        block). Where it is not written as it is read, the place is that of the string.
+        The word is found by counting its earlier occurrences, since a string has many notations (quoted, folded,
+        block). Where the notation differs from the value, return the place of the string.
         """
         value: Any = self.value
         for token in at.split("/")[1:]:
@@ -145,7 +145,7 @@ def pointer(*tokens: str | int) -> str:
 
 
 def parse_yaml(raw: bytes, path: str) -> Document:
-    """Read YAML from *raw*; *path* is for messages. Raises `SourceError` with every fault."""
+    """Return the document in *raw*; *path* is for messages. Raises `SourceError` with every fault."""
     text = _text(raw, path)
     builder = _Builder(path, text)
     values = builder.documents()
@@ -155,9 +155,9 @@ def parse_yaml(raw: bytes, path: str) -> Document:
 
 
 def parse_front_matter(raw: bytes, path: str, limit: int = MAX_BYTES) -> tuple[Document, str]:
-    """Read Markdown from *raw*: its front matter (a mapping, empty if there is none) and the text after it.
+    """Return the front matter of Markdown *raw* (a mapping, empty if there is none) and the text after it.
 
-    The front matter is YAML between a first line ``---`` and the next line ``---``. The whole has at most *limit*
+    The front matter is YAML between a first line ``---`` and the next line ``---``. The whole file has at most *limit*
     bytes. Raises `SourceError`.
     """
     text = _text(raw, path, limit)
@@ -168,7 +168,7 @@ def parse_front_matter(raw: bytes, path: str, limit: int = MAX_BYTES) -> tuple[D
     end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() == _FENCE), None)
     if end is None:
         raise SourceError(_invalid("the front matter has no end; close it with a line ---", path, Position(1, 1)))
-    # An empty line stands for the fence, so that places count from the top of the file.
+    # An empty line replaces the fence, so that line numbers count from the top of the file.
     yaml = "\n" + "".join(lines[1:end])
     value = next(iter(_Builder(path, yaml).documents()), {})
     if not isinstance(value, dict):
@@ -176,7 +176,7 @@ def parse_front_matter(raw: bytes, path: str, limit: int = MAX_BYTES) -> tuple[D
     return Document(path, value, digest, text=yaml), "".join(lines[end + 1 :])
 
 
-def flowing(document: Document) -> Iterator[str]:
+def flow_style_places(document: Document) -> Iterator[str]:
     """Yield the place of each mapping and sequence that is written with brackets."""
     for event in _events(document.text):
         if isinstance(event, MappingStartEvent | SequenceStartEvent) and event.flow_style:
@@ -188,7 +188,7 @@ def flowing(document: Document) -> Iterator[str]:
 
 
 class _Builder:
-    """Builds the value of one document and collects what is wrong with it."""
+    """Builds the value of one document and collects its faults."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
@@ -232,14 +232,14 @@ class _Builder:
             self._report(f"an alias (*{event.anchor}); write the value out", event)
             return None
         if event.anchor is not None or event.tag is not None:
-            self._adorned(event)
+            self._report_properties(event)
         if kind is ScalarEvent:
             return self._scalar(event)
         if depth == MAX_DEPTH:
             self._halt(f"more than {MAX_DEPTH} levels", event)
         return self._mapping(depth) if kind is MappingStartEvent else self._sequence(depth)
 
-    def _adorned(self, event: Any) -> None:
+    def _report_properties(self, event: Any) -> None:
         if event.anchor is not None:
             self._report(f"an anchor (&{event.anchor}); write the value out where it is needed", event)
         if event.tag is not None:
@@ -372,8 +372,8 @@ _MISLED: Final = (
     "mapping values are not allowed", "could not find expected ':'", "did not find expected", "expected ',' or",
     "expected <block end>",
 )  # fmt: skip
-"""What a parser says at a place where the text before it went wrong."""
-_NEAR: Final = "; the mistake may stand on the line before, and a text that holds a colon needs quotes"
+"""Parser messages whose place is after the real mistake."""
+_NEAR: Final = "; the mistake may be on the line before; a text with a colon needs quotes"
 
 
 def _reason(problem: YAMLError, lines: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""Changing one entry of a section of ``deedbook.yaml``, with everything else left as somebody wrote it.
+"""Change one entry of a section of ``deedbook.yaml`` and keep everything else as it is.
 
-Lines are put in or taken out where that is certain. Whatever was done is read again and compared with what was meant;
-where it is not that, the whole file is written anew by ruamel's round trip, which keeps comments and order.
+Lines are inserted or removed where that is certain. Every result is parsed again and compared with the intended value.
+If it differs, ruamel's round trip, which keeps comments and order, rewrites the whole file.
 """
 
 import json
@@ -21,28 +21,32 @@ _WIDTH: Final = 4096
 _LONG: Final = 60
 
 
-def added(text: str, section: str, name: str, body: Mapping[str, Any], path: str) -> str:
-    """Return YAML *text* with the entry *name* in *section*; raises `DeedbookError` where there is one already."""
+def add_entry(text: str, section: str, name: str, body: Mapping[str, Any], path: str) -> str:
+    """Return YAML *text* with the entry *name* in *section*; raises `DeedbookError` if the entry exists."""
     value: Any = parse_yaml(text.encode(), path).value
     if name in (value.get(section) or {}):
         raise SourceError(fault("SOURCE_INVALID", f'{section}: has an entry "{name}" already', place=path))
     meant = deepcopy(value)
     meant[section] = {**(meant.get(section) or {}), name: dict(body)}
-    return _meant(meant, path, lambda: _put_in(text, section, name, body, path), lambda: _anew(text, section, meant))
+    return _first_matching(
+        meant, path, lambda: _insert(text, section, name, body, path), lambda: _rewrite(text, section, meant)
+    )
 
 
-def removed(text: str, section: str, name: str, path: str) -> str:
-    """Return YAML *text* without the entry *name* of *section*, and without the section if it was the only one."""
+def remove_entry(text: str, section: str, name: str, path: str) -> str:
+    """Return YAML *text* without the entry *name* of *section*, and without the section if it becomes empty."""
     value: Any = parse_yaml(text.encode(), path).value
     meant = deepcopy(value)
     del meant[section][name]
     if not meant[section]:
         del meant[section]
-    return _meant(meant, path, lambda: _taken_out(text, section, name, path), lambda: _anew(text, section, meant))
+    return _first_matching(
+        meant, path, lambda: _remove_lines(text, section, name, path), lambda: _rewrite(text, section, meant)
+    )
 
 
-def _meant(meant: Any, path: str, *ways: Any) -> str:
-    """Return the text of the first way that comes to what is *meant*."""
+def _first_matching(meant: Any, path: str, *ways: Any) -> str:
+    """Return the text of the first way whose value is *meant*."""
     for way in ways:
         try:
             made: str = way()
@@ -53,8 +57,8 @@ def _meant(meant: Any, path: str, *ways: Any) -> str:
     raise SourceError(fault("SOURCE_INVALID", "cannot be edited by a program; change it by hand", place=path))
 
 
-def _put_in(text: str, section: str, name: str, body: Mapping[str, Any], path: str) -> str:
-    """Put the entry's lines before the section's first entry, or a new section at the end."""
+def _insert(text: str, section: str, name: str, body: Mapping[str, Any], path: str) -> str:
+    """Insert the entry's lines before the section's first entry, or add a new section at the end."""
     document = parse_yaml(text.encode(), path)
     value: Any = document.value
     lines = text.splitlines(keepends=True)
@@ -67,8 +71,8 @@ def _put_in(text: str, section: str, name: str, body: Mapping[str, Any], path: s
     return "".join([*lines[: line - 1], *(f"{indent}{each}\n" for each in _entry(name, body)), *lines[line - 1 :]])
 
 
-def _taken_out(text: str, section: str, name: str, path: str) -> str:
-    """Take out the entry's lines: up to the next line that is not further in than its key."""
+def _remove_lines(text: str, section: str, name: str, path: str) -> str:
+    """Remove the entry's lines: up to the next line that is not indented more than its key."""
     document = parse_yaml(text.encode(), path)
     value: Any = document.value
     only = len(value[section]) == 1
@@ -77,18 +81,18 @@ def _taken_out(text: str, section: str, name: str, path: str) -> str:
     lines = text.splitlines(keepends=True)
     end = line
     for number in range(line, len(lines)):
-        said = lines[number]
-        if said.strip() and not said.lstrip().startswith("#"):
-            if len(said) - len(said.lstrip()) < column:
+        following = lines[number]
+        if following.strip() and not following.lstrip().startswith("#"):
+            if len(following) - len(following.lstrip()) < column:
                 break
             end = number + 1
     return "".join([*lines[: line - 1], *lines[end:]])
 
 
-def _anew(text: str, section: str, meant: Any) -> str:
+def _rewrite(text: str, section: str, meant: Any) -> str:
     """Return the whole file with *section* as it is *meant*, written by the round trip."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 - seldom needed
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
@@ -110,7 +114,7 @@ def _anew(text: str, section: str, meant: Any) -> str:
 
 
 def _entry(name: str, body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of an entry in block style, values in flow style; a long mapping has a line for each key."""
+    """Yield the lines of an entry in block style with values in flow style; a long mapping gets a line for each key."""
     yield f"{_scalar(name)}:"
     for key, value in body.items():
         flow = _flow(value)

@@ -1,7 +1,7 @@
-"""``ROUTING.md`` and ``ABILITY.md``: where prompts lead, section by section, in Markdown that people read, too.
+"""Read ``ROUTING.md`` and ``ABILITY.md``: routing documents in Markdown for people and prompts, section by section.
 
-A section is what stands under one heading (``#`` to ``######``). A line ``Triggers: a, b`` lists words of prompts that
-it is for. Code such as `` `echo` `` may name an ability; links are noted, never followed.
+A section is the text under one heading (``#`` to ``######``). A line ``Triggers: a, b`` lists words of prompts that the
+section is for. Code such as `` `echo` `` may name an ability; links are recorded, never followed.
 """
 
 import posixpath
@@ -15,7 +15,7 @@ import attrs
 
 from deedbook.format.errors import DeedbookError
 from deedbook.workspace.declarations import GuideSource
-from deedbook.workspace.trees import Reading, Tree
+from deedbook.workspace.trees import SourceReader, SourceTree
 
 ROUTING: Final = "ROUTING.md"
 ABILITY: Final = "ABILITY.md"
@@ -33,37 +33,37 @@ _EMPHASIS: Final = re.compile(r"[`*]")
 
 
 class Guides:
-    """Reads routing documents; what is wrong goes to *reading*."""
+    """Reads routing documents and reports faults to *reader*."""
 
-    def __init__(self, reading: Reading) -> None:
-        self.found: dict[str, GuideSource] = {}
-        self._reading = reading
+    def __init__(self, reader: SourceReader) -> None:
+        self.sections: dict[str, GuideSource] = {}
+        self._reader = reader
 
-    def read(self, tree: Tree, folder: str) -> bool:
-        """Take the sections of the documents in a folder of *tree*; say whether there is one."""
+    def read(self, tree: SourceTree, folder: str) -> bool:
+        """Read the documents in a folder of *tree*; return whether there is one."""
         names = set[str]()
-        with suppress(OSError, DeedbookError):  # a folder that cannot be listed is a fault of who named it
+        with suppress(OSError, DeedbookError):  # the section that names the folder reports it
             names = {name for name, _ in tree.folder.kinds(folder)}
         there = [name for name in (ROUTING, ABILITY) if name in names]
         for name in there:
             self._document(tree, f"{folder}/{name}", lends=name == ABILITY)
         return bool(there)
 
-    def _document(self, tree: Tree, path: str, *, lends: bool) -> None:
-        made = self._reading.markdown(tree, path)
+    def _document(self, tree: SourceTree, path: str, *, lends: bool) -> None:
+        made = self._reader.read_markdown(tree, path)
         if made is None:
             return
         document, text = made
         if document.value:
             why = "front matter is not read here; put `Triggers: …` into a section"
-            self._reading.refuse("SOURCE_INVALID", why, f"{path}:1")
+            self._reader.refuse("SOURCE_INVALID", why, f"{path}:1")
             return
         taken: Counter[str] = Counter()
         for section in _sections(text.splitlines()):
-            identity = f"{path}#{_free(_anchor(section.title), taken)}"
+            identity = f"{path}#{_unique_anchor(_anchor(section.title), taken)}"
             body, prose = "\n".join(section.lines).strip(), "\n".join(section.prose)
             if body:
-                self.found[identity] = GuideSource(
+                self.sections[identity] = GuideSource(
                     id=identity,
                     title=_EMPHASIS.sub("", section.title),
                     text=body,
@@ -77,7 +77,7 @@ class Guides:
 
 @attrs.define
 class _Section:
-    """A heading, the line *number* it stands at, the *lines* below it, and those of them that are no fenced code."""
+    """A heading, its line *number*, the *lines* below it, and the *prose* among them outside fenced code."""
 
     number: int
     title: str
@@ -86,7 +86,7 @@ class _Section:
 
 
 def entries(guides: Mapping[str, GuideSource], abilities: Container[str]) -> dict[str, Any]:
-    """Return what a charter says of each section; what it names counts where it is one of the *abilities*."""
+    """Return the charter's entries of sections; a name counts where it is one of the *abilities*."""
     return {
         name: {
             "title": guide.title,
@@ -120,14 +120,14 @@ def _sections(lines: Iterable[str]) -> Iterator[_Section]:
 
 
 def _title(text: str) -> str:
-    """Return the text of a heading, without the marks that may close it."""
+    """Return the text of a heading without closing marks."""
     text = text.strip(" \t")
     left = text.rstrip("#")
     return (left.rstrip() if not left or left[-1] in " \t" else text)[:LONGEST]
 
 
-def _free(name: str, taken: Counter[str]) -> str:
-    """Return *name*, or with a number where it is taken, as forges number anchors."""
+def _unique_anchor(name: str, taken: Counter[str]) -> str:
+    """Return *name*, with a number if it is taken, in the way forges number anchors."""
     found = name
     while taken[found]:
         found = f"{name}-{taken[name]}"
@@ -137,7 +137,7 @@ def _free(name: str, taken: Counter[str]) -> str:
 
 
 def _anchor(title: str) -> str:
-    """Return the anchor of a heading, as forges make it."""
+    """Return the anchor of a heading, in the form that forges use."""
     return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
 
 
@@ -149,7 +149,7 @@ def _triggers(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _links(text: str, folder: str) -> Iterator[str]:
-    """Yield the files of the workspace that links name, relative to it; what leads elsewhere is left out."""
+    """Yield the linked files of the workspace, relative to it; other links are left out."""
     for target in _LINK.findall(text):
         path = target.partition("#")[0]
         if path and not _ELSEWHERE.match(target):

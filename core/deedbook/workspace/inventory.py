@@ -1,6 +1,6 @@
-"""What the sources of a workspace are made of: names and bytes, without reading what they say.
+"""Names and digests of a workspace's source files, without parsing them.
 
-A start that finds the same names and the same bytes as the last one need not read them again.
+A start that finds the same names and the same bytes as the last one need not read the sources again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,13 +11,13 @@ from deedbook.format.errors import FileRefused
 from deedbook.format.files import Folder
 
 _LEVELS: Final = 5
-"""How deep below `.system` a source can stand."""
+"""The number of folder levels below `.system` that can hold sources."""
 _READ: Final = ".agent"
-"""The one hidden name that is read; editors and tools make others, which change nothing."""
+"""The only hidden name that is read. Editors and tools create others, which change nothing."""
 
 
 def listing(root: Folder, folders: Iterable[str]) -> str:
-    """Return a digest of every name in *folders* and below, with what it is; what is absent counts, too."""
+    """Return a digest of every name in *folders* and below, with its kind; missing folders count, too."""
     total = sha256()
     for folder in folders:
         for place, names in _walk(root, folder, _LEVELS):
@@ -26,8 +26,8 @@ def listing(root: Folder, folders: Iterable[str]) -> str:
     return total.hexdigest()
 
 
-def unchanged(root: Folder, sources: Mapping[str, str]) -> bool:
-    """Say whether every file below *root* still has its digest; *sources* holds the SHA-256 of each, by path."""
+def is_unchanged(root: Folder, sources: Mapping[str, str]) -> bool:
+    """Return whether every file below *root* still has its digest; *sources* holds the SHA-256 of each, by path."""
     try:
         return all(root.digests(folder, names) == list(names.values()) for folder, names in _by_folder(sources))
     except (OSError, FileRefused):

@@ -1,8 +1,8 @@
-"""What an MCP server lists, made into what abilities need; pure.
+"""Convert the tools that an MCP server lists to what abilities need; pure.
 
-Schemas of servers are written for older drafts, and carry annotations of other tools. What is certain is said as draft
-2020-12 says it, annotations that no validator asserts are left out and noted, and whatever stays unclear refuses that
-one tool: nothing is guessed, and the lint is the same as for every schema from outside.
+Schemas of servers use older drafts and carry annotations of other tools. Certain constructs are converted to draft
+2020-12, annotations that no validator asserts are removed and noted, and anything unclear refuses that one tool:
+nothing is guessed. The lint is the same as for every other external schema.
 """
 
 import re
@@ -18,14 +18,14 @@ from deedbook.format.lint import DIALECT, FORMATS, KEYWORDS
 from deedbook.format.schema import foreign
 
 OLD: Final = ("http://json-schema.org/draft-07/schema", "https://json-schema.org/draft/2019-09/schema")
-"""Older drafts that are understood; of the even older ones the same words mean other things."""
+"""Older drafts that are supported. In even older ones the same keywords have other meanings."""
 HARMLESS: Final = frozenset(
     {
         "$id", "defaultSnippets", "deprecationMessage", "doNotSuggest", "enumDescriptions", "enumNames", "example",
         "externalDocs", "markdownDescription", "markdownEnumDescriptions", "meta:enum", "propertyOrdering", "xml",
     }
 )  # fmt: skip
-"""Annotations of other tools, which assert nothing about a value; so does whatever begins with ``x-``."""
+"""Annotations of other tools, which assert nothing about a value, like every key that begins with ``x-``."""
 SUMMARY: Final = 1024
 
 _ABILITY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -36,10 +36,10 @@ _BESIDE_REF: Final = frozenset({"title", "description", "default", "examples", "
 
 
 @attrs.frozen
-class Offered:
-    """A tool as an ability has it: what it takes, and what its structured content is (``None``: nothing is said).
+class ToolSchemas:
+    """The schemas of a tool: its input, and its structured content (``None``: not declared).
 
-    *notes* say what of its schemas was left out, each with its place.
+    *notes* list what was removed from the schemas, each with its place.
     """
 
     takes: Object
@@ -47,26 +47,28 @@ class Offered:
     notes: tuple[str, ...]
 
 
-def offered(tool: Mapping[str, Any]) -> Offered:
-    """Return a listed *tool* as an ability has it; raises `DeedbookError` with why it cannot be one."""
+def convert_tool(tool: Mapping[str, Any]) -> ToolSchemas:
+    """Return the schemas of a listed *tool*; raises `DeedbookError` with the reason if it cannot be an ability."""
     canonical.admit(dict(tool))
     execution = tool.get("execution")
     if isinstance(execution, Mapping) and execution.get("taskSupport") == "required":
-        raise Unclear("it works only as a task (execution.taskSupport: required), and tasks of servers are not offered")
+        raise UnsupportedTool(
+            "it works only as a task (execution.taskSupport: required), and tasks of servers are not offered"
+        )
     notes: list[str] = []
-    takes = _Plain(tool.get("inputSchema"), "inputSchema", notes).schema()
+    takes = _SchemaConverter(tool.get("inputSchema"), "inputSchema", notes).schema()
     if not isinstance(takes, dict) or takes.get("type") != "object":
-        raise Unclear('inputSchema has to say "type": "object"')
+        raise UnsupportedTool('inputSchema has to say "type": "object"')
     foreign(takes, place="inputSchema")
     gives = None
     if tool.get("outputSchema") is not None:
-        gives = _Plain(tool["outputSchema"], "outputSchema", notes).schema()
+        gives = _SchemaConverter(tool["outputSchema"], "outputSchema", notes).schema()
         foreign(gives, place="outputSchema")
-    return Offered(takes, gives if isinstance(gives, dict) else None, tuple(notes))
+    return ToolSchemas(takes, gives if isinstance(gives, dict) else None, tuple(notes))
 
 
-class Unclear(DeedbookError):  # noqa: N818 - what a listing is, not a failure of ours
-    """A tool that cannot be an ability; its message says why."""
+class UnsupportedTool(DeedbookError):  # noqa: N818 - a property of a listing, not a failure
+    """A tool that cannot be an ability; its message gives the reason."""
 
     def __init__(self, why: str) -> None:
         super().__init__()
@@ -77,18 +79,18 @@ class Unclear(DeedbookError):  # noqa: N818 - what a listing is, not a failure o
 
 
 def result_schema(gives: Object | None) -> Object | None:
-    """Return the schema of a call's result, whose member ``structuredContent`` fits *gives*."""
+    """Return the schema of a call's result, whose member ``structuredContent`` must match *gives*."""
     if gives is None:
         return None
-    inner = _moved(gives, "#/properties/structuredContent")
+    inner = _rebase(gives, "#/properties/structuredContent")
     return {"type": "object", "required": ["content", "structuredContent"], "properties": {"structuredContent": inner}}
 
 
 def hinted_effects(tool: Mapping[str, Any]) -> str | None:
     """Return the effects that a tool's own annotations claim: ``read`` or ``write``; ``None`` if they claim nothing.
 
-    Nobody takes a server's word for it: a person reads what becomes of this. Where hints contradict each other, the
-    worse counts.
+    A claim of a server is never trusted: it is only shown to a person. If hints contradict each other, the worse
+    counts.
     """
     hints = tool.get("annotations")
     if not isinstance(hints, Mapping) or not isinstance(hints.get("readOnlyHint"), bool):
@@ -96,8 +98,8 @@ def hinted_effects(tool: Mapping[str, Any]) -> str | None:
     return "read" if hints["readOnlyHint"] and hints.get("destructiveHint") is not True else "write"
 
 
-def collisions(names: Iterable[str]) -> dict[str, str]:
-    """Return the names that differ by nothing or by case only, each with why it is refused."""
+def find_collisions(names: Iterable[str]) -> dict[str, str]:
+    """Return the names that are equal except for case, each with the reason of the refusal."""
     seen: dict[str, list[str]] = {}
     for name in names:
         seen.setdefault(name.casefold(), []).append(name)
@@ -109,8 +111,8 @@ def collisions(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def refusal(server: str, name: Any) -> str | None:
-    """Return why *name* cannot be the end of an ability's id, if it cannot."""
+def name_problem(server: str, name: Any) -> str | None:
+    """Return why *name* cannot be the last part of an ability's id, or ``None``."""
     if not isinstance(name, str):
         return "its name is no text"
     if "/" in name:
@@ -121,17 +123,17 @@ def refusal(server: str, name: Any) -> str | None:
 
 
 def summary(server: str, tool: Mapping[str, Any]) -> str:
-    """Return in one line what a tool says that it does; this is data, whatever it says."""
-    told = " ".join(str(tool.get("description") or tool.get("title") or "").split())
-    said = told or f"the tool {tool.get('name')} of the MCP server {server}"
-    return said if len(said) <= SUMMARY else f"{said[: SUMMARY - 1]}…"
+    """Return the tool's own description in one line. It is data from the server."""
+    text = " ".join(str(tool.get("description") or tool.get("title") or "").split())
+    text = text or f"the tool {tool.get('name')} of the MCP server {server}"
+    return text if len(text) <= SUMMARY else f"{text[: SUMMARY - 1]}…"
 
 
 # --- other drafts -----------------------------------------------------------------------------------------------------
 
 
-class _Plain:
-    """One schema, said in draft 2020-12; *notes* takes what is left out."""
+class _SchemaConverter:
+    """Converts one schema to draft 2020-12 and appends what it removes to *notes*."""
 
     def __init__(self, said: Any, what: str, notes: list[str]) -> None:
         self._said, self._what, self._notes = said, what, notes
@@ -164,11 +166,11 @@ class _Plain:
         if key.startswith("x-") or key in HARMLESS:
             self._note(where, "is an annotation")
         elif key == "format" and (value not in FORMATS or "string" not in schema.get("type", ())):
-            self._note(where, "is a format that nobody checks")
+            self._note(where, "is a format that is not checked")
         elif key == "definitions" and "$defs" not in schema:
-            yield "$defs", self._named(value, where)
+            yield "$defs", self._convert_members(value, where)
         elif key in _NAMED:
-            yield key, self._named(value, where)
+            yield key, self._convert_members(value, where)
         elif key == "$ref" and isinstance(value, str) and value.startswith("#/definitions/"):
             yield key, "#/$defs/" + value.removeprefix("#/definitions/")
         elif self._old and key == "items" and isinstance(value, list):
@@ -189,7 +191,7 @@ class _Plain:
             return [self._part(each, f"{where}[{index}]") for index, each in enumerate(value)]
         return self._part(value, where)
 
-    def _named(self, value: Any, where: str) -> Any:
+    def _convert_members(self, value: Any, where: str) -> Any:
         if not isinstance(value, dict):
             return value
         return {name: self._part(each, f"{where}.{name}") for name, each in value.items()}
@@ -200,26 +202,26 @@ class _Plain:
         if needed:
             yield "dependentRequired", needed
         if schemas:
-            yield "dependentSchemas", self._named(schemas, where)
+            yield "dependentSchemas", self._convert_members(schemas, where)
 
     def _note(self, where: str, why: str) -> None:
         self._notes.append(f"{where} {why}")
 
 
-def _moved(schema: Any, base: str) -> Any:
-    """Return a schema that stands at *base* of another document: what it refers to is found there."""
+def _rebase(schema: Any, base: str) -> Any:
+    """Return a schema whose references are valid when it is embedded at *base* of another document."""
     if isinstance(schema, list):
-        return [_moved(each, base) for each in schema]
+        return [_rebase(each, base) for each in schema]
     if not isinstance(schema, dict):
         return schema
     made: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, dict):
-            made[key] = {name: _moved(each, base) for name, each in value.items()}
+            made[key] = {name: _rebase(each, base) for name, each in value.items()}
         elif key in ("$ref", "$dynamicRef") and isinstance(value, str) and (value == "#" or value.startswith("#/")):
             made[key] = base + value[1:]
         elif key in ("const", "default", "enum", "examples"):
             made[key] = value
         else:
-            made[key] = _moved(value, base)
+            made[key] = _rebase(value, base)
     return made

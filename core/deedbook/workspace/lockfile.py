@@ -1,8 +1,8 @@
-"""``.system/deedbook.lock``: what `deedbook lock` pinned, read strictly, written so that people can compare versions.
+"""``.system/deedbook.lock``: the file that `deedbook lock` writes, read strictly and easy to compare for people.
 
 It holds the digests of the sources, for each platform the digest of the charter that was compiled there, and for each
-distribution of plugins the digests of its wheels' files, of which platforms may need several. What it does not pin is
-refused under ``lock: required``, each fault with the name of what differs.
+distribution of plugins the digests of its wheels' files (platforms may need several). Under ``lock: required``
+everything else is refused; each fault names what differs.
 """
 
 import platform
@@ -52,27 +52,27 @@ _SHAPE: Final[Object] = {
 }
 
 
-def here() -> str:
-    """Name this platform, as far as it decides which wheels are installed."""
+def current_platform() -> str:
+    """Return the name of this platform, as far as it decides which wheels are installed."""
     return f"{sys.platform}-{platform.machine()}-cp{sys.version_info.major}{sys.version_info.minor}"
 
 
 @attrs.frozen
 class Pin:
-    """What is pinned of one distribution: its *version*, the *digests* of its wheels, or that it is *editable*."""
+    """The pin of one distribution: its *version*, the *digests* of its wheels, or that it is *editable*."""
 
     version: str
     digests: tuple[str, ...] = attrs.field(default=(), converter=tuple)
     editable: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return the pin as it stands in the file."""
+        """Return the pin in the form of the file."""
         return {"version": self.version} | ({"editable": True} if self.editable else {"digests": list(self.digests)})
 
 
 @attrs.frozen(kw_only=True)
 class Lock:
-    """A lock file's contents; *charters* are by platform (`here`), *plugins* by distribution."""
+    """A lock file's contents; *charters* are by platform (`current_platform`), *plugins* by distribution."""
 
     kernel: str
     profile: str
@@ -82,7 +82,7 @@ class Lock:
 
     @classmethod
     def read(cls, root: Folder) -> "Lock | None":
-        """Read the lock of the workspace at *root*; ``None`` without one, `BindingError` if it is damaged."""
+        """Read the lock of the workspace at *root*; ``None`` if there is none, `BindingError` if it is damaged."""
         try:
             found = canonical.parse(root.read(LOCK, limit=_MAX_BYTES))
         except FileNotFoundError:
@@ -96,10 +96,10 @@ class Lock:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], digest: str, before: "Lock | None", *, editable: bool) -> "Lock":
-        """Pin a charter: its *document* and *digest*. With *editable*, what is installed in place is accepted.
+        """Pin a charter: its *document* and *digest*. With *editable*, distributions installed in place are accepted.
 
-        From *before* stay the charters of other platforms, if they are of the same sources, and the wheels of other
-        platforms, if they are of the same version.
+        Charters of other platforms stay from *before* if they have the same sources, and wheels of other platforms stay
+        if they have the same version.
         """
         made = cls(
             kernel=document["kernel"],
@@ -111,7 +111,7 @@ class Lock:
             },
         )
         same = before is not None and attrs.evolve(before, charters={}, plugins={}) == attrs.evolve(made, plugins={})
-        return attrs.evolve(made, charters={**(before.charters if before and same else {}), here(): digest})
+        return attrs.evolve(made, charters={**(before.charters if before and same else {}), current_platform(): digest})
 
     def write(self, root: Folder) -> None:
         """Write the file whole: sorted, indented, one entry a line."""
@@ -123,7 +123,10 @@ class Lock:
     # --- what it does not allow ---------------------------------------------------------------------------------------
 
     def refuse_code(self, offer: Offer, digest: str | None) -> DomainError | None:
-        """Say, before its import, what speaks against a plugin whose code has *digest* (``None``: it may change)."""
+        """Return an error if the code of a plugin is not pinned (*digest* ``None``: it may change), else ``None``.
+
+        Called before the plugin is imported.
+        """
         name, pin = offer.distribution, self.plugins.get(offer.distribution)
         if pin is None:
             move = moves().get(f"{offer.kind}/{offer.name}")
@@ -141,7 +144,7 @@ class Lock:
         return fault("CHARTER_CHANGED", why, place=LOCK)
 
     def refuse_sources(self, sources: Mapping[str, str], *, profile: str, kernel: str) -> Iterator[DomainError]:
-        """Yield what differs in sources, profile and kernel."""
+        """Yield the differences in sources, profile and kernel."""
         for what, pinned, found in (("profile", self.profile, profile), ("kernel", self.kernel, kernel)):
             if pinned != found:
                 yield fault("CHARTER_CHANGED", f"{what} {pinned} is pinned, this is {found}; {_RUN}", place=LOCK)
@@ -152,11 +155,15 @@ class Lock:
                 yield fault("CHARTER_CHANGED", f"{path} {how} since it was pinned; {_RUN}", place=LOCK)
 
     def refuse_charter(self, digest: str) -> Iterator[DomainError]:
-        """Yield the fault that another charter, or none, is pinned for this platform."""
-        pinned = self.charters.get(here())
+        """Yield a fault if another charter, or none, is pinned for this platform."""
+        pinned = self.charters.get(current_platform())
         if pinned is None:
             known = ", ".join(sorted(self.charters)) or "none"
-            yield fault("CHARTER_CHANGED", f"no charter is pinned for {here()}, only for {known}; {_RUN}", place=LOCK)
+            yield fault(
+                "CHARTER_CHANGED",
+                f"no charter is pinned for {current_platform()}, only for {known}; {_RUN}",
+                place=LOCK,
+            )
         elif pinned != digest:
             yield fault("CHARTER_CHANGED", f"charter {pinned} is pinned, this is {digest}; {_RUN}", place=LOCK)
 

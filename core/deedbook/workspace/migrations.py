@@ -1,19 +1,19 @@
-"""What sources of older forms said, found wherever it stands, and how it is said now."""
+"""Find keys of older forms in sources, and describe their replacements."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 OLD_GUARDS: Final = frozenset({"guardrail", "guardrails", "guard", "guards"})
-"""Keys that once said in one word what guards an ability."""
+"""Keys that older forms used for the guards of an ability."""
 
 _FREE: Final = frozenset({"with", "schema_in", "schema_out"})
 _SECTIONS: Final[Mapping[str, str]] = {"ability_v1": "", "deedbook_v1": "abilities"}
 
 
-def old_guards(schema: str, value: Any) -> Iterator[str]:
-    """Yield where a file that *schema* is for has an old guard key: JSON pointers, also into what is nested.
+def find_old_guards(schema: str, value: Any) -> Iterator[str]:
+    """Yield the places (JSON pointers, at any depth) of old guard keys in a file of *schema*.
 
-    What belongs to others, a plugin's settings and the schemas of arguments and results, may use any word.
+    A plugin's settings and the schemas of arguments and results may use any key.
     """
     section = _SECTIONS.get(schema)
     if section is None or not isinstance(value, dict):
@@ -24,19 +24,19 @@ def old_guards(schema: str, value: Any) -> Iterator[str]:
         if isinstance(ability, dict):
             for key, inner in ability.items():
                 if key not in _FREE:
-                    yield from _found(key, inner, at)
+                    yield from _find_guards(key, inner, at)
 
 
-def _found(key: str, value: Any, above: str) -> Iterator[str]:
+def _find_guards(key: str, value: Any, above: str) -> Iterator[str]:
     at = f"{above}/{_step(key)}"
     if key in OLD_GUARDS:
         yield at
     elif isinstance(value, dict):
         for inner, part in value.items():
-            yield from _found(inner, part, at)
+            yield from _find_guards(inner, part, at)
     elif isinstance(value, list):
         for index, part in enumerate(value):
-            yield from _found(str(index), part, at)
+            yield from _find_guards(str(index), part, at)
 
 
 def guard_message(key: str) -> str:
@@ -44,7 +44,7 @@ def guard_message(key: str) -> str:
     return (
         f"{key}: one word for all guards is no longer read. Define hooks in .system/hooks/*.yaml and name them in the "
         "ability: hooks.pre_create for preflight (PreAbilityCreate), hooks.pre_call for what guards a call "
-        f"(PreAbilityCall), hooks.post_call for telemetry (PostAbilityCall); then take {key} out"
+        f"(PreAbilityCall), hooks.post_call for telemetry (PostAbilityCall); then remove {key}"
     )
 
 

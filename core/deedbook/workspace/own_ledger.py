@@ -1,4 +1,4 @@
-"""The workspace's own ledger, opened for writing without opening the workspace."""
+"""Open the workspace's own ledger for writing, without opening the workspace."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,16 +13,16 @@ from .site import Site
 
 
 @contextmanager
-def own_ledger(workspace: Workspace) -> Iterator[WorkspaceLedger]:
+def open_own_ledger(workspace: Workspace) -> Iterator[WorkspaceLedger]:
     """Open the workspace's own ledger for writing, and nothing else; raises `DeedbookError`."""
     site = Site.of(workspace)
-    with open_own(site, site.sealer()) as ledger:
+    with open_site_ledger(site, site.sealer()) as ledger:
         yield ledger
 
 
 @contextmanager
-def open_own(site: Site, sealer: Sealer) -> Iterator[WorkspaceLedger]:
-    """Open the own ledger of the workspace at *site*; *sealer* seals what is written. Raises `DeedbookError`."""
+def open_site_ledger(site: Site, sealer: Sealer) -> Iterator[WorkspaceLedger]:
+    """Open the own ledger of the workspace at *site*; *sealer* seals its values. Raises `DeedbookError`."""
     with Folder.at(site.state, create=True) as state:
         ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
         try:

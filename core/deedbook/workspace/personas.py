@@ -1,7 +1,7 @@
-"""Who can be put to work: roles in Markdown, and agents with a card (``.agent``) that is read before any persona is.
+"""Roles in Markdown, and agents with a card (``.agent``) that is read before any persona.
 
-A role is ``agents/<role>.md``. An agent is a folder ``agents/<name>/`` with a card in it, which says in a few words who
-the agent is and what it can do; ``persona.md`` beside it is read when the agent is chosen, and not before.
+A role is ``agents/<role>.md``. An agent is a folder ``agents/<name>/`` with a card, which describes the agent and its
+capabilities in a few words. The file ``persona.md`` beside it is read only when the agent is chosen.
 """
 
 import re
@@ -18,7 +18,7 @@ from deedbook.plugins.plugins import Catalogue
 from .declarations import CardSource, Origin, RoleSource, Source
 from .documents import MAX_BYTES
 from .sources import CARD
-from .trees import Reading, Tree
+from .trees import SourceReader, SourceTree
 
 PERSONA: Final = "persona.md"
 MAX_CARD: Final = 2048
@@ -30,54 +30,54 @@ _BUDGET: Final = {"max_skills": 20, "max_goals": 5}
 
 
 class Personas:
-    """Reads roles and cards; a name that is taken twice, by whatever, is a fault."""
+    """Reads roles and cards; a name that is taken twice is a fault."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reader: SourceReader) -> None:
         self.roles: dict[str, RoleSource] = {}
         self.cards: dict[str, CardSource] = {}
-        self._reading = reading
+        self._reader = reader
 
-    def read(self, tree: Tree, folder: str, *, pack: str | None = None) -> None:
-        """Take the roles and cards of a folder of *tree*, which belongs to *pack*."""
-        for path in self._reading.listed(tree, folder, ".md"):
+    def read(self, tree: SourceTree, folder: str, *, pack: str | None = None) -> None:
+        """Read the roles and cards of a folder of *tree*, which belongs to *pack*."""
+        for path in self._reader.list_files(tree, folder, ".md"):
             self._role(tree, path)
-        for entry in self._reading.entries(tree, folder):
+        for entry in self._reader.list_entries(tree, folder):
             if entry.folder and tree.folder.exists(f"{folder}/{entry.name}/{CARD}"):
                 self._card(tree, f"{folder}/{entry.name}", pack)
 
-    def _role(self, tree: Tree, path: str) -> None:
-        found = self._reading.markdown(tree, path)
+    def _role(self, tree: SourceTree, path: str) -> None:
+        found = self._reader.read_markdown(tree, path)
         if found:
             document, body = found
             name, origin = PurePosixPath(path).stem, Origin(document)
-            if self._takes(name, origin, tree.shown(path)):
+            if self._claim_name(name, origin, tree.display(path)):
                 self.roles[name] = RoleSource(
                     id=name, place=origin.line(), origin=origin, body=body, meta=_mapping(document.value)
                 )
 
-    def _card(self, tree: Tree, folder: str, pack: str | None) -> None:
+    def _card(self, tree: SourceTree, folder: str, pack: str | None) -> None:
         path, name = f"{folder}/{CARD}", folder.rpartition("/")[2]
-        raw = self._reading.raw(tree, path)
+        raw = self._reader.read_bytes(tree, path)
         if raw is None:
             return
         if len(raw) > MAX_CARD:
             why = f"more than {MAX_CARD} bytes; a card is small, put the rest into {PERSONA} beside it"
-            self._reading.refuse("SOURCE_INVALID", why, tree.shown(path))
+            self._reader.refuse("SOURCE_INVALID", why, tree.display(path))
             return
-        document = self._reading.fitting(tree, path, raw, SCHEMA)
+        document = self._reader.parse_checked(tree, path, raw, SCHEMA)
         if document is None:
             return
         said, origin = _mapping(document.value), Origin(document)
         if said["identity"] != name:
-            why = f"identity: {said['identity']} stands in the folder {name}; they have to be equal"
-            self._reading.refuse("SOURCE_INVALID", why, origin.place("/identity"))
-        elif self._takes(name, origin, tree.shown(path)):
+            why = f"identity: {said['identity']} is in the folder {name}; both must have the same name"
+            self._reader.refuse("SOURCE_INVALID", why, origin.place("/identity"))
+        elif self._claim_name(name, origin, tree.display(path)):
             persona = f"{folder}/{PERSONA}" if tree.folder.exists(f"{folder}/{PERSONA}") else None
             self.cards[name] = CardSource(
                 id=name,
                 place=origin.line(),
                 origin=origin,
-                file=tree.shown(path),
+                file=tree.display(path),
                 domain=said["domain"],
                 capabilities=frozenset(said.get("capabilities", ())),
                 state=said["state"],
@@ -85,26 +85,26 @@ class Personas:
                 size=len(raw),
                 pack=pack,
                 persona=persona,
-                digest=self._reading.digest(tree, persona) if persona else None,
+                digest=self._reader.digest(tree, persona) if persona else None,
             )
 
-    def _takes(self, name: str, origin: Origin, path: str) -> bool:
+    def _claim_name(self, name: str, origin: Origin, path: str) -> bool:
         first: Source | None = self.roles.get(name) or self.cards.get(name)
         if not _NAME.fullmatch(name):
             why = "a role is named with letters, digits, dot, dash, underscore"
-            self._reading.refuse("SOURCE_INVALID", why, path)
+            self._reader.refuse("SOURCE_INVALID", why, path)
         elif first:
-            why = f'"{name}" stands in {first.place}, too; an id names one of the roles and agents, rename one of them'
-            self._reading.refuse("SOURCE_INVALID", why, origin.place())
+            why = f'"{name}" is also in {first.place}; an id names one of the roles and agents, rename one of them'
+            self._reader.refuse("SOURCE_INVALID", why, origin.place())
         else:
             return True
         return False
 
 
 def read_persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, Any]) -> str:
-    """Read the persona of the chosen agent *name*; *card* is what the charter says of it. Raises `Failed`.
+    """Return the persona of the chosen agent *name*; *card* is its entry in the charter. Raises `Failed`.
 
-    What stands there has to be what the charter was compiled with.
+    The file must be the one that the charter was compiled with.
     """
     if card["persona"] is None:
         raise Failed("BINDING_INVALID", f"agent {name!r} has no persona; add {PERSONA} beside its card")

@@ -1,6 +1,6 @@
-"""The MCP servers that a workspace declares, and what each listed when somebody looked: their tools become abilities.
+"""The MCP servers that a workspace declares, and their stored tool listings: their tools become abilities.
 
-What a server offers is a source, ``.system/servers/NAME.json``: no server is started to read a workspace.
+A listing is a source, ``.system/servers/NAME.json``: no server is started to read a workspace.
 """
 
 import re
@@ -16,49 +16,49 @@ from deedbook.policy.conditions import glob_test
 
 from .declarations import AbilitySource, Origin, RoutingHints, ServerSource
 from .documents import Document, pointer
-from .listings import collisions, offered, refusal, result_schema, summary
-from .trees import Reading, Tree
+from .listings import convert_tool, find_collisions, name_problem, result_schema, summary
+from .trees import SourceReader, SourceTree
 
 FOLDER: Final = ".system/servers"
 _LOCAL: Final = re.compile(r"http://(localhost|127\.[0-9]+\.[0-9]+\.[0-9]+)(:[0-9]+)?([/?]|$)")
 MAX_LISTING: Final = 4 * 1024 * 1024
 EFFECTS: Final = "write"
-"""What a tool may do to the world unless the workspace itself says otherwise; what its server says loosens nothing."""
+"""The effects of a tool unless the workspace declares others. The server's own claims loosen nothing."""
 RESERVED: Final = ("model",)
 HANDLER: Final = "mcp"
 """The tool plugin behind the abilities of servers."""
 
 
 def listing_path(server: str) -> str:
-    """Return where a server's listing is kept, relative to the workspace."""
+    """Return the path of a server's listing, relative to the workspace."""
     return f"{FOLDER}/{server}.json"
 
 
 def digest_of(listing: Mapping[str, Any]) -> str:
-    """Return the digest that a listing carries: over all the rest of it."""
+    """Return the digest of a listing, computed without its member ``digest``."""
     rest = {key: value for key, value in listing.items() if key != "digest"}
     return canonical.digest(canonical.encode(rest, nodes=_MAX_NODES))
 
 
-def reach_of(server: ServerSource) -> dict[str, Any]:
-    """Return how a server is reached, as its listing repeats it: values of the environment are not in it."""
+def connection_of(server: ServerSource) -> dict[str, Any]:
+    """Return how a server is reached, as its listing repeats it, without values of the environment."""
     if server.url:
         return {"url": server.url, "headers": sorted(server.headers)}
     return {"command": list(server.command), "cwd": server.cwd, "env": sorted(server.env)}
 
 
 def with_tools(server: ServerSource, listing: Mapping[str, Any]) -> ServerSource:
-    """Return *server* with the tools of its *listing*: those that are abilities, and why others are none."""
+    """Return *server* with the tools of its *listing*: those that are abilities, and why the others are not."""
     tools = {tool["name"]: tool for tool in listing["tools"]}
     chosen, spared = glob_test(server.include), glob_test(server.exclude)
-    doubled = collisions(tool["name"] for tool in listing["tools"])
+    doubled = find_collisions(tool["name"] for tool in listing["tools"])
     left_out, offers, notes = dict(listing["refused"]), [], {}
     for name, tool in tools.items():
-        why = doubled.get(name) or refusal(server.id, name)
-        if spared(name) or not (why or chosen(name)):  # a name that no glob over names of tools fits is still told
+        why = doubled.get(name) or name_problem(server.id, name)
+        if spared(name) or not (why or chosen(name)):  # a refused name is reported even if no glob matches it
             continue
         try:
-            found = None if why else offered(tool)
+            found = None if why else convert_tool(tool)
         except DeedbookError as problem:
             why = str(problem)
         if why or found is None:
@@ -69,40 +69,40 @@ def with_tools(server: ServerSource, listing: Mapping[str, Any]) -> ServerSource
             notes[name] = found.notes
     return attrs.evolve(
         server, offers=tuple(offers), left_out=left_out, notes=notes, about=listing["about"],
-        listing=listing["digest"], listed={name: tools[name] for name in offers},
+        listing=listing["digest"], tool_listings={name: tools[name] for name in offers},
     )  # fmt: skip
 
 
 class Servers:
-    """Reads what ``servers:`` declares; what is wrong goes to *reading*."""
+    """Reads the section ``servers:`` and reports faults to *reader*."""
 
-    def __init__(self, reading: Reading, tree: Tree, settings: Document | None) -> None:
-        self._reading = reading
+    def __init__(self, reader: SourceReader, tree: SourceTree, settings: Document | None) -> None:
+        self._reader = reader
         self._tree = tree
         self._settings = settings
 
-    def declared(self, said: Mapping[str, Any], *, listed: bool = True) -> dict[str, ServerSource]:
-        """Return the servers by name; without *listed* what they offer is not looked at."""
+    def read(self, said: Mapping[str, Any], *, listed: bool = True) -> dict[str, ServerSource]:
+        """Return the servers by name; without *listed* their listings are not read."""
         made = {}
         for name, body in said.items():
             assert self._settings is not None
             origin = Origin(self._settings, pointer("servers", name), inline=True)
             server = _structured(name, body, origin)
-            if self._fits(server):
-                made[name] = self._listed(server) if listed else server
+            if self._check(server):
+                made[name] = self._with_listing(server) if listed else server
         if listed:
-            self._strays(said)
+            self._check_strays(said)
         return made
 
     def abilities(self, servers: Mapping[str, ServerSource]) -> dict[str, AbilitySource]:
-        """Return the abilities that the servers' tools are, by id."""
+        """Return the abilities of the servers' tools, by id."""
         return {made.id: made for server in servers.values() for made in self._of(server)}
 
     # --- one server ---------------------------------------------------------------------------------------------------
 
-    def _fits(self, server: ServerSource) -> bool:
-        """Say whether a declaration makes sense; what does not is a fault."""
-        before = len(self._reading.faults)
+    def _check(self, server: ServerSource) -> bool:
+        """Return whether a declaration is consistent; if not, report faults."""
+        before = len(self._reader.faults)
         if bool(server.command) == bool(server.url):
             self._refuse(server, "", "a server has either command: or url:")
         for key, what in (("env", "command"), ("cwd", "command"), ("headers", "url")):
@@ -110,14 +110,16 @@ class Servers:
                 self._refuse(server, f"/{key}", f"{key}: belongs to a server with {what}:", key=True)
         hidden = [name for name, value in server.headers.items() if not isinstance(value, str)]
         if hidden and server.url.startswith("http:") and not _LOCAL.match(server.url):
-            why = "a secret would be sent where everybody on the way reads it; use https:"
+            why = "a secret would be sent unencrypted; use https:"
             self._refuse(server, pointer("headers", hidden[0]), why, key=True)
         if server.id.casefold() in RESERVED:
-            self._refuse(server, "", f'"{server.id}": ids that begin with {server.id}/ are others; choose another name')
-        return len(self._reading.faults) == before
+            self._refuse(
+                server, "", f'"{server.id}": ids that begin with {server.id}/ are reserved; choose another name'
+            )
+        return len(self._reader.faults) == before
 
-    def _listed(self, server: ServerSource) -> ServerSource:
-        """Return *server* with what it offers; without a sound listing it offers nothing, which is a fault."""
+    def _with_listing(self, server: ServerSource) -> ServerSource:
+        """Return *server* with its tools; without a valid listing it has none, which is a fault."""
         listing = self._listing(server)
         if listing is None:
             return server
@@ -127,7 +129,7 @@ class Servers:
         return made
 
     def _check_tool(self, server: ServerSource, name: str, offers: list[str], left_out: Mapping[str, str]) -> None:
-        """Refuse what YAML says of a tool that is no ability."""
+        """Refuse the declaration of a tool that is no ability."""
         if name not in offers:
             why = f"cannot be an ability: {left_out[name]}" if name in left_out else "is none of its tools in use"
             self._refuse(server, pointer("tools", name), f'"{name}" {why}{suggest(name, offers)}', key=True)
@@ -135,34 +137,34 @@ class Servers:
     def _listing(self, server: ServerSource) -> dict[str, Any] | None:
         path = listing_path(server.id)
         if not self._tree.folder.exists(path):
-            why = f"nobody has looked yet at what this server offers; look with: deedbook mcp refresh {server.id}"
+            why = f"the tools of this server are not listed yet; list them with: deedbook mcp refresh {server.id}"
             self._refuse(server, "", why, key=True)
-            self._reading.digests[path] = canonical.digest(b"")
+            self._reader.digests[path] = canonical.digest(b"")
             return None
-        raw = self._reading.raw(self._tree, path, MAX_LISTING)
+        raw = self._reader.read_bytes(self._tree, path, MAX_LISTING)
         if raw is None:
             return None
-        again = f"look again with: deedbook mcp refresh {server.id}"
+        again = f"list its tools again with: deedbook mcp refresh {server.id}"
         try:
             found = canonical.parse(raw)
-            wrong = [str(each) for each in self._reading.validator("mcp_listing_v1").violations(found)]
+            wrong = [str(each) for each in self._reader.validator("mcp_listing_v1").violations(found)]
         except IntakeError as problem:
             found, wrong = {}, [str(problem)]
         if not wrong and (found["server"] != server.id or found["digest"] != digest_of(found)):
-            wrong = ["is not as it was written: nobody changes a listing by hand"]
-        if not wrong and found["reached"] != reach_of(server):
-            why = f"is reached in another way than when somebody looked at what it offers; {again}"
+            wrong = ["was changed after it was written; do not edit a listing by hand"]
+        if not wrong and found["reached"] != connection_of(server):
+            why = f"is reached in another way than when its tools were listed; {again}"
             self._refuse(server, "", why, key=True)
             return None
         for each in wrong:
-            self._reading.refuse("SOURCE_INVALID", f"{each}; {again}", path)
+            self._reader.refuse("SOURCE_INVALID", f"{each}; {again}", path)
         made: dict[str, Any] | None = None if wrong else found
         return made
 
-    def _strays(self, said: Mapping[str, Any]) -> None:
-        for path in self._reading.listed(self._tree, FOLDER, ".json"):
+    def _check_strays(self, said: Mapping[str, Any]) -> None:
+        for path in self._reader.list_files(self._tree, FOLDER, ".json"):
             if path.rpartition("/")[2].removesuffix(".json") not in said:
-                self._reading.refuse("SOURCE_INVALID", "belongs to no server in servers:; delete it", path)
+                self._reader.refuse("SOURCE_INVALID", "belongs to no server in servers:; delete it", path)
 
     # --- its tools ----------------------------------------------------------------------------------------------------
 
@@ -170,8 +172,8 @@ class Servers:
         return [self._ability(server, name, dict(server.tools.get(name, {}))) for name in server.offers]
 
     def _ability(self, server: ServerSource, name: str, said: dict[str, Any]) -> AbilitySource:
-        tool = server.listed[name]
-        found = offered(tool)
+        tool = server.tool_listings[name]
+        found = convert_tool(tool)
         hints = said.get("routing_hints", {})
         return AbilitySource(
             id=f"{server.id}/{name}",
@@ -179,7 +181,7 @@ class Servers:
             origin=attrs.evolve(server.origin, at=server.origin.at + (pointer("tools", name) if said else "")),
             summary=said.get("summary") or summary(server.id, tool),
             handler={"tool": HANDLER},
-            settings={**server.reached(), "tool": name, "pinned": tool},
+            settings={**server.connection_settings(), "tool": name, "pinned": tool},
             effects=said.get("effects", EFFECTS),
             tags=frozenset(said.get("tags", ())),
             hooks={moment: tuple(names) for moment, names in said.get("hooks", {}).items()},
@@ -195,7 +197,7 @@ class Servers:
         )
 
     def _refuse(self, server: ServerSource, at: str, why: str, *, key: bool = False) -> None:
-        self._reading.refuse("SOURCE_INVALID", why, server.origin.place(at, key=key))
+        self._reader.refuse("SOURCE_INVALID", why, server.origin.place(at, key=key))
 
 
 _MAX_NODES: Final = 1_000_000

@@ -1,4 +1,4 @@
-"""Where a workspace is, and what of its settings everybody needs who reads or writes its records."""
+"""The folders of a workspace, and the settings that every reader and writer of its records needs."""
 
 import os
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ STATE: Final = ".deedbook"
 
 @attrs.frozen
 class Site:
-    """A workspace's place: its *root*, its *state* folder (both absolute), and what its records and files are under.
+    """A workspace's *root* and *state* folder (both absolute), and the settings for its records and files.
 
-    *secrets* maps names to environment variables, *seal* is what records hide, *file_roots* is what file tools reach.
+    *secrets* maps names to environment variables, *seal* lists what records hide, *file_roots* what file tools reach.
     """
 
     root: Path
@@ -36,17 +36,17 @@ class Site:
 
     @classmethod
     def of(cls, workspace: "Workspace") -> "Site":
-        """Return the site of a workspace that was read."""
+        """Return the site of a loaded workspace."""
         return cls(workspace.root, workspace.state, workspace.secrets, workspace.seal, workspace.file_roots)
 
     @classmethod
-    def under(cls, document: Mapping[str, Any], root: Path, state: Path) -> "Site":
-        """Return the site of the workspace at *root* as its charter's *document* has it."""
+    def from_charter(cls, document: Mapping[str, Any], root: Path, state: Path) -> "Site":
+        """Return the site of the workspace at *root*, from its charter's *document*."""
         return cls(root, state, document["secrets"], tuple(document["seal"]), tuple(document["file_roots"]))
 
     @property
     def identity(self) -> str:
-        """What a state folder knows its workspace by: ``.`` inside it, so that both may move; else its path."""
+        """The name of the workspace in its state folder: ``.`` inside it, so that both may move; otherwise its path."""
         return "." if self.state.is_relative_to(self.root) else str(self.root)
 
     @property
@@ -55,17 +55,17 @@ class Site:
         return hidden_folders(self.root, self.state)
 
     def secret_values(self) -> dict[str, str | None]:
-        """Return the declared secrets as the environment has them; ``None`` where a variable is not set."""
+        """Return the declared secrets from the environment; ``None`` where a variable is not set."""
         return {name: os.environ.get(variable) for name, variable in self.secrets.items()}
 
     def sealer(self) -> Sealer:
-        """Return what every ledger of the workspace seals and scrubs."""
+        """Return the sealer that every ledger of the workspace uses."""
         secrets = {name: value for name, value in self.secret_values().items() if value}
         return Sealer(Rules.parse(list(self.seal)), secrets)
 
 
-def told_state(folder: Folder, root: Path) -> Path | None:
-    """Return the state folder of the workspace at *root* without reading more than has to be; ``None`` if unknown."""
+def find_state(folder: Folder, root: Path) -> Path | None:
+    """Return the state folder of the workspace at *root*, reading as little as possible; ``None`` if unknown."""
     try:
         raw = read(folder, SETTINGS)
         said: Any = load_yaml(folder, SETTINGS).value if b"state" in raw else {}
@@ -75,5 +75,5 @@ def told_state(folder: Folder, root: Path) -> Path | None:
 
 
 def state_at(root: Path, said: str) -> Path:
-    """Return the folder that settings *said* is the state of the workspace at *root*."""
+    """Return the state folder for the setting *said* of the workspace at *root*."""
     return Path(os.path.normpath(root / Path(said).expanduser()))

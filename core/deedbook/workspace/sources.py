@@ -1,4 +1,4 @@
-"""The files of a workspace: where it is, and its YAML and Markdown, read strictly and without following links."""
+"""The files of a workspace: find the workspace, and read YAML and Markdown strictly, without following links."""
 
 import errno
 import os
@@ -18,11 +18,11 @@ from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
 SYSTEM: Final = ".system"
 """The folder that makes a folder a workspace."""
 CARD: Final = ".agent"
-"""The file that says in a few words who an agent is."""
+"""The file with a short description of an agent."""
 MAX_SKILL: Final = MAX_BYTES + 512 * 1024
 """The largest SKILL.md: front matter, which is YAML, and a text of 512 KiB."""
 TESTS: Final = ".test.yaml"
-"""How the names of files end that hold tests of the hooks or policies beside them; they are no sources."""
+"""The suffix of files with tests of the hooks or policies beside them. They are no sources."""
 
 _OTHER_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     ".yaml": (".yml", ".yaml", ".json"),
@@ -42,7 +42,7 @@ def find_workspace(start: Path) -> Path:
             return folder
     message = (
         f"no folder {SYSTEM}/ in {here} or any folder above it. "
-        f"Go to a folder of a workspace, or begin one with: deedbook init"
+        f"Go to a folder of a workspace, or create one with: deedbook init"
     )
     raise SourceError(fault("WORKSPACE_NOT_FOUND", message))
 
@@ -63,7 +63,7 @@ def front_matter(folder: Folder, path: str) -> tuple[Document, str]:
 def public_key(folder: Folder, path: str) -> tuple[str, str]:
     """Read the file of a principal's public key, one line; return the key and the file's SHA-256.
 
-    Raises `SourceError` (``KEY_INVALID``) for whatever else is there.
+    Raises `SourceError` (``KEY_INVALID``) for any other content.
     """
     try:
         raw = read(folder, path)
@@ -79,27 +79,27 @@ def read(folder: Folder, path: str, limit: int = MAX_BYTES) -> bytes:
     try:
         return folder.read(path, limit=limit)
     except FileRefused as problem:
-        raise _replaced(problem, path) from None
+        raise _with_place(problem, path) from None
     except OSError as problem:
         raise _unreadable(problem, path) from None
 
 
 def refuse_unreadable(folder: Folder) -> None:
-    """Raise `SourceError` once, not for each of its files, if ``.system`` cannot be read."""
+    """Raise one `SourceError`, not one for each file, if ``.system`` cannot be read."""
     try:
         folder.scan(SYSTEM)
     except PermissionError:
         why = f"cannot be read: {os.strerror(errno.EACCES)}; let the user {os.geteuid()} read the folder and its files"
         raise SourceError(fault("SOURCE_INVALID", why, place=SYSTEM)) from None
     except (OSError, FileRefused):
-        return  # each of its files says what is wrong
+        return  # each of its files reports its own error
 
 
-def entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
-    """List a folder of the workspace, without hidden names; an absent one is empty.
+def list_entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
+    """List a folder of the workspace, without hidden names; a missing one is empty.
 
-    What stands there and can never be read (a link, a special file, a file with several names) is returned as a fault:
-    a policy must not disappear because somebody put a link in its place.
+    An entry that can never be read (a link, a special file, a file with several names) is returned as a fault: a policy
+    must not disappear because a link replaces it.
     """
     try:
         found = folder.scan(path)
@@ -107,7 +107,7 @@ def entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
     except FileNotFoundError:
         return [], []
     except FileRefused as problem:
-        return [], list(_replaced(problem, path).errors)
+        return [], list(_with_place(problem, path).errors)
     except OSError as problem:
         return [], list(_unreadable(problem, path).errors)
     readable = {entry.name for entry in found}
@@ -115,13 +115,16 @@ def entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
     left_out = sorted(name for name in names if name not in readable and not name.startswith("."))
     return (
         [entry for entry in found if not entry.name.startswith(".")],
-        [fault("PATH_REFUSED", why, place=f"{path}/{_shown(name)}" if path else _shown(name)) for name in left_out],
+        [
+            fault("PATH_REFUSED", why, place=f"{path}/{_printable(name)}" if path else _printable(name))
+            for name in left_out
+        ],
     )
 
 
-def files(folder: Folder, path: str, suffix: str) -> tuple[list[str], list[DomainError]]:
-    """Return the paths of the files in a folder that end in *suffix*, and faults for what looks as if it were one."""
-    found, faults = entries(folder, path)
+def list_files(folder: Folder, path: str, suffix: str) -> tuple[list[str], list[DomainError]]:
+    """Return the paths of the files in a folder that end in *suffix*, and faults for files that look similar."""
+    found, faults = list_entries(folder, path)
     paths = []
     for entry in found:
         where = f"{path}/{entry.name}"
@@ -137,8 +140,8 @@ def files(folder: Folder, path: str, suffix: str) -> tuple[list[str], list[Domai
     return paths, faults
 
 
-def _replaced(problem: FileRefused, path: str) -> SourceError:
-    """Say where by the path within the workspace, as all messages about sources do."""
+def _with_place(problem: FileRefused, path: str) -> SourceError:
+    """Return the error with *path*, the path within the workspace, as its place."""
     return SourceError(*(attrs.evolve(error, place=path) for error in problem.errors))
 
 
@@ -147,7 +150,7 @@ def _unreadable(problem: OSError, path: str) -> SourceError:
     return SourceError(fault("SOURCE_INVALID", f"cannot be read: {reason}", place=path))
 
 
-def _shown(name: str) -> str:
+def _printable(name: str) -> str:
     return name if name.isprintable() else ascii(name)
 
 

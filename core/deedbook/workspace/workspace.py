@@ -1,6 +1,6 @@
-"""A workspace's files, read whole: one frozen `Workspace`, in which everything still knows where it stands.
+"""Read all files of a workspace into one frozen `Workspace`, in which every definition has its place.
 
-A section of ``.system/deedbook.yaml`` and the files of a folder beside it are the same thing. Files are checked against
+A section of ``.system/deedbook.yaml`` and the files of a folder beside it are equivalent. Files are checked against
 their schemas first, so that a fault has file, line and column; the faults of all files are raised together.
 """
 
@@ -24,11 +24,13 @@ from deedbook.plugins.features import Features
 from deedbook.plugins.plugins import FEATURE, Catalogue, discover
 from deedbook.programs import scripts
 
-from . import remembering
+from . import memory_section
 from .activation import LEVELS, Activation
+from .checkpoints import read_checkpoints
 from .declarations import (
     AbilitySource,
     ClientSource,
+    FeatureSource,
     GuideSource,
     HookSource,
     ModelSource,
@@ -44,13 +46,12 @@ from .declarations import (
 )
 from .documents import Document, pointer
 from .guides import ABILITY, ROUTING, Guides
-from .logs import trusted
 from .personas import Personas
 from .servers import Servers
 from .site import SETTINGS, STATE, state_at
 from .skillfiles import SkillFiles
-from .sources import SYSTEM, TESTS, entries, find_workspace, public_key, refuse_unreadable
-from .trees import Reading, Tree
+from .sources import SYSTEM, TESTS, find_workspace, list_entries, public_key, refuse_unreadable
+from .trees import SourceReader, SourceTree
 
 __all__ = [
     "AbilitySource",
@@ -83,11 +84,11 @@ _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
     {"abilities": "ability_v1", "hooks": "hook_v1", "policies": "policy_v1"}
 )
 _KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "servers",
-                 "workflows", "schemas", ROUTING, ABILITY, remembering.PERSONA)  # fmt: skip
+                 "workflows", "schemas", ROUTING, ABILITY, memory_section.PERSONA)  # fmt: skip
 
 
 def load_workspace(root: Path, schemas: Schemas | None = None, catalogue: Catalogue | None = None) -> Workspace:
-    """Read the workspace at *root*, and the packs that it names of *catalogue* (default: what is installed).
+    """Return the workspace at *root* with its packs from *catalogue* (default: installed plugins).
 
     Raises `SourceError` with every fault of every file.
     """
@@ -102,7 +103,7 @@ def survey_workspace(
 ) -> tuple[Workspace | None, list[DomainError]]:
     """Read what can be read of the workspace at *root*, and return it with every fault of every file.
 
-    Without settings that can be read there is no workspace; files with faults are left out of it.
+    Without readable settings there is no workspace; files with faults are left out.
     """
     here = root.absolute()
     try:
@@ -112,26 +113,26 @@ def survey_workspace(
     with folder:
         refuse_unreadable(folder)
         loader = _Loader(here, folder, schemas or Schemas.load(data_folder("schemas")), catalogue)
-        return loader.load(), loader.reading.faults
+        return loader.load(), loader.reader.faults
 
 
 class _Loader:
-    """One reading of a workspace; collects faults instead of stopping at the first."""
+    """Loads one workspace; it collects faults instead of stopping at the first."""
 
     def __init__(self, root: Path, folder: Folder, schemas: Schemas, catalogue: Catalogue | None) -> None:
         self.root = root
-        self.own = Tree(folder, SYSTEM)
+        self.own = SourceTree(folder, SYSTEM)
         self.trees = [self.own]
-        self.reading = Reading(schemas)
+        self.reader = SourceReader(schemas)
         self.catalogue = catalogue
         self._structure = _converter().structure
         self._settings: Document | None = None
 
     def load(self) -> Workspace | None:
-        self._settings = self.reading.checked(self.own, SETTINGS, "deedbook_v1")
-        self._strays(remembering.named(self._settings))
+        self._settings = self.reader.read_yaml(self.own, SETTINGS, "deedbook_v1")
+        self._check_strays(memory_section.persona_folder(self._settings))
         made = self._workspace(self._settings.value if self._settings else {})
-        return attrs.evolve(made, digests=self.reading.digests) if self._settings else None
+        return attrs.evolve(made, digests=self.reader.digests) if self._settings else None
 
     def _workspace(self, said: Any) -> Workspace:
         profiles = {name: self._structure(body, Profile) for name, body in said.get("profiles", {}).items()}
@@ -140,21 +141,21 @@ class _Loader:
         skill_roots = self._roots("skills", roots.get("skills", ()))
         agent_roots = self._roots("agents", roots.get("agents", ()))
         routing_roots = self._roots("routing", roots.get("routing", ()))
-        activated = Activation(self.reading, self._settings, self.catalogue)
+        activated = Activation(self.reader, self._settings, self.catalogue)
         packs = activated.packs(said.get("packs", ()))
-        self.trees += [Tree(pack.folder, "", pack.label) for pack in packs.values()]
+        self.trees += [SourceTree(pack.folder, "", pack.label) for pack in packs.values()]
         loaders = activated.loaders(said.get("skills", {}).get("loaders"))
-        skills = SkillFiles(self.reading, self.own, whole=any(each.loader != "markdown" for each in loaders))
+        skills = SkillFiles(self.reader, self.own, whole=any(each.loader != "markdown" for each in loaders))
         for folder in (SKILLS, *skill_roots):
             skills.read(folder)
         principals = self._principals(said.get("principals", {}))
         clients = self._clients()
-        abilities = self._declared("abilities", self._ability)
+        abilities = self._read_section("abilities", self._ability)
         self._add_tools(clients, abilities)
         servers = self._servers(said.get("servers", {}), abilities)
-        hooks, policies = self._declared("hooks", self._hook), self._declared("policies", self._policy)
+        hooks, policies = self._read_section("hooks", self._hook), self._read_section("policies", self._policy)
         personas = self._personas(agent_roots, packs)
-        memory = remembering.memory(self.reading, self._settings, abilities)
+        memory = memory_section.read_memory(self.reader, self._settings, abilities)
         plain = {key: said[key] for key in ("profile", "enforcement", "lock", "workdocs") if key in said}
         return Workspace(
             root=self.root,
@@ -166,6 +167,7 @@ class _Loader:
             secrets={name: source["env"] for name, source in said.get("secrets", {}).items()},
             abilities=abilities,
             servers=servers,
+            features=self._features(),
             hooks=hooks,
             policies=policies,
             roles=personas.roles,
@@ -179,21 +181,21 @@ class _Loader:
             skill_roots=skill_roots,
             folders=(SYSTEM, *skill_roots, *agent_roots, *routing_roots),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
-            checkpoints=trusted(said.get("checkpoints", {}), self.reading, self.own, self._settings),
-            seal=remembering.sealing(said.get("seal", ()), memory),
+            checkpoints=read_checkpoints(said.get("checkpoints", {}), self.reader, self.own, self._settings),
+            seal=memory_section.seal_patterns(said.get("seal", ()), memory),
             memory=memory,
-            persona=remembering.persona(self.reading, self.own, self._settings),
+            persona=memory_section.read_identity(self.reader, self.own, self._settings),
             **said.get("approvals", {}),
             **plain,
         )
 
     # --- definitions --------------------------------------------------------------------------------------------------
 
-    def _declared(self, section: str, make: Callable[[str, dict[str, Any], Origin], S]) -> dict[str, S]:
+    def _read_section(self, section: str, make: Callable[[str, dict[str, Any], Origin], S]) -> dict[str, S]:
         made: dict[str, S] = {}
         for name, body, origin in (*self._inline(section), *self._files(section)):
             if name in made:
-                self._twice(section, name, made[name], origin)
+                self._report_duplicate(section, name, made[name], origin)
             else:
                 made[name] = make(name, body, origin)
         return made
@@ -207,47 +209,47 @@ class _Loader:
 
     def _files(self, section: str) -> Iterator[tuple[str, dict[str, Any], Origin]]:
         for tree, folder in ((tree, tree.path(folder)) for tree in self.trees for folder in _FOLDERS[section]):
-            for path in self.reading.listed(tree, folder, ".yaml"):
+            for path in self.reader.list_files(tree, folder, ".yaml"):
                 if section != "abilities" and path.endswith(TESTS):
                     continue
-                document = self.reading.checked(tree, path, _SCHEMAS[section])
+                document = self.reader.read_yaml(tree, path, _SCHEMAS[section])
                 if document:
                     said: Any = document.value
                     body = {key: value for key, value in said.items() if key not in ("id", "schema_version")}
                     yield said["id"], body, Origin(document, packed=bool(tree.label))
 
-    def _twice(self, section: str, name: str, first: Source, origin: Origin) -> None:
-        why = f'"{name}" stands in {first.place}, too; an id names one of the {section}, rename one of them'
+    def _report_duplicate(self, section: str, name: str, first: Source, origin: Origin) -> None:
+        why = f'"{name}" is also in {first.place}; an id names one of the {section}, rename one of them'
         self._refuse("SOURCE_INVALID", why, origin.place(key=True) if origin.inline else origin.place("/id"))
 
     def _ability(self, name: str, body: dict[str, Any], origin: Origin) -> AbilitySource:
         if name.startswith("model/"):
             why = f'"{name}": ids that begin with model/ are the profile\'s models; choose another'
             self._refuse("SOURCE_INVALID", why, origin.line())
-        return self._structure(_placed(name, body, origin), AbilitySource)
+        return self._structure(_with_origin(name, body, origin), AbilitySource)
 
     def _servers(self, said: Mapping[str, Any], abilities: dict[str, AbilitySource]) -> dict[str, ServerSource]:
-        """Return the MCP servers, and add the abilities that their tools are to *abilities*."""
-        servers = Servers(self.reading, self.own, self._settings)
-        made = servers.declared(said)
+        """Return the MCP servers, and add their tools to *abilities*."""
+        servers = Servers(self.reader, self.own, self._settings)
+        made = servers.read(said)
         for name, ability in servers.abilities(made).items():
             if name in abilities:
-                self._twice("abilities", name, abilities[name], ability.origin)
+                self._report_duplicate("abilities", name, abilities[name], ability.origin)
             abilities[name] = ability
         return made
 
     def _hook(self, name: str, body: dict[str, Any], origin: Origin) -> HookSource:
         event = body["event_type"]
         if origin.packed and "script" in body["handler"]:
-            why = "a pack is data: its hooks name plugins, and run no program; a workspace's hook may"
+            why = "a pack is data, so its hooks name plugins and run no program; declare the script in the workspace"
             self._refuse("SOURCE_INVALID", why, origin.place("/handler/script", key=True))
         wrong = list(scripts.problems(body, self.own.folder))
         for at, why in wrong:
             self._refuse("SOURCE_INVALID", why, origin.place(at, key=True))
         told = [] if wrong or origin.packed else scripts.files(body["handler"].get("script", ()), self.own.folder)
-        files = {path: self.reading.digest(self.own, path) for path in told}
+        files = {path: self.reader.digest(self.own, path) for path in told}
         body |= {"event_type": ALIASES.get(event, event), "files": files}
-        return self._structure(_placed(name, body, origin), HookSource)
+        return self._structure(_with_origin(name, body, origin), HookSource)
 
     def _policy(self, name: str, body: dict[str, Any], origin: Origin) -> PolicySource:
         kind, match = body.pop("kind"), body.pop("match", None)
@@ -259,27 +261,33 @@ class _Loader:
         for name, _, origin in self._inline("principals"):
             user = said[name].get("uid")
             if user is not None and users.setdefault(user, name) != name:
-                why = f'"{users[user]}" has the user id {user} already; a process is of one principal'
+                why = f'"{users[user]}" has the user id {user} already; give each user id to one principal'
                 self._refuse("SOURCE_INVALID", why, origin.place("/uid"))
             asker = said[name].get("on_behalf_of")
             if asker is not None and asker not in said:
                 why = f'"{asker}" is no principal of this workspace{suggest(asker, said)}'
                 self._refuse("SOURCE_INVALID", why, origin.place("/on_behalf_of"))
             if name.startswith("agent:"):
-                why = f'"{name}": ids that begin with agent: are the roles of a run; choose another'
+                why = f'"{name}": ids that begin with agent: are reserved for roles of a run; choose another'
                 self._refuse("SOURCE_INVALID", why, origin.place(key=True))
             key = {"key": self._key(said[name]["key"], origin)} if "key" in said[name] else {}
-            made[name] = self._structure(_placed(name, {**said[name], **key}, origin), PrincipalSource)
+            made[name] = self._structure(_with_origin(name, {**said[name], **key}, origin), PrincipalSource)
         return made
 
     def _clients(self) -> dict[str, ClientSource]:
         return {
-            name: self._structure(_placed(name, body, origin), ClientSource)
+            name: self._structure(_with_origin(name, body, origin), ClientSource)
             for name, body, origin in self._inline("agents")
         }
 
+    def _features(self) -> dict[str, FeatureSource]:
+        return {
+            name: FeatureSource(id=name, place=origin.line(), origin=origin, settings=body)
+            for name, body, origin in self._inline("features")
+        }
+
     def _add_tools(self, clients: Mapping[str, ClientSource], abilities: dict[str, AbilitySource]) -> None:
-        """Let the tools of each coding agent be abilities, too, where the feature that knows agents is installed."""
+        """Add the tools of each coding agent as abilities, where the feature for agents is installed."""
         catalogue = (self.catalogue or discover()) if clients else None
         if catalogue is None:
             return
@@ -289,7 +297,7 @@ class _Loader:
         try:
             features = Features(catalogue, [AGENTS])
         except BindingError as problem:
-            self.reading.faults.extend(
+            self.reader.faults.extend(
                 attrs.evolve(each, place=wanted.place if wanted else None) for each in problem.errors
             )
             return
@@ -298,14 +306,14 @@ class _Loader:
                 self._refuse("SOURCE_INVALID", why, client.origin.place(at))
             for each in features.each("client_abilities", client=client):
                 if each.id in abilities:
-                    self._twice("abilities", each.id, abilities[each.id], client.origin)
+                    self._report_duplicate("abilities", each.id, abilities[each.id], client.origin)
                 abilities.setdefault(each.id, each)
 
     def _key(self, said: str, origin: Origin) -> str | None:
         """Return the public key in a file of ``.system``, which is a source."""
         path, key = f"{SYSTEM}/{PurePosixPath(said)}", None
         try:
-            key, self.reading.digests[path] = public_key(self.own.folder, path)
+            key, self.reader.digests[path] = public_key(self.own.folder, path)
         except SourceError as problem:
             self._refuse("KEY_INVALID", problem.error.message, origin.place("/key"))
         return key
@@ -313,21 +321,21 @@ class _Loader:
     # --- Markdown -----------------------------------------------------------------------------------------------------
 
     def _personas(self, roots: tuple[str, ...], packs: Mapping[str, PackSource]) -> Personas:
-        personas = Personas(self.reading)
+        personas = Personas(self.reader)
         for folder in (f"{SYSTEM}/{AGENTS}", *roots):
             personas.read(self.own, folder)
         for name, pack in packs.items():
-            personas.read(Tree(pack.folder, "", pack.label), AGENTS, pack=name)
+            personas.read(SourceTree(pack.folder, "", pack.label), AGENTS, pack=name)
         return personas
 
     def _guides(self, roots: tuple[str, ...]) -> Mapping[str, GuideSource]:
-        guides = Guides(self.reading)
+        guides = Guides(self.reader)
         guides.read(self.own, SYSTEM)
         for index, root in enumerate(roots):
             if not guides.read(self.own, root) and self._settings:
                 why = f'there is neither {ROUTING} nor {ABILITY} in "{root}"'
                 self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", "routing", index)))
-        return guides.found
+        return guides.sections
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
@@ -365,22 +373,22 @@ class _Loader:
                 roots.append(root)
         return tuple(roots)
 
-    def _strays(self, known: str) -> None:
-        """Refuse names in ``.system`` that nobody reads but that look as if they were meant to be read."""
-        for entry in self.reading.entries(self.own, SYSTEM):
+    def _check_strays(self, known: str) -> None:
+        """Refuse names in ``.system`` that are not read but resemble a name that is."""
+        for entry in self.reader.list_entries(self.own, SYSTEM):
             hint = "" if entry.name in (*_KNOWN, known) else suggest(entry.name, _KNOWN)
             if hint:
                 self._refuse("SOURCE_INVALID", f"is not read{hint}", f"{SYSTEM}/{entry.name}")
-        for entry in entries(self.own.folder, f"{SYSTEM}/registry")[0]:
+        for entry in list_entries(self.own.folder, f"{SYSTEM}/registry")[0]:
             if entry.name not in LEVELS:
                 why = f"is not read; put abilities into {' or '.join(LEVELS)}"
                 self._refuse("SOURCE_INVALID", why, f"{SYSTEM}/registry/{entry.name}")
 
     def _refuse(self, code: str, message: str, place: str) -> None:
-        self.reading.refuse(code, message, place)
+        self.reader.refuse(code, message, place)
 
 
-def _placed(name: str, body: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+def _with_origin(name: str, body: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     return {**body, "id": name, "place": origin.line(), "origin": origin}
 
 

@@ -14,7 +14,7 @@ from deedbook_sink_otel.spans import Spans
 
 SEALED = {"$sealed": "ab" * 32, "size": 12}
 SOURCE = SimpleNamespace(
-    providers=lambda charter: {"model/a": "gemini"} if charter == "c" else {}, layer=lambda kind: f"of {kind}"
+    providers=lambda charter: {"model/a": "gemini"} if charter == "c" else {}, layer=lambda kind, charter: f"of {kind}"
 )
 
 

@@ -14,7 +14,7 @@ import attrs
 
 from deedbook.contract import Event
 from deedbook.format.canonical import digest, encode_payload
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
 
 from .parent import Gone, Parent

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import attrs
 
 from deedbook.contract import Event
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
 
 from .parent import Gone, Parent

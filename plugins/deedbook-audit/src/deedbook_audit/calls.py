@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, Final, TypeAlias
 from deedbook.contract import Event, Principal
 from deedbook.format.canonical import MAX_BYTES, decode, encode
 from deedbook.format.errors import DeedbookError, LedgerError, fault
-from deedbook.format.events import ALIASES, CATALOGUE, OUTCOMES
+from deedbook.format.events import ALIASES
+from deedbook.format.families import CATALOGUE, OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
 from deedbook.format.sealed import is_sealed, opened

@@ -12,7 +12,8 @@ from deedbook.format.errors import DeedbookError, FileRefused, describe
 from deedbook.format.files import Folder
 from deedbook.format.lines import Watch
 from deedbook.format.report import Decisions, Report, unreadable
-from deedbook.format.schema import Schemas, data_folder
+from deedbook.format.schema import Schemas, Validator, data_folder, foreign
+from deedbook.policy.charter import Charter
 from deedbook.policy.requests import approvers
 from deedbook_audit.verification.pool import ordered
 
@@ -68,6 +69,7 @@ class Checker:
         self._schemas = Schemas.load(data_folder("schemas"))
         self._held = ExitStack()
         self._charters: Charters | None = None
+        self._types: dict[str, Mapping[str, Validator] | None] = {}
 
     def __enter__(self) -> Self:
         if self._where:
@@ -87,7 +89,9 @@ class Checker:
         name = self._named(place)
         found = _approvers(self._where[1]) if self._where else None
         try:
-            report = verify_file(name, schemas=self._schemas, approvers=found, jobs=jobs, watch=watch)
+            report = verify_file(
+                name, schemas=self._schemas, declared=self._declared, approvers=found, jobs=jobs, watch=watch
+            )
         except (FileRefused, OSError) as problem:
             if self._where is None or not place.is_relative_to(self._where[1]):
                 raise
@@ -100,8 +104,14 @@ class Checker:
             return report
         return attrs.evolve(report, decisions=self._decisions(place))
 
-    def _decisions(self, place: Path) -> Decisions:
+    def _declared(self, digest: str) -> Mapping[str, Validator] | None:
+        """Return the validators of the event types that a charter declares; ``None`` where it is not at hand."""
+        if digest not in self._types:
+            charter = _kept_charter(self._where[1], digest) if self._where else None
+            self._types[digest] = _types_of(charter) if charter else None
+        return self._types[digest]
 
+    def _decisions(self, place: Path) -> Decisions:
         try:
             return recheck(place, self._charters or (lambda _: NO_CHARTER))
         except (DeedbookError, OSError) as problem:  # sound, and not what is judged
@@ -112,11 +122,22 @@ def _approvers(state: Path) -> Approvers:
     """Return how the approvers of a charter are found."""
 
     def find(digest: str) -> Mapping[str, str] | None:
-        try:
-            with Folder.at(state) as folder:
-                charter = Store(folder).find(digest)
-        except (DeedbookError, OSError):
-            return None
+        charter = _kept_charter(state, digest)
         return approvers(charter.document["principals"]) if charter else None
 
     return find
+
+
+def _types_of(charter: Charter) -> Mapping[str, Validator]:
+    schemas = charter.document["schemas"]
+    records = charter.document.get("records", {})
+    return {name: foreign(schemas[row["schema"]], place=f"event type {name}") for name, row in records.items()}
+
+
+def _kept_charter(state: Path, digest: str) -> Charter | None:
+    """Return the charter that a state folder keeps under *digest*; ``None`` if it cannot be read as one."""
+    try:
+        with Folder.at(state) as folder:
+            return Store(folder).find(digest)
+    except (DeedbookError, OSError):
+        return None

@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Object
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import OUTCOMES
 
 _RESTS: Final = frozenset({"ready", "waiting", "failed", "denied"})
 _LOST: Final = frozenset({"running", "unknown"})

@@ -5,13 +5,15 @@ proved sound in the fewest steps; only one that is not is looked at closely, to 
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
 
 import attrs
 
 from deedbook.format import events
+from deedbook.format.errors import LedgerError
+from deedbook.format.families import PLUGIN_PREFIX, plugin_family
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines, Watch
 from deedbook.format.report import UNWITNESSED, Findings, Part, Report, Torn
@@ -23,7 +25,7 @@ from deedbook_audit.verification.excisions import EXCISED
 from deedbook_audit.verification.hashes import Chain
 from deedbook_audit.verification.headers import MAX_LINE, Headers
 from deedbook_audit.verification.older import verify_older
-from deedbook_audit.verification.payloads import UNDECLARED, Payloads, SealedFiles
+from deedbook_audit.verification.payloads import UNDECLARED, Declared, Payloads, SealedFiles, no_charter
 from deedbook_audit.verification.structure import Structure
 
 from .consents import Approvers
@@ -40,14 +42,14 @@ def verify_file(
     *,
     schemas: Schemas,
     level: Level = "full",
-    declared: Mapping[str, Validator] = UNDECLARED,
+    declared: Declared = no_charter,
     approvers: Approvers | None = None,
     jobs: int = 1,
     watch: Watch | None = None,
 ) -> Report:
     """Check the ledger at *path*, of the present form or an older one; everything is opened for reading only.
 
-    *declared* holds validators of event types that a charter added; *approvers* tells whose keys a charter declares,
+    *declared* returns the event types that a charter declares; *approvers* tells whose keys a charter declares,
     without it signatures are checked with the keys that the ledger itself names. Sealed values are looked for in the
     folder ``sealed`` beside the file. A large ledger is read by *jobs* processes at once; *watch* is told of every so
     many bytes that were read. Raises `FileNotFoundError`, and `FileRefused` for what is no regular file.
@@ -63,9 +65,10 @@ def verify_file(
         run = _Run(str(path), level, file, Chain(opening, payloads=level != "chain"), watch)
         if level != "full":
             return run.hashes()
-        if jobs > 1 and not declared and (found := run.apart(folder, where, approvers, jobs)):
+        if jobs > 1 and (found := run.apart(folder, where, approvers, jobs)):
             return found
-        return run.full(folder, schemas, declared, approvers)
+        digest = _charter_of(opening)
+        return run.full(folder, schemas, declared(digest) if digest else UNDECLARED, approvers)
 
 
 @attrs.frozen
@@ -85,8 +88,9 @@ class _Run:
         return self._report(lines.torn, "unknown", Part(), ("template, canonical form and structure were not checked",))
 
     def full(
-        self, folder: Folder, schemas: Schemas, declared: Mapping[str, Validator], approvers: Approvers | None
+        self, folder: Folder, schemas: Schemas, declared: Mapping[str, Validator] | None, approvers: Approvers | None
     ) -> Report:
+        families: set[str] = set()
         lines, stored, said = Lines(self.file, MAX_LINE, self.watch), self.chain.findings, Findings()
         structure = Structure(said, workspace=self.chain.workspace, approvers=approvers)
         headers, payloads = Headers(stored), Payloads(folder, schemas, stored, said, declared)
@@ -95,9 +99,12 @@ class _Run:
             if told:
                 said.checked += 1
                 kind, span, parent, ts, payload = told
+                if kind.startswith(PLUGIN_PREFIX):
+                    families.add(plugin_family(kind))
                 value = payloads.read(number, kind, payload, head[-153:-89] if rest else b"")
                 structure.check(number, kind, span, parent, ts, value)
-        return self._finished(structure, said, payloads.sealed, lines.torn)
+        report = self._finished(structure, said, payloads.sealed, lines.torn)
+        return _with_families(report, families, known=declared is not None) if families else report
 
     def apart(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
         """Let *jobs* processes read ranges of a large ledger; ``None`` if it is small, or not sound."""
@@ -155,3 +162,21 @@ class _Run:
             notes=(UNWITNESSED, *notes),
             torn=torn,
         )
+
+
+def _charter_of(opening: bytes) -> str:
+    """Return the digest of the charter that a session's first line names; empty for any other line."""
+    try:
+        line = events.split_line(opening)
+        found = line.event.payload.get("charter") if line.event_type == "session.start" else ""
+    except (LedgerError, ValueError, AttributeError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def _with_families(report: Report, families: Collection[str], *, known: bool) -> Report:
+    """Return *report* with what was not checked of the events of plugins."""
+    names = ", ".join(sorted(families))
+    note = f"events of plugins: the rules of {names} were not checked"
+    more = "" if known else ", nor their payloads: the charter that declares them is not at hand"
+    return attrs.evolve(report, notes=(*report.notes, note + more), families=tuple(sorted(families)))

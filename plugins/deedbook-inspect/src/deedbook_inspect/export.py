@@ -9,7 +9,7 @@ from attrs import evolve
 from deedbook.contract import Event
 from deedbook.format.canonical import encode
 from deedbook.format.errors import LedgerError, fault
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import OUTCOMES
 from deedbook.format.upcasting.envelope_1_0 import spell
 
 SOURCE: Final = "deedbook"

@@ -3,14 +3,17 @@
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+
+from deedbook.format.errors import DeedbookError
 
 UNSOUND: Final = 4
 """The exit status where a ledger is not sound."""
 
 if TYPE_CHECKING:
+    from deedbook.format.families import DeclaredTypes
     from deedbook.workspace.declarations import Workspace
     from deedbook_inspect.observing.recorded import Recording
 
@@ -39,7 +42,7 @@ class Ledgers:
     """The ledgers of the workspace at or above *workspace*, to be read. Imports no plugin."""
 
     workspace: str = "."
-    _makers: dict[str, Mapping[str, str]] = attrs.field(factory=dict, init=False)
+    _documents: dict[str, Mapping[str, Any]] = attrs.field(factory=dict, init=False)
 
     def named(self, name: str) -> Found:
         """Return the ledger that *name* is: an id or its beginning, ``last``, ``workspace``, a file.
@@ -83,15 +86,20 @@ class Ledgers:
 
     def providers(self, charter: str) -> Mapping[str, str]:
         """Return the provider of each model in the charter with a digest; none where it is not kept here."""
-        if charter not in self._makers:
-            self._makers[charter] = self._providers(charter)
-        return self._makers[charter]
+        from deedbook_inspect.observing.makers import providers_of
 
-    def layer(self, event_type: str) -> str | None:
-        """Return the layer of an event type."""
-        from deedbook.format.layers import layer_of
+        document = self._charter(charter)
+        return providers_of(document) if document else {}
 
-        return layer_of(event_type)
+    def types(self, charter: str) -> "DeclaredTypes":
+        """Return the event types that the charter with a digest declares; none where it is not kept here."""
+        from deedbook.format.families import DeclaredTypes
+
+        return DeclaredTypes(self._charter(charter).get("records", {}))
+
+    def layer(self, event_type: str, charter: str = "") -> str | None:
+        """Return the layer of an event type; of a plugin's own as *charter* (a digest) declares it."""
+        return self.types(charter).layer(event_type)
 
     @property
     def state(self) -> Path:
@@ -103,17 +111,39 @@ class Ledgers:
 
         return read_workspace(self.workspace)
 
-    def _providers(self, digest: str) -> Mapping[str, str]:
-        from deedbook.charter.store import Store
-        from deedbook.format.errors import DeedbookError
-        from deedbook.format.files import Folder
-        from deedbook_inspect.observing.makers import providers_of
+    def _charter(self, digest: str) -> Mapping[str, Any]:
+        """Return the document of the charter that is kept under *digest*; an empty one where there is none."""
+        if digest not in self._documents:
+            found: Mapping[str, Any] = {}
+            if digest:
+                with suppress(DeedbookError, OSError):  # a file needs no workspace
+                    found = _kept(self.state, digest)
+            self._documents[digest] = found
+        return self._documents[digest]
 
-        with suppress(DeedbookError, OSError):  # a file needs no workspace
-            with Folder.at(self.state) as state:
-                charter = Store(state).find(digest)
-            return providers_of(charter.document) if charter else {}
-        return {}
+
+def types_in(place: Path) -> "DeclaredTypes":
+    """Return the event types that the charter of the session at *place* declares; none for a file elsewhere."""
+    from deedbook.format.families import NOTHING_DECLARED, DeclaredTypes
+    from deedbook.format.paths import is_state
+    from deedbook.format.reader import read
+
+    state = place.parents[2] if len(place.parents) > 2 else place
+    if not is_state(state):
+        return NOTHING_DECLARED
+    with suppress(DeedbookError, OSError):
+        digest = next((event.payload.get("charter") for event in read(place)), None)
+        return DeclaredTypes(_kept(state, str(digest)).get("records", {}))
+    return NOTHING_DECLARED
+
+
+def _kept(state: Path, digest: str) -> Mapping[str, Any]:
+    from deedbook.charter.store import Store
+    from deedbook.format.files import Folder
+
+    with Folder.at(state) as folder:
+        charter = Store(folder).find(digest)
+    return charter.document if charter else {}
 
 
 def torn(place: Path) -> int:
@@ -140,7 +170,6 @@ def unread(found: Found) -> str:
 
 
 def _taken_in(state: Path) -> Iterator[Found]:
-    from deedbook.format.errors import DeedbookError
     from deedbook.maintenance.imports import imports
 
     try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.cli.health import Check
 from deedbook.format.errors import DeedbookError, describe
 from deedbook.format.files import Folder
@@ -27,7 +27,7 @@ def check_log(workspace: Workspace) -> Iterator[Check]:
     if known is None:
         yield Check("log", "ok", "no checkpoints, since the log has no key (deedbook keys rotate)")
         return
-    settings = Settings.read(workspace.checkpoints, workspace.root)
+    settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
     ledger = known.checkpoint.origin.removeprefix(origin_of(""))
     lacks = LogKeys.of(ledger, settings.key).lacks(known.note.signatures[0].id)
     if lacks and settings.before:

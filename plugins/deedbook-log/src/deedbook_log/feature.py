@@ -6,7 +6,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.contract.features import featureimpl
 from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
@@ -67,7 +67,7 @@ class Checkpoints:
         """Cover a finished session's ledger; the next checkpoint covers the workspace's own."""
         if name == OWN:
             return
-        settings = Settings.read(workspace.checkpoints, workspace.root)
+        settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
         with own(Site.of(workspace)) as ledger, Folder.at(workspace.state) as state:
             if has_log(state, ledger, settings):
                 keeper = Keeper(state, ledger, settings, report)
@@ -84,7 +84,7 @@ class Checkpoints:
     def _of(self, kernel: "Kernel") -> "Keeper":
         with self._making:
             if self._keeper is None:
-                settings = Settings.read(kernel.bindings.charter.document.get(FEATURE, {}), kernel.site.root)
+                settings = CheckpointSettings.read(kernel.bindings.charter.document.get(FEATURE, {}), kernel.site.root)
                 note = partial(kernel.notices.add, FEATURE)
                 self._keeper = Keeper(kernel.state, kernel.ledger, settings, note)
             return self._keeper

@@ -54,8 +54,8 @@ class Source(Protocol):
     def providers(self, charter: str) -> Mapping[str, str]:
         """Return the provider of each model in a charter."""
 
-    def layer(self, event_type: str) -> str | None:
-        """Return the layer of an event type."""
+    def layer(self, event_type: str, charter: str = "") -> str | None:
+        """Return the layer of an event type; of a plugin's own as *charter* (a digest) declares it."""
 
 
 @attrs.define
@@ -124,7 +124,7 @@ class Shape:
             "session.id": recorded.session,
             "seq": event.seq,
             "event_type": event.type,
-            "layer": self._source.layer(event.type),
+            "layer": self._source.layer(event.type, self._charter),
             "actor": event.actor,
             "principal": event.principal,
             "hash": recorded.hash or None,
@@ -279,7 +279,10 @@ class Shape:
     def note(self, recorded: "Recorded") -> dict[str, Any]:
         """Return the attributes of an event that is no span; what judged a call is kept for the call."""
         event, payload = recorded.event, recorded.event.payload
-        about: dict[str, Any] = {"deedbook.seq": event.seq, "deedbook.layer": self._source.layer(event.type)}
+        about: dict[str, Any] = {
+            "deedbook.seq": event.seq,
+            "deedbook.layer": self._source.layer(event.type, self._charter),
+        }
         if event.type in _JUDGING:
             who = _JUDGING[event.type]
             asked = payload.get("asked")

@@ -16,7 +16,7 @@ from deedbook.format.reader import read
 from deedbook.format.report import Report
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import Kernel, open_kernel
-from deedbook.plugins.plugins import GROUPS, Catalogue, discover
+from deedbook.plugins.plugins import ENTRY_POINTS, Catalogue, discover
 from deedbook_audit.recheck import recheck
 from deedbook_audit.rederive import rejudge
 from deedbook_audit.verify import verify_file
@@ -86,7 +86,7 @@ class Lab:
         module.plugin = plugin  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module
         self._modules.append(module.__name__)
-        new = (distribution, GROUPS[kind], name)
+        new = (distribution, ENTRY_POINTS[kind], name)
         self._points = [point for point in self._points if point[:3] != new]
         self._points.append((*new, f"{module.__name__}:plugin"))
 
@@ -264,7 +264,9 @@ def _split(more: Mapping[str, Any], names: frozenset[str]) -> tuple[dict[str, An
 
 
 def _spec(more: Mapping[str, Any]) -> tuple[HandlerSpec, dict[str, Any]]:
-    mine, rest = _split(more, frozenset({"settings", "takes", "gives", "effects", "interruptible", "reconciles"}))
+    mine, rest = _split(
+        more, frozenset({"settings", "takes", "gives", "effects", "interruptible", "reconciles", "records"})
+    )
     return HandlerSpec(**{"effects": "none", "takes": _ANYTHING, "gives": _ANYTHING, **mine}), rest
 
 

@@ -15,7 +15,7 @@ from deedbook.format.schema import Schemas
 from deedbook.plugins.host import WorkspaceHost
 from deedbook.plugins.plugins import Catalogue, load
 from deedbook.programs.workers import Workers
-from deedbook.workspace.servers import HANDLER, MAX_LISTING, digest_of, listing_path, reach_of
+from deedbook.workspace.servers import HANDLER, MAX_LISTING, connection_of, digest_of, listing_path
 from deedbook.workspace.site import Site
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def look(workspace: "Workspace", server: "ServerSource", catalogue: Catalogue, s
     with Folder.at(site.root) as root, Workers(private=any(secrets.values())) as workers:
         host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
         try:
-            handler = load(catalogue.find("tool", HANDLER, server.place))(server.reached(), host)
+            handler = load(catalogue.find("tool", HANDLER, server.place))(server.connection_settings(), host)
             return _kept(server, handler.listing(), host)
         except Failed as problem:
             raise BindingError(fault(problem.code, host.mask(str(problem)), place=server.place)) from None
@@ -64,7 +64,7 @@ def last(root: Folder, server: str) -> dict[str, Any] | None:
 
 def is_reached_as(server: "ServerSource", listing: Mapping[str, Any] | None) -> bool:
     """Say whether *server* is started or reached as when somebody looked at it."""
-    return listing is not None and listing["reached"] == reach_of(server)
+    return listing is not None and listing["reached"] == connection_of(server)
 
 
 def keep(root: Folder, listing: Mapping[str, Any]) -> None:
@@ -115,7 +115,7 @@ def _kept(server: "ServerSource", found: Mapping[str, Any], host: WorkspaceHost)
     listing = {
         "schema_version": "v1",
         "server": server.id,
-        "reached": reach_of(server),
+        "reached": connection_of(server),
         "about": host.masked(found["about"]),
         "tools": tools,
         "refused": refused,

@@ -192,7 +192,7 @@ def test_explain_policy_tests_and_rejudging_agree_with_the_door(files):
         case = cases.Case(
             name="a", place="x:1", ability="files/write_file", expect="allow", args={"path": place, "content": "x"}
         )
-        assert cases.run(bindings, case).problem == ""
+        assert cases.run_case(bindings, case).problem == ""
 
 
 # --- what a server says of its tools ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ that decisions have an outcome by their payloads' schema; whether a gate was pas
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import OUTCOMES
 
 ABOUT: Final = frozenset({"agent.transition", "schema.violation", "tool.denied", *OUTCOMES["flow.call"]})
 """The events that are looked at."""

@@ -4,18 +4,22 @@ A payload that was proved is kept for a while by type and hash: what gates say i
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from deedbook.format import canonical, events
 from deedbook.format.errors import DeedbookError, IntakeError
+from deedbook.format.families import CATALOGUE, PLUGIN_PREFIX
 from deedbook.format.files import Folder
 from deedbook.format.report import Findings
 from deedbook.format.schema import Schemas, Validator
 from deedbook.format.terminal import excerpt
 
 from .excisions import EXCISED
+
+Declared: TypeAlias = Callable[[str], Mapping[str, Validator] | None]
+"""Called with a charter's digest; returns validators of the event types it declares, ``None`` if it is not at hand."""
 
 SALT: Final = 32
 UNDECLARED: Final[Mapping[str, Validator]] = MappingProxyType({})
@@ -29,10 +33,16 @@ _KEPT: Final = 256
 _KEPT_BYTES: Final = 2048
 
 
+def no_charter(_digest: str) -> None:
+    """Return that no charter is at hand."""
+
+
 class Payloads:
     """The payloads of one ledger: what is wrong with their bytes goes to *stored*, with what they say to *said*.
 
-    *declared* holds validators of event types that a charter added (``x.<plugin>.<name>``).
+    *declared* holds the validators of the event types that the ledger's charter declares for plugins
+    (``x.<plugin>.<name>``). With ``None`` the charter is not at hand, and payloads of such types are not checked
+    against a schema.
     """
 
     def __init__(
@@ -41,12 +51,13 @@ class Payloads:
         schemas: Schemas,
         stored: Findings,
         said: Findings,
-        declared: Mapping[str, Validator] = UNDECLARED,
+        declared: Mapping[str, Validator] | None = UNDECLARED,
     ) -> None:
         self.sealed = SealedFiles(folder, stored)
         self._schemas = schemas
         self._stored, self._said = stored, said
-        self._validators: dict[str, Validator | None] = dict(declared)
+        self._validators: dict[str, Validator | None] = dict(declared or {})
+        self._known = declared is not None
         self._proved: dict[bytes, tuple[str, Any]] = {}
 
     def read(self, number: int, kind: str, payload: bytes, stated: bytes = b"") -> Any:
@@ -91,6 +102,8 @@ class Payloads:
     def _fits(self, number: int, kind: str, value: Any) -> bool:
         """Say whether a payload is what the schema of its event type wants."""
         if kind not in self._validators:
+            if not self._known and kind.startswith(PLUGIN_PREFIX):
+                return True
             self._validators[kind] = self._find(kind)
         validator = self._validators[kind]
         if validator is None:
@@ -106,7 +119,7 @@ class Payloads:
         return False
 
     def _find(self, kind: str) -> Validator | None:
-        return self._schemas.validator(events.CATALOGUE[kind]) if kind in events.CATALOGUE else None
+        return self._schemas.validator(CATALOGUE[kind]) if kind in CATALOGUE else None
 
 
 def _unreadable(payload: bytes, problem: Exception) -> tuple[str, str, str]:

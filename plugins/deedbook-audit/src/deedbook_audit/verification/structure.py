@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook.format import events
+from deedbook.format.families import CATALOGUE, OUTCOMES
 from deedbook.format.report import Findings
 from deedbook_audit.consents import ANSWERS, Approvers, Consents
 from deedbook_audit.lives import ABOUT as TASKS
@@ -28,15 +29,15 @@ from .spans import Spans
 
 ROOTS: Final = ("session.start", "ledger.created")
 _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
-    {outcome: intent for intent, outcomes in events.OUTCOMES.items() for outcome in outcomes}
+    {outcome: intent for intent, outcomes in OUTCOMES.items() for outcome in outcomes}
 )
-_CONSENTING: Final = frozenset({"approval.requested", "approval.answered", "approval.used", *ANSWERS, *events.OUTCOMES})
+_CONSENTING: Final = frozenset({"approval.requested", "approval.answered", "approval.used", *ANSWERS, *OUTCOMES})
 _NONE: Final[frozenset[str]] = frozenset()
 _ABOUT: Final = _CONSENTING | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT
-_LIVES: Final = (_ABOUT | {HEAD, "ledger.excised"}) - events.OUTCOMES.keys()
-WATCHED: Final = _LIVES | events.OUTCOMES.keys()
+_LIVES: Final = (_ABOUT | {HEAD, "ledger.excised"}) - OUTCOMES.keys()
+WATCHED: Final = _LIVES | OUTCOMES.keys()
 """The events whose payloads are looked at here; of the others only the causal fields are."""
-_PLAIN: Final = frozenset(events.CATALOGUE) - events.OUTCOMES.keys() - _INTENTS.keys() - {*ROOTS, "session.end"}
+_PLAIN: Final = frozenset(CATALOGUE) - OUTCOMES.keys() - _INTENTS.keys() - {*ROOTS, "session.end"}
 """Events that neither begin nor end anything."""
 _SIGNED: Final = "a call that an approver signed for, and no other"
 _ONE_LIFE: Final = "a task that is made once and runs one run at a time"
@@ -84,7 +85,7 @@ class Structure:
         if not self._spans.add(span):
             self._findings.add(line, "span", "a span that no earlier line has", span)
         if kind not in _PLAIN or self.ended:
-            if self.ended or kind not in events.OUTCOMES:
+            if self.ended or kind not in OUTCOMES:
                 self._check_role(line, kind, span, parent)
             else:
                 self._open[span] = line, kind
@@ -134,7 +135,7 @@ class Structure:
         """Outcomes close the intent they hang under, once; the end hangs under the root, and little follows it."""
         if self.ended and not kind.startswith(events.AFTER_END):
             self._findings.add(line, "end", "only event.amended, payload.erased or ledger.* after session.end", kind)
-        if kind in events.OUTCOMES:
+        if kind in OUTCOMES:
             self._open[span] = line, kind
         elif kind in _INTENTS:
             self._close(line, kind, parent)

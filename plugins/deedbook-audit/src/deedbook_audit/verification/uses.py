@@ -12,7 +12,8 @@ import attrs
 
 from deedbook.format.canonical import decode
 from deedbook.format.errors import DeedbookError
-from deedbook.format.events import ALIASES, MAX_PAYLOAD, OUTCOMES, SESSION_ID, Line, split_line
+from deedbook.format.events import ALIASES, MAX_PAYLOAD, SESSION_ID, Line, split_line
+from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.heads import Gap
 from deedbook.format.lines import Lines

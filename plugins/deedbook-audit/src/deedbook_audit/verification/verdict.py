@@ -101,7 +101,8 @@ def conclude(
     if any(not report.hashed for report in reports):
         return Verdict("unhashed", UNHASHED)
     reasons = dict.fromkeys((*unchecked, *filter(None, map(_undecided, reports))))
-    return attrs.evolve(_vouched(reports, covered, [*reasons]), unchecked=tuple(reasons))
+    families = sorted({name for report in reports for name in report.families})
+    return attrs.evolve(_vouched(reports, covered, [*reasons], families), unchecked=tuple(reasons))
 
 
 def _contradicted(found: Contradiction) -> str:
@@ -113,9 +114,12 @@ def _contradicted(found: Contradiction) -> str:
     return f"BROKEN{at} {found.ledger}: {found.why}"
 
 
-def _vouched(reports: Sequence[Report], covered: Covered | None, unchecked: Sequence[str]) -> Verdict:
+def _vouched(
+    reports: Sequence[Report], covered: Covered | None, unchecked: Sequence[str], families: Sequence[str]
+) -> Verdict:
     names = [report.session_id or "" for report in reports]
-    more = f"; decisions not checked: {unchecked[0]}" if unchecked else ""
+    more = f"; rules not checked: those of {', '.join(families)}" if families else ""
+    more += f"; decisions not checked: {unchecked[0]}" if unchecked else ""
     if covered is None or (names and not any(name in covered.after for name in names)):
         none = f"no checkpoint covers it; the newest is of {covered.ts}" if covered else "no checkpoint"
         said = f"unwitnessed: sound as far as it goes, {none}; {UNCOVERED}{more}"
@@ -123,7 +127,7 @@ def _vouched(reports: Sequence[Report], covered: Covered | None, unchecked: Sequ
     after = sum(covered.after.get(name, report.events) for name, report in zip(names, reports, strict=True))
     seen = f"witnessed {covered.seen}" if covered.seen else "unwitnessed"
     upto = f"up to checkpoint {covered.size} ({covered.ts}, {covered.key}; {seen})"
-    sound = "sound" if unchecked else "sound and complete"
+    sound = "sound" if unchecked or families else "sound and complete"
     return Verdict("checkpointed", f"{sound} {upto}, and {counted(after, 'event')} after it{more}", covered, after)
 
 

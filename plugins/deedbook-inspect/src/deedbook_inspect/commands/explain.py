@@ -128,11 +128,11 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
 
 def _notes(bindings: "Bindings") -> "Notes":
     """Return how to learn what is doubtful about a policy."""
-    from deedbook.charter.policies import notes
+    from deedbook.charter.policies import lint_policies
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
 
-    return lambda policy: notes(bindings.charter.document, installed_kinds(discover()), policy=policy)
+    return lambda policy: lint_policies(bindings.charter.document, installed_kinds(discover()), policy=policy)
 
 
 def _facts(now: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def command(asked: Asked, session: str, form: str, source: str, *, no_data: bool
     `workspace` names the workspace's own ledger: as envelope 1.0 it is the boots and shutdowns of its processes.
     """
     from deedbook.cli.ledgers import session_file
-    from deedbook_inspect.reading import torn
+    from deedbook_inspect.reading import torn, types_in
 
     if form == FORMS[0] and (no_data or source):
         raise click.UsageError("--no-data and --source go with --as cloudevents")
@@ -40,7 +40,7 @@ def command(asked: Asked, session: str, form: str, source: str, *, no_data: bool
     from deedbook_inspect.observing.recorded import Recording
 
     with Recording(place) as recording:
-        write(cloudevents(recording(), source=source, data=not no_data))
+        write(cloudevents(recording(), source=source, data=not no_data, declared=types_in(place)))
     return torn(place)
 
 

@@ -9,7 +9,7 @@ import click
 from deedbook.cli import completing
 from deedbook.cli.common import Asked, json_option, shown, span_option
 from deedbook.cli.output import as_json, data_command, message, say
-from deedbook_inspect.reading import UNSOUND
+from deedbook_inspect.reading import UNSOUND, types_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,10 +55,11 @@ def command(asked: Asked, session: str, html: bool, out: str | None, span: str |
         _page(place, checked, out)
         return status
     if asked.json:
-        as_json({**fold(SnapshotFold(), read(place)).as_json(), "verified": checked.sound, "verdict": checked.words})
+        found = fold(SnapshotFold(types_in(place)), read(place)).as_json()
+        as_json({**found, "verified": checked.sound, "verdict": checked.words})
         return status
     say(plain(checked.words))
-    for line in transcript(subtree(read(place), span) if span else read(place)):
+    for line in transcript(subtree(read(place), span) if span else read(place), types_in(place)):
         say(line)
     return status
 
@@ -89,7 +90,7 @@ def _page(place: Path, checked: "Checked", out: str | None) -> None:
     from deedbook_inspect.replaying.page import MOST_EVENTS, page
 
     events = read(place)
-    account = fold(AccountFold(), islice(events, MOST_EVENTS))
+    account = fold(AccountFold(types_in(place)), islice(events, MOST_EVENTS))
     left_out = sum(1 for _ in events)
     style = _STYLE.read_text(encoding="utf-8")
     parts = page(_name(place), account, checked, style, left_out=left_out)

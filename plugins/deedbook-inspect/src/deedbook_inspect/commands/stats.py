@@ -51,7 +51,9 @@ def command(
     if prometheus and asked.json:
         raise click.UsageError("say either --json or --prometheus")
     ledgers = Ledgers(asked.workspace)
-    fold = FiguresFold(providers=ledgers.providers, prices=_prices(prices), window=_window(since, until))
+    fold = FiguresFold(
+        providers=ledgers.providers, prices=_prices(prices), window=_window(since, until), types=ledgers.types
+    )
     figures, damaged = _counted(fold, _chosen(ledgers, sessions))
     if asked.json:
         wrong = [{"ledger": place, "code": error.errors[0].code, "message": str(error)} for place, error in damaged]

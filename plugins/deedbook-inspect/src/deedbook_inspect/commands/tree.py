@@ -27,10 +27,10 @@ def command(
     """Show the causal tree of SESSION (an id, or a file), with its roots and orphans counted."""
     from deedbook.format.folds import TreeFold, fold, subtree
     from deedbook.format.reader import read
-    from deedbook_inspect.reading import torn
+    from deedbook_inspect.reading import torn, types_in
 
     place = _place(asked, session, trace)
-    tree = fold(TreeFold(), subtree(read(place), span) if span else read(place))
+    tree = fold(TreeFold(types_in(place)), subtree(read(place), span) if span else read(place))
     if asked.json:
         as_json(tree.as_json())
     else:

@@ -94,8 +94,8 @@ def _other(system: str, profile: str | None) -> "Workspace":
 
 def _announce(workspace: str, charter: "Charter") -> None:
     """Say what is looser or tighter in the other charter than in the one that was last in force here, if it is kept."""
-    from deedbook.charter.changes import difference
-    from deedbook.charter.locks import Opened
+    from deedbook.charter.changes import compare
+    from deedbook.charter.locks import ActiveCharter
     from deedbook.charter.store import Store
     from deedbook.format.errors import BindingError, DeedbookError
     from deedbook.format.files import Folder
@@ -112,7 +112,7 @@ def _announce(workspace: str, charter: "Charter") -> None:
             message(f"the two charters cannot be compared: {problem}")
             return
         if kept and kept.digest != charter.digest:
-            announce(Opened(charter, digest, difference(kept.document, charter.document)))
+            announce(ActiveCharter(charter, digest, compare(kept.document, charter.document)))
 
 
 def _tell(found: "WhatIf", sessions: int) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from deedbook.format.layers import layer_of
+from deedbook.format.families import DeclaredTypes
 
 from .figures import Calls, Figures, Spent
 from .tables import LIMIT, OTHER, Table
@@ -16,6 +16,7 @@ _NANO: Final = 1_000_000_000
 
 def as_json(state: Figures) -> dict[str, Any]:
     """Return figures as ``output_stats_v1`` has them, in an order that does not depend on the ledgers'."""
+    declared = DeclaredTypes(state.declared)
     models = [_model(key, spent) for key, spent in state.models.rows()]
     return {
         "schema_version": "v1",
@@ -23,9 +24,10 @@ def as_json(state: Figures) -> dict[str, Any]:
         "events": state.events,
         "first": state.first or None,
         "last": state.last or None,
-        "layers": _layers(state.types),
+        "layers": _layers(state.types, declared),
         "types": [
-            {"type": key[0], "layer": layer_of(key[0]), "events": count.total()} for key, count in state.types.rows()
+            {"type": key[0], "layer": declared.layer(key[0]), "events": count.total()}
+            for key, count in state.types.rows()
         ],
         "sessions": _sorted(state.sessions),
         "abilities": [_ability(key, calls) for key, calls in state.calls.rows()],
@@ -45,10 +47,10 @@ def _sorted(counted: Counter[str]) -> dict[str, int]:
     return {name: counted[name] for name in sorted(counted) if counted[name]}
 
 
-def _layers(types: Table[Counter[str]]) -> dict[str, int]:
+def _layers(types: Table[Counter[str]], declared: DeclaredTypes) -> dict[str, int]:
     layers: Counter[str] = Counter()
     for key, count in types.rows():
-        layers[layer_of(key[0]) or "none"] += count.total()
+        layers[declared.layer(key[0]) or "none"] += count.total()
     return _sorted(layers)
 
 

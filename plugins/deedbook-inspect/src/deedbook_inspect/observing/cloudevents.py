@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from deedbook.format.events import CATALOGUE
-from deedbook.format.layers import layer_of
+from deedbook.format.families import CATALOGUE, NOTHING_DECLARED, DeclaredTypes
 from deedbook.format.terminal import plain
 
 from .recorded import Recorded
@@ -19,18 +18,20 @@ CONTENT_TYPE: Final = "application/cloudevents+json"
 _SUBJECTS: Final = ("tool_name", "ability", "flow", "name", "skill", "to")
 
 
-def cloudevents(recorded: Iterable[Recorded], *, source: str = "", data: bool = True) -> Iterator[bytes]:
+def cloudevents(
+    recorded: Iterable[Recorded], *, source: str = "", data: bool = True, declared: DeclaredTypes = NOTHING_DECLARED
+) -> Iterator[bytes]:
     r"""Yield events in structured mode, each with its ``\n``.
 
     *source* is a URI; where it is empty, it is that of the ledger. *data* says whether payloads come with them, in
-    which sealed values stay the marks that they are.
+    which sealed values stay the marks that they are. *declared* has the event types of plugins.
     """
     for each in recorded:
-        head = json.dumps(_attributes(each, source), separators=(",", ":")).encode()
+        head = json.dumps(_attributes(each, source, declared), separators=(",", ":")).encode()
         yield head[:-1] + (_data(each) if data else b"") + b"}\n"
 
 
-def _attributes(each: Recorded, source: str) -> dict[str, Any]:
+def _attributes(each: Recorded, source: str, declared: DeclaredTypes) -> dict[str, Any]:
     event = each.event
     told: dict[str, Any] = {
         "specversion": "1.0",
@@ -44,7 +45,7 @@ def _attributes(each: Recorded, source: str) -> dict[str, Any]:
         "sequence": f"{event.seq:016d}",
         "deedbooksession": each.session,
         "deedbookseq": event.seq,
-        "deedbooklayer": layer_of(event.type),
+        "deedbooklayer": declared.layer(event.type),
         "deedbookactor": event.actor,
         "deedbookprincipal": event.principal,
         "deedbookparent": event.parent,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from deedbook.format.layers import layer_of
+from deedbook.format.families import DeclaredTypes
 
 from .figures import Figures
 from .histograms import BOUNDS, Histogram
@@ -46,7 +46,10 @@ def _counters(state: Figures) -> Iterator[tuple[str, str, Iterable[_Sample]]]:
     yield (
         "deedbook_events_total",
         "Events recorded.",
-        (({"event_type": key[0], "layer": layer_of(key[0]) or ""}, count.total()) for key, count in state.types.rows()),
+        (
+            ({"event_type": key[0], "layer": DeclaredTypes(state.declared).layer(key[0]) or ""}, count.total())
+            for key, count in state.types.rows()
+        ),
     )
     yield (
         "deedbook_sessions_total",

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event, Object
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
 from deedbook.format.folds import NAMED_BY
 
 from .histograms import Histogram
@@ -117,22 +117,33 @@ class Figures:
     waited: Histogram = attrs.field(factory=Histogram)
     # of the ledger that is being read
     charter: str = ""
+    declared: dict[str, Mapping[str, Any]] = attrs.field(factory=dict)
     ended: str = ""
     begun: bool = False
     open: dict[str, _Open] = attrs.field(factory=dict)
     asked: dict[str, int | None] = attrs.field(factory=dict)
 
 
+def _nothing_declared(_charter: str) -> DeclaredTypes:
+    return NOTHING_DECLARED
+
+
 class FiguresFold:
     """The fold whose state is `Figures`. `close` is called at the end of each ledger, before the next one.
 
-    *approvals* says whether approvals are counted: where the workspace ledger is read, which has them all, sessions'
-    own are left out.
+    *types* returns the event types that a charter declares, by its digest. *approvals* says whether approvals are
+    counted: where the workspace ledger is read, which has them all, sessions' own are left out.
     """
 
     def __init__(
-        self, *, providers: Providers | None = None, prices: Prices | None = None, window: Window | None = None
+        self,
+        *,
+        providers: Providers | None = None,
+        prices: Prices | None = None,
+        window: Window | None = None,
+        types: Callable[[str], DeclaredTypes] = _nothing_declared,
     ) -> None:
+        self._types = types
         self._providers: Providers = providers or (lambda _: {})
         self._prices, self._window = prices or Prices(), window or Window()
         self.approvals = True
@@ -145,6 +156,7 @@ class FiguresFold:
         """Count *event*. A call belongs to the window that it began in, whenever it ended."""
         if event.type == "session.start":
             state.charter = sealed_or(event.payload.get("charter"), "")
+            state.declared.update(self._types(state.charter).rows)
         elif event.type == "session.end":
             state.ended = _ending(event.payload.get("ok"))
         at = milliseconds(event.ts)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from deedbook.charter.policies import Note
+from deedbook.charter.policies import PolicyNote
 from deedbook.contract import Call, Decision, Object
 from deedbook.format import canonical
 from deedbook.format.lint import nearest
@@ -24,7 +24,7 @@ from deedbook_audit.rederive import Answer, Asking, Settled, settle, unknown
 
 Places: TypeAlias = Callable[[str, str, str], str]
 """From a section of the workspace (``abilities``), an id and a JSON pointer to ``file:line``; empty if nobody knows."""
-Notes: TypeAlias = Callable[[str], Sequence[Note]]
+Notes: TypeAlias = Callable[[str], Sequence[PolicyNote]]
 """From a policy to what its kind finds doubtful about it."""
 
 UNASKED: Final = "unasked"
@@ -77,7 +77,7 @@ class Explanation:
         }
 
 
-def _no_notes(_policy: str) -> Sequence[Note]:
+def _no_notes(_policy: str) -> Sequence[PolicyNote]:
     return ()
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
 from deedbook.format.folds import NAMED_BY, Snapshot, SnapshotFold, Tree, TreeFold
 
 _GIVEN: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
@@ -107,8 +107,8 @@ class Account:
     line that was corrected, with the events that say so.
     """
 
-    came: Snapshot = attrs.field(factory=SnapshotFold().start)
-    tree: Tree = attrs.field(factory=TreeFold().start)
+    came: Snapshot
+    tree: Tree
     events: list[Event] = attrs.field(factory=list)
     uses: list[Use] = attrs.field(factory=list)
     said: list[Event] = attrs.field(factory=list)
@@ -129,8 +129,8 @@ class Account:
 class AccountFold:
     """The fold whose state is an `Account`; one of it for each ledger."""
 
-    def __init__(self) -> None:
-        self._snapshot, self._tree = SnapshotFold(), TreeFold()
+    def __init__(self, declared: DeclaredTypes = NOTHING_DECLARED) -> None:
+        self._snapshot, self._tree = SnapshotFold(declared), TreeFold(declared)
         self._waiting: dict[str | None, list[Event]] = {}
         self._open: dict[str, Use] = {}
         self._depth: dict[str | None, int] = {None: 0}
@@ -138,7 +138,7 @@ class AccountFold:
 
     def start(self) -> Account:
         """Return the account of nothing."""
-        return Account()
+        return Account(self._snapshot.start(), self._tree.start())
 
     def step(self, state: Account, event: Event) -> Account:
         """Take *event* in."""

@@ -203,7 +203,7 @@ def _tree(account: Account, payloads: Payloads) -> Iterator[str]:
 
 def _node(event: Event, branch: str, account: Account, payloads: Payloads) -> str:
     marks = "".join(_marks(event, account))
-    line = f"{_branch(branch)}{_kind(event)} {marks}{text(_brief(event))}"
+    line = f"{_branch(branch)}{_kind(event)} {marks}{text(_brief(event, account))}"
     who = text(f"event {event.seq}, {event.ts}, {event.actor}{f', for {event.principal}' if event.principal else ''}")
     body = f'<p class="note">{who}</p>{payloads.shown(dict(event.payload))}'
     for each in account.amended.get(event.seq, ()):
@@ -221,8 +221,8 @@ def _marks(event: Event, account: Account) -> Iterator[str]:
         yield f"{tag('mark', 'outcome unknown')} "
 
 
-def _brief(event: Event) -> str:
-    return "" if is_excised(event.payload) else short(summary(event), 160)
+def _brief(event: Event, account: Account) -> str:
+    return "" if is_excised(event.payload) else short(summary(event, account.tree.declared), 160)
 
 
 def _branch(branch: str) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
 from deedbook.format.notes import Note, VerifierKey
@@ -51,7 +51,7 @@ class Rotated:
 class Office:
     """The log in the workspace's *ledger*, for a command."""
 
-    def __init__(self, state: Folder, ledger: WorkspaceLedger, settings: Settings) -> None:
+    def __init__(self, state: Folder, ledger: WorkspaceLedger, settings: CheckpointSettings) -> None:
         self._state, self._ledger, self._settings = state, ledger, settings
         self._keys = LogKeys.of(ledger.session_id, settings.key)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.files import Folder
 from deedbook.ledger.ledger import WorkspaceLedger
 
@@ -14,7 +14,7 @@ Follower: TypeAlias = Callable[[Made], None]
 (`DeedbookError`, `OSError`) is said and harms nothing."""
 
 
-def followers(settings: Settings, state: Folder, ledger: WorkspaceLedger) -> tuple[Follower, ...]:
+def followers(settings: CheckpointSettings, state: Folder, ledger: WorkspaceLedger) -> tuple[Follower, ...]:
     """Return who is to be told, for a process that writes the workspace's *ledger* in *state*."""
     if not settings.witnesses:
         return ()

@@ -7,7 +7,7 @@ from functools import partial
 from threading import Event, Lock, Thread
 from typing import Final
 
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.errors import DeedbookError, DomainError, LedgerError, fault
 from deedbook.format.files import Folder
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
@@ -35,7 +35,11 @@ class Keeper:
     """
 
     def __init__(
-        self, state: Folder, ledger: WorkspaceLedger, settings: Settings, failed: Callable[[DomainError], None]
+        self,
+        state: Folder,
+        ledger: WorkspaceLedger,
+        settings: CheckpointSettings,
+        failed: Callable[[DomainError], None],
     ) -> None:
         self.settings = settings
         self._state, self._ledger, self._failed = state, ledger, failed

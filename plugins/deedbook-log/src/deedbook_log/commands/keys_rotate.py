@@ -22,16 +22,16 @@ def command(asked: Asked, out: str | None, *, lost: bool) -> int:
 
     From then on checkpoints are written, and the ledgers that are here are covered at once.
     """
-    from deedbook.charter.settings import Settings
+    from deedbook.charter.settings import CheckpointSettings
     from deedbook.format.files import Folder
-    from deedbook.workspace.own_ledger import own_ledger
+    from deedbook.workspace.own_ledger import open_own_ledger
     from deedbook.workspace.workspace import read_workspace
     from deedbook_log.checkpoints.asked import Office
 
     refuse_place(out)
     workspace = read_workspace(asked.workspace)
-    settings = Settings.read(workspace.checkpoints, workspace.root)
-    with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
+    settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
+    with open_own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
         done = Office(state, ledger, settings).rotate(lost=lost)
     tell(asked, [done.key], out)
     was = f"the key before, {done.before.id}, " if done.before else ""

@@ -23,15 +23,15 @@ def command(asked: Asked) -> int:
 
     Prints the signed checkpoint, which is good to keep elsewhere.
     """
-    from deedbook.charter.settings import Settings
+    from deedbook.charter.settings import CheckpointSettings
     from deedbook.format.files import Folder
-    from deedbook.workspace.own_ledger import own_ledger
+    from deedbook.workspace.own_ledger import open_own_ledger
     from deedbook.workspace.workspace import read_workspace
     from deedbook_log.checkpoints.asked import Office
 
     workspace = read_workspace(asked.workspace)
-    settings = Settings.read(workspace.checkpoints, workspace.root)
-    with own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
+    settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
+    with open_own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
         found = Office(state, ledger, settings).checkpoint()
     if asked.json:
         as_json(_document(found))

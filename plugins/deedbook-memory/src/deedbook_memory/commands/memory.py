@@ -228,11 +228,11 @@ def imported(asked: Asked, file: str) -> int:
     """Take over a memory_store.json of an older form into the zone legacy; its bytes are kept as they are."""
     from pathlib import Path
 
-    from deedbook.workspace.own_ledger import own_ledger
+    from deedbook.workspace.own_ledger import open_own_ledger
 
     workspace = _workspace(asked)
     raw = Path(file).read_bytes()
-    with own_ledger(workspace):  # a workspace may begin with what was remembered before
+    with open_own_ledger(workspace):  # a workspace may begin with what was remembered before
         pass
     with _book(workspace) as book:
         taken = _take_over(workspace, book, raw)
@@ -246,10 +246,10 @@ def imported(asked: Asked, file: str) -> int:
 
 
 def _take_over(workspace: "Workspace", book: Any, raw: bytes, *, moved: bool = False) -> dict[str, Any]:
-    from deedbook.workspace.own_ledger import own_ledger
+    from deedbook.workspace.own_ledger import open_own_ledger
     from deedbook_memory.legacy import take_over
 
-    with own_ledger(workspace) as own:
+    with open_own_ledger(workspace) as own:
         return take_over(own, book, raw, _whose(workspace, None), moved=moved)._asdict()
 
 

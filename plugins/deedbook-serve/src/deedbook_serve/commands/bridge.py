@@ -86,13 +86,13 @@ def _find_state(workspace: str) -> str:
     """Return the state folder; empty if it cannot be found: then the client searches for it, or refuses."""
     from deedbook.format.errors import DeedbookError
     from deedbook.format.files import Folder
-    from deedbook.workspace.site import told_state
+    from deedbook.workspace.site import find_state
     from deedbook.workspace.sources import find_workspace
 
     try:
         root = find_workspace(Path(workspace))
         with Folder.at(root) as folder:
-            return str(told_state(folder, root) or "")
+            return str(find_state(folder, root) or "")
     except (DeedbookError, OSError):
         return ""
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from deedbook.contract import Event, Object
 from deedbook.format.errors import DeedbookError
-from deedbook.format.events import OUTCOMES
+from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
 from deedbook.format.sealed import opened

@@ -83,7 +83,7 @@ def refresh(asked: Asked, names: tuple[str, ...], *, yes: bool) -> int:
 def remove(asked: Asked, name: str, *, yes: bool) -> int:
     """Take a server out of deedbook.yaml, with what it listed; its abilities are gone."""
     from deedbook.format.files import Folder
-    from deedbook.workspace.edits import removed
+    from deedbook.workspace.edits import remove_entry
     from deedbook.workspace.servers import listing_path
 
     workspace = surveyed(asked.workspace)
@@ -92,7 +92,7 @@ def remove(asked: Asked, name: str, *, yes: bool) -> int:
         return 1
     with Folder.at(workspace.root) as root:
         edit = _Edit(root)
-        edit.settings(lambda text: removed(text, _YAML_SECTION, name, edit.path))
+        edit.settings(lambda text: remove_entry(text, _YAML_SECTION, name, edit.path))
         if root.exists(listing_path(name)):
             root.remove(listing_path(name))
     message(f"{name} is no server of this workspace any more")
@@ -162,7 +162,7 @@ def _hinted(server: "ServerSource", listing: Mapping[str, Any]) -> dict[str, Any
     from deedbook.workspace.listings import hinted_effects
     from deedbook.workspace.servers import with_tools
 
-    claimed = {name: hinted_effects(tool) for name, tool in with_tools(server, listing).listed.items()}
+    claimed = {name: hinted_effects(tool) for name, tool in with_tools(server, listing).tool_listings.items()}
     return {name: {"effects": effects} for name, effects in claimed.items() if effects}
 
 
@@ -211,7 +211,7 @@ def _offered(server: "ServerSource") -> str:
 
 def _tool(workspace: "Workspace", server: "ServerSource", name: str) -> dict[str, Any]:
     ability = workspace.abilities[f"{server.id}/{name}"]
-    listed = server.listed[name]
+    listed = server.tool_listings[name]
     return {
         "id": ability.id,
         "effects": ability.effects,
@@ -244,16 +244,16 @@ class _Edit:
         """Return the server that the entry would declare; raises `SourceError` if it would be none."""
         from deedbook.format.errors import SourceError
         from deedbook.format.schema import Schemas, data_folder
-        from deedbook.workspace.edits import added
+        from deedbook.workspace.edits import add_entry
         from deedbook.workspace.servers import Servers
-        from deedbook.workspace.trees import Reading, Tree
+        from deedbook.workspace.trees import SourceReader, SourceTree
 
-        reading = Reading(Schemas.load(data_folder("schemas")))
-        tree = Tree(self._root, ".system")
-        text = added(self._raw.decode(), _YAML_SECTION, name, body, self.path)
-        document = reading.fitting(tree, self.path, text.encode(), "deedbook_v1")
+        reading = SourceReader(Schemas.load(data_folder("schemas")))
+        tree = SourceTree(self._root, ".system")
+        text = add_entry(self._raw.decode(), _YAML_SECTION, name, body, self.path)
+        document = reading.parse_checked(tree, self.path, text.encode(), "deedbook_v1")
         value: Any = document.value if document else {}
-        servers = Servers(reading, tree, document).declared(
+        servers = Servers(reading, tree, document).read(
             {name: value.get(_YAML_SECTION, {}).get(name)} if document else {}, listed=False
         )
         if reading.faults:
@@ -265,7 +265,7 @@ class _Edit:
     ) -> "ServerSource":
         """Write the listing and the entry; take both back if the workspace has a fault because of them."""
         from deedbook.format.errors import SourceError, raise_all
-        from deedbook.workspace.edits import added
+        from deedbook.workspace.edits import add_entry
         from deedbook.workspace.servers import listing_path
         from deedbook.workspace.workspace import survey_workspace
         from deedbook_tool_mcp.surveys import keep
@@ -274,7 +274,7 @@ class _Edit:
         keep(self._root, listing)
         written = ""
         try:
-            written = self.settings(lambda text: added(text, _YAML_SECTION, name, body, self.path))
+            written = self.settings(lambda text: add_entry(text, _YAML_SECTION, name, body, self.path))
             made, faults = survey_workspace(workspace.root)
             old = {error.message for error in before}
             raise_all(SourceError, (error for error in faults if error.message not in old))

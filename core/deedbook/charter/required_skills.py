@@ -1,7 +1,7 @@
-"""Which skills somebody names, so that the workspace does not start without them; pure.
+"""Find the skills that a workspace requires, so that it does not start without them; pure.
 
-A skill that merely lies in a folder of skills may be set aside. One is wanted that ``skills: {required: […]}`` names,
-that is chosen of a pack, that a routing document links to, or that a condition of a policy or a zone of memory names.
+A skill that only lies in a folder of skills may be set aside. A skill is required if ``skills: {required: […]}``, the
+choice from a pack, a link in a routing document, a policy condition or a memory zone names it.
 """
 
 import re
@@ -16,8 +16,8 @@ _NAMES: Final = re.compile(r"""["']([a-z0-9]+(?:-[a-z0-9]+)*)["']""").findall
 _LOOKS: Final = re.compile(r"\bskill\b").search
 
 
-class Wanted:
-    """The skills that somebody in *workspace* names."""
+class RequiredSkills:
+    """The skills that *workspace* names."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._required = workspace.required
@@ -28,9 +28,9 @@ class Wanted:
         self._named = frozenset([*(name for policy in policies for name in _conditions(policy)), *_zones(workspace)])
 
     def claim(self, source: str, pack: str = "") -> bool:
-        """Say whether the skill is wanted whose file, or folder, is *source*; *pack* is the label of the one it is in.
+        """Return whether the skill at *source* (its file or folder) is required; *pack* is the label of its pack.
 
-        One that is wanted has a fault of its own, and is not `missing` besides.
+        A claimed skill has a fault of its own, so `missing` does not report it again.
         """
         folder = source if not source.endswith(("/SKILL.md", "/.agent")) else source.rpartition("/")[0]
         name = folder.rpartition("/")[2]
@@ -50,8 +50,8 @@ class Wanted:
 
 
 def _zones(workspace: Workspace) -> Iterator[str]:
-    """Yield the skills in which memory may be read or proposed to."""
-    said: Any = workspace.memory.said if workspace.memory else {}
+    """Yield the skills that may read memory or propose to it."""
+    said: Any = workspace.memory.section if workspace.memory else {}
     for zone in said.get("zones", {}).values():
         for callers in zone.values():
             for each in callers:
@@ -59,7 +59,7 @@ def _zones(workspace: Workspace) -> Iterator[str]:
 
 
 def _conditions(policy: PolicySource) -> Iterator[str]:
-    """Yield the texts in a policy's conditions that look at the skill."""
+    """Yield the names in a policy's conditions that refer to the skill."""
     rules: Any = policy.settings.get("rules", ())
     for rule in rules if isinstance(rules, list) else ():
         when = rule.get("when") if isinstance(rule, dict) else None

@@ -1,4 +1,4 @@
-"""What a charter says of memory: zones, keys, what never enters, and the persona whose memory it is."""
+"""The memory part of a charter: zones, keys, excluded values, and the persona that owns the memory."""
 
 from typing import Any
 
@@ -7,31 +7,31 @@ from deedbook.policy.zones import entry_of
 from deedbook.workspace.declarations import MemorySource, Workspace
 from deedbook.workspace.documents import pointer
 
-from .linker import Linker, at
+from .linker import Linker, locator
 
 
-class Remembering:
-    """Compiles what *workspace* says of memory; what is wrong goes to the *linker*."""
+class MemoryCompiler:
+    """Compiles the memory section of *workspace* and reports faults to the *linker*."""
 
     def __init__(self, workspace: Workspace, linker: Linker) -> None:
         self._workspace, self._linker = workspace, linker
 
     def entries(self) -> dict[str, Any]:
-        """Return the members that a charter has of it; none where nothing is remembered and there is no persona."""
+        """Return the charter's members ``memory`` and ``persona``; neither where the workspace declares none."""
         memory, persona = self._workspace.memory, self._workspace.persona
         made: dict[str, Any] = {}
         if memory is not None:
             self._check(memory)
-            made["memory"] = entry_of(memory.said)
+            made["memory"] = entry_of(memory.section)
         if persona is not None:
             made["persona"] = {"id": persona.id, "version": persona.version, "digest": persona.digest,
                                "source": persona.file}  # fmt: skip
         return made
 
     def _check(self, memory: MemorySource) -> None:
-        said = memory.said
+        said = memory.section
         for glob, body in said.get("keys", {}).items():
-            self._linker.schema(body.get("schema"), at(memory, pointer("keys", glob, "schema")))
+            self._linker.schema(body.get("schema"), locator(memory, pointer("keys", glob, "schema")))
             self._globs(memory, [glob], pointer("keys", glob))
         self._globs(memory, list(said.get("verified_by", ())), "/verified_by")
         for zone, who in said.get("zones", {}).items():
@@ -41,4 +41,4 @@ class Remembering:
 
     def _globs(self, memory: MemorySource, globs: list[str], where: str) -> None:
         if globs and too_large(globs):
-            self._linker.refuse("SOURCE_INVALID", "the globs are too large", at(memory)(where))
+            self._linker.refuse("SOURCE_INVALID", "the globs are too large", locator(memory)(where))

@@ -1,0 +1,1 @@
+"""A Deedbook feature that books the time of each session on a project."""
