@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deedbook.policy.bindings import Bindings
     from deedbook.policy.bound import Caller
     from deedbook.workspace.declarations import Workspace
-    from deedbook_audit.recorded import Recorded
+    from deedbook_audit.recorded import RecordedCall
     from deedbook_inspect.rejudging.explanation import Explanation, Notes, Step
 
 SECTION: Final = "Workspace"
@@ -111,7 +111,7 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
     from deedbook.format.errors import DeedbookError, IntakeError
     from deedbook.format.events import timestamp
     from deedbook.policy.judge import DecisionContext
-    from deedbook_audit.rederive import Asking
+    from deedbook_audit.rederive import DecisionInput
     from deedbook_inspect.rejudging.explanation import explain
 
     args, bound = wish.args, bindings.abilities.get(ability)
@@ -122,7 +122,7 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
         raise DeedbookError(problem.error) from None
     now = timestamp(time.time())
     when = DecisionContext(now, "explained", {**_facts(now), **wish.facts})
-    asking = Asking(bindings, caller, ability, decode(raw), raw, when)
+    asking = DecisionInput(bindings, caller, ability, decode(raw), raw, when)
     return explain(asking, lambda _gate, _call: None, _places(source), _notes(bindings))
 
 
@@ -211,7 +211,7 @@ def _status(found: "Explanation") -> int:
     return {"allow": 0, "undetermined": UNDETERMINED}.get(found.outcome, DENIED)
 
 
-# --- a call that is recorded ------------------------------------------------------------------------------------------
+# --- a call that is recorded ----------------------------------------------------------------------------------------
 
 
 def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
@@ -219,19 +219,19 @@ def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: 
     from deedbook.format.files import Folder
     from deedbook.policy.judge import DecisionContext
     from deedbook_audit.calls import read_calls
-    from deedbook_audit.rederive import Asking, Rejudge, recorded_answer
+    from deedbook_audit.rederive import DecisionInput, Rejudger, find_recorded_answer
     from deedbook_inspect.rejudging.explanation import explain
 
     place = session_file(asked.workspace, session)
     with Folder.at(place.parent) as folder, folder.open(place.name) as file:
         call = _find(read_calls(file, str(place), folder, bindings.reads), session, event)
-        again = Rejudge(bindings)
-        caller, found = again.caller(call), None
+        again = Rejudger(bindings)
+        caller, found = again.get_caller(call), None
         if caller is not None:
-            when = DecisionContext(call.ts, call.told.id, call.facts)
-            asking = Asking(bindings, caller, call.ability, call.args, call.raw, when)
+            when = DecisionContext(call.ts, call.session.id, call.facts)
+            asking = DecisionInput(bindings, caller, call.ability, call.args, call.raw, when)
             found = explain(
-                asking, lambda gate, seen: recorded_answer(call, gate, seen), _places(source), _notes(bindings)
+                asking, lambda gate, seen: find_recorded_answer(call, gate, seen), _places(source), _notes(bindings)
             )
         told = _as_recorded(call, again(call).change)
     if asked.json:
@@ -244,7 +244,7 @@ def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: 
     return _status(found) if found else UNDETERMINED
 
 
-def _find(calls: Any, session: str, event: str) -> "Recorded":
+def _find(calls: Any, session: str, event: str) -> "RecordedCall":
     from deedbook.format.errors import LedgerError, fault
 
     known: list[int] = []
@@ -267,19 +267,19 @@ def _no_call(session: str, event: str, known: Sequence[int]) -> str:
     return f"{why}; those have the seq {seqs}{more} (`deedbook tree --json {session}` lists all events)"
 
 
-def _as_recorded(call: "Recorded", change: str) -> dict[str, Any]:
+def _as_recorded(call: "RecordedCall", change: str) -> dict[str, Any]:
     """Return what the ledger says of a call: who asked, what was decided and by whom, under which charter."""
     asked: list[Any] = []
     with suppress(Exception):  # a sealed value may be gone
-        asked = [dict(line) for said in call.minutes() for line in said.get("asked", ())]
+        asked = [dict(line) for said in call.read_gate_records() for line in said.get("asked", ())]
     return {
-        "session": call.told.id,
+        "session": call.session.id,
         "seq": call.seq,
         "span": call.span,
         "ts": call.ts,
         "principal": call.principal,
-        "charter": call.told.charter,
-        "enforcement": call.told.enforcement,
+        "charter": call.session.charter,
+        "enforcement": call.session.enforcement,
         "outcome": call.outcome,
         "code": call.code,
         "reason": call.reason,
@@ -289,12 +289,12 @@ def _as_recorded(call: "Recorded", change: str) -> dict[str, Any]:
     }
 
 
-def _nothing(call: "Recorded") -> dict[str, Any]:
+def _nothing(call: "RecordedCall") -> dict[str, Any]:
     why = call.why or "who asked cannot be told"
     return {"steps": [], "outcome": "undetermined", "code": "", "reason": why, "by": None, "remedy": ""}
 
 
-def _tell_recorded(call: "Recorded", told: Mapping[str, Any]) -> None:
+def _tell_recorded(call: "RecordedCall", told: Mapping[str, Any]) -> None:
     from deedbook.format.terminal import plain
     from deedbook_inspect.rejudging.whatif import TOTALS
 
@@ -307,11 +307,11 @@ def _tell_recorded(call: "Recorded", told: Mapping[str, Any]) -> None:
         mark = " (decided)" if kind in deciding and (call.by or {}).get(kind) == line[kind] else ""
         where = f", {line['rule']}" if "rule" in line else ""
         say(plain(f"asked      {kind} {line[kind]}: {line['decision']}{where}, digest {line['digest'][:12]}{mark}"))
-    say(f"charter    {call.told.charter}")
+    say(f"charter    {call.session.charter}")
     say(f"today      {TOTALS[told['today']]}{f' ({call.why})' if call.why else ''}")
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- words ----------------------------------------------------------------------------------------------------------
 
 
 def _tell(found: "Explanation") -> None:

@@ -68,18 +68,18 @@ def _checked(asked: Asked, place: Path) -> "Checked":
     """Return what verification says of the ledger at *place*."""
     from deedbook.format.report import UNHASHED, UNWITNESSED
     from deedbook.format.upcasting.naming import parted
-    from deedbook_audit.commands.naming import one, own_keys
+    from deedbook_audit.commands.naming import own_keys, select_one
     from deedbook_audit.whole import verify
     from deedbook_inspect.replaying.page import Checked
 
     file, _ = parted(place)
     if file.stat().st_size > MOST_BYTES:
         return Checked(None, "not verified: the ledger is large; `deedbook verify` checks it")
-    found = verify(one(asked.workspace, str(file)), own_keys=own_keys, named=shown)
+    found = verify(select_one(asked.workspace, str(file)), own_keys=own_keys, named=shown)
     verdict = found.verdict
     lines = [line for each in found.reports for line in list(each.lines())[:-1] if line not in (UNWITNESSED, UNHASHED)]
     sound = None if verdict.kind == "unhashed" else verdict.sound
-    return Checked(sound, verdict.said, (*found.trust.notes, *lines), verdict.kind == "checkpointed")
+    return Checked(sound, verdict.summary, (*found.trust.notes, *lines), verdict.kind == "checkpointed")
 
 
 def _page(place: Path, checked: "Checked", out: str | None) -> None:

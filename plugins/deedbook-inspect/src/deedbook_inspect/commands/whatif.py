@@ -147,4 +147,4 @@ def _line(change: "Changed") -> str:
     words = f"{call.outcome} → {change.now}" if change.found.change != "rewritten" else "other arguments"
     who = f" for {call.principal}" if call.principal else ""
     why = f" ({said})" if said else ""
-    return f"{change.way:8}{call.ability}{who}: {words}{why} at {call.told.id[:_SHOWN]} {call.seq}"
+    return f"{change.way:8}{call.ability}{who}: {words}{why} at {call.session.id[:_SHOWN]} {call.seq}"

@@ -20,7 +20,7 @@ from deedbook.policy.forms import lists_rules
 from deedbook.policy.gates import APPROVAL_GATE, ASKING, Asked, BoundGate, rule_of, speaker
 from deedbook.policy.judge import Verdict, make_call
 from deedbook.policy.match import DEFAULT_KINDS, AbilityFacts, Match
-from deedbook_audit.rederive import Answer, Asking, Settled, settle, unknown
+from deedbook_audit.rederive import Answer, DecisionInput, Rederived, describe_unknown, rederive
 
 Places: TypeAlias = Callable[[str, str, str], str]
 """From a section of the workspace (``abilities``), an id and a JSON pointer to ``file:line``; empty if nobody knows."""
@@ -81,16 +81,16 @@ def _no_notes(_policy: str) -> Sequence[PolicyNote]:
     return ()
 
 
-def explain(asking: Asking, answer: Answer, places: Places, notes: Notes = _no_notes) -> Explanation:
+def explain(asking: DecisionInput, answer: Answer, places: Places, notes: Notes = _no_notes) -> Explanation:
     """Judge a call and say how; *answer* knows what gates that are not pure answered, *places* where things stand.
 
     *notes* are looked at where rules of a policy do not hold: a rule that never decides was probably meant to.
     """
-    settled = settle(asking, answer)
+    settled = rederive(asking, answer)
     steps = list(_Steps(asking, settled, places, notes).steps())
     verdict, open_ = settled.verdict, settled.undetermined
     if open_ is not None:
-        why = unknown(open_)
+        why = describe_unknown(open_)
         return Explanation(steps, "undetermined", "", why, {open_.kind: open_.id}, "", verdict.args)
     remedy = _remedy(asking, verdict, places, notes) if verdict.code else ""
     return Explanation(steps, verdict.outcome, verdict.code, verdict.reason, verdict.by, remedy, verdict.args)
@@ -99,7 +99,7 @@ def explain(asking: Asking, answer: Answer, places: Places, notes: Notes = _no_n
 class _Steps:
     """The steps of one judging."""
 
-    def __init__(self, asking: Asking, settled: Settled, places: Places, notes: Notes) -> None:
+    def __init__(self, asking: DecisionInput, settled: Rederived, places: Places, notes: Notes) -> None:
         self.asking, self.settled, self.places, self.notes = asking, settled, places, notes
         self.verdict = settled.verdict
         self.document = asking.bindings.charter.document
@@ -135,7 +135,7 @@ class _Steps:
     def _place(self, bound: BoundAbility, pointer: str = "") -> str:
         return self.places("abilities", bound.id, pointer) or str(self.document["abilities"][bound.id]["place"])
 
-    # --- schemas ------------------------------------------------------------------------------------------------------
+    # --- schemas -----------------------------------------------------------------------------------------------------
 
     def _arguments(self, bound: BoundAbility, entry: Object, args: Any) -> Step:
         """Say what is wrong with the arguments, and by which schema: the plugin's, or the one in YAML."""
@@ -157,7 +157,7 @@ class _Steps:
             place = f"{self._place(bound, '/schema_in')}: schema_in"
             yield place, foreign(schemas[entry["schema_in"]], place=place).violations(args)
 
-    # --- gates --------------------------------------------------------------------------------------------------------
+    # --- gates -------------------------------------------------------------------------------------------------------
 
     def _rewriters(self, bound: BoundAbility) -> Iterator[Step]:
         asked = {id(gate): decision for gate, decision in self.verdict.rewrites}
@@ -247,10 +247,10 @@ def _not_holding(rule: Object, call: Call, facts: AbilityFacts) -> Iterator[str]
                 yield key if key != "args" else f"args {next(iter(part['args']))}"
 
 
-# --- what would change it ---------------------------------------------------------------------------------------------
+# --- what would change it -------------------------------------------------------------------------------------------
 
 
-def _remedy(asking: Asking, verdict: Verdict, places: Places, notes: Notes) -> str:
+def _remedy(asking: DecisionInput, verdict: Verdict, places: Places, notes: Notes) -> str:
     """Say in one line what to edit for the call to be allowed, and where."""
     bound = verdict.bound
     if bound is None:
@@ -275,14 +275,14 @@ def _remedy(asking: Asking, verdict: Verdict, places: Places, notes: Notes) -> s
     return default or _edit(by.get("place", "") or _first_place(verdict.rewrites, verdict.hooks, verdict.policies))
 
 
-def _declare(asking: Asking) -> str:
+def _declare(asking: DecisionInput) -> str:
     """Say which ability was probably meant, or where to declare the one that nobody has declared."""
     if near := nearest(asking.ability, asking.bindings.abilities):
         return f'{MEANT} "{near}"? run: deedbook explain {near}'
     return f"to allow it, declare it: .system/registry/low-level/{asking.ability.replace('/', '-')}.yaml"
 
 
-def _beside_default(asking: Asking, policy: str, places: Places, notes: Notes) -> str:
+def _beside_default(asking: DecisionInput, policy: str, places: Places, notes: Notes) -> str:
     """Say what to do where no rule of *policy* decided: mend a rule that can never hold, or add one."""
     if never := [each for each in notes(policy) if each.about]:
         return "; ".join(f"{each.place}: {each.about} {each.why}" for each in never)
@@ -300,7 +300,7 @@ def _edit(where: str) -> str:
     return f"to allow it, edit {where}"
 
 
-def _wider_scope(asking: Asking, bound: BoundAbility, places: Places) -> str:
+def _wider_scope(asking: DecisionInput, bound: BoundAbility, places: Places) -> str:
     if asking.caller.scope.allows(bound) and bound.kind == "memory":
         return "to allow it, let them into that zone: memory.zones in .system/deedbook.yaml"
     skill = asking.bindings.skills.get(asking.caller.skill or "")

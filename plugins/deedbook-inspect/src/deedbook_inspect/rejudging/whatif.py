@@ -13,7 +13,7 @@ import attrs
 
 from deedbook.policy.gates import RANK, by
 from deedbook.policy.match import EFFECTS
-from deedbook_audit.rederive import Rejudged
+from deedbook_audit.rederive import RejudgedCall
 
 Way: TypeAlias = Literal["looser", "tighter", "changed"]
 
@@ -39,7 +39,7 @@ class Changed:
     """One call that is decided otherwise; they sort by weight: what is newly allowed first, the worst effects first."""
 
     weight: tuple[int, int, int]
-    found: Rejudged = attrs.field(order=False)
+    found: RejudgedCall = attrs.field(order=False)
 
     @property
     def way(self) -> Way:
@@ -67,7 +67,7 @@ class Changed:
         call, verdict = self.found.call, self.found.verdict
         assert verdict is not None
         return {
-            "session": call.told.id,
+            "session": call.session.id,
             "seq": call.seq,
             "ability": call.ability,
             "principal": call.principal,
@@ -97,7 +97,7 @@ class WhatIf:
         """How many calls are decided otherwise."""
         return sum(self.ways.values())
 
-    def take(self, found: Iterable[Rejudged]) -> None:
+    def take(self, found: Iterable[RejudgedCall]) -> None:
         """Take the calls of one session in."""
         same = 0
         for each in found:
@@ -107,7 +107,7 @@ class WhatIf:
                 self._take(each)
         self.totals["same"] += same
 
-    def _take(self, found: Rejudged) -> None:
+    def _take(self, found: RejudgedCall) -> None:
         self.totals[found.change] += 1
         if found.change == "undetermined":
             self.reasons[found.why] += 1

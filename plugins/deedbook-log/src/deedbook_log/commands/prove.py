@@ -36,10 +36,10 @@ def command(asked: Asked, session: str | None, event: int | None, consistency: t
     source = read_workspace(asked.workspace)
     with Folder.at(source.state) as state:
         if consistency:
-            as_json(proving.consistency(state, *map(_noted, consistency)))
+            as_json(proving.prove_consistency(state, *map(_noted, consistency)))
         elif session:
             named = WORKSPACE if session == WORKSPACE else session_here(source, session)
-            as_json(proving.inclusion(state, named, event))
+            as_json(proving.prove_inclusion(state, named, event))
     return 0
 
 
