@@ -166,7 +166,7 @@ def test_gate_that_is_not_pure_would_be_asked_and_the_outcome_is_open(lab: Any) 
     lab.tool("act", lambda args, ctx: args)
     lab.hook("who-knows", "PreToolUse", lambda call: pytest.fail("asked"))
     found = explained(lab, "act", {})
-    assert [(step.name, step.says) for step in found.steps][-1] == ("who-knows", "unasked")
+    assert [(step.name, step.result) for step in found.steps][-1] == ("who-knows", "unasked")
     assert (found.outcome, found.by) == ("undetermined", {"hook": "who-knows"})
 
 
@@ -181,7 +181,7 @@ def test_rewriter_is_shown_with_what_it_was_given_and_what_it_left(lab: Any) -> 
     lab.tool("act", lambda args, ctx: args)
     lab.hook("more", "PreToolUse", lambda call: Decision("transform", args={"n": 2}), rewrites=True, pure=True)
     (step,) = (step for step in explained(lab, "act", {"n": 1}).steps if step.what == "rewriter")
-    assert (step.says, dict(step.more)) == ("transform", {"before": {"n": 1}, "after": {"n": 2}})
+    assert (step.result, dict(step.more)) == ("transform", {"before": {"n": 1}, "after": {"n": 2}})
 
 
 def test_tag_approval_gate_is_a_step_of_its_own(lab: Any) -> None:

@@ -15,7 +15,7 @@ from deedbook.call.continuation.parent import read_parent
 from deedbook.format.events import Entry, label, line_prefix, seal_line, split_line
 from deedbook_audit.verification.forks import compare_fork
 from deedbook_audit.verify import verify_file
-from deedbook_inspect.forking.fork import plan, redo
+from deedbook_inspect.forking.fork import plan_fork, redo_work
 
 
 @pytest.fixture
@@ -59,9 +59,11 @@ def fork(lab):
 
     def made(parent, at, *, goes_on=False, leaves=False, prompts=(), purpose="open"):
         kernel = lab.kernel()
-        planned = plan(kernel, read_parent(lab.ledger(parent)), at, goes_on=goes_on, leaves=leaves, prompts=prompts)
+        planned = plan_fork(
+            kernel, read_parent(lab.ledger(parent)), at, goes_on=goes_on, leaves=leaves, prompts=prompts
+        )
         with kernel.session(purpose, origin=planned.origin) as session:
-            came = redo(session, planned)
+            came = redo_work(session, planned)
         made.recall = planned.recall
         return session.id, came
 
