@@ -38,7 +38,7 @@ PURE = (
     "call.records", "charter.changes", "charter.grants", "charter.required_skills",
     "deedbook_inspect.observing.accounts",
     "deedbook_inspect.observing.exposition", "deedbook_inspect.observing.figures",
-    "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.makers",
+    "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.providers",
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",
     "deedbook_memory.recall", "format.detectors", "format.effort", "format.entries", "format.folds",
     "format.families", "format.lint", "format.event_text", "plugins.routing.bm25", "plugins.routing.fit",

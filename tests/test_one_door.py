@@ -22,7 +22,7 @@ from deedbook.cli.performing import perform_once
 from deedbook.kernel import Kernel
 from deedbook_serve.tasks.runner import Tasks
 
-# --- what the public names can do -------------------------------------------------------------------------------------
+# --- what the public names can do ------------------------------------------------------------------------------------
 
 EFFECTS = {
     Session: {"call", "acall", "run", "resume", "before", "after"},
@@ -83,7 +83,7 @@ NO_EFFECT = {
         "delete": "records",
         "decide": "records what a person says",
         "get": "reads the record",
-        "every": "reads the record",
+        "list_all": "reads the record",
         "close": "lets go of the book",
     },
     MemoryCall: {
@@ -120,7 +120,7 @@ def test_package_exports_no_other_way():
     assert functions == {"allow", "ask", "deny", "open_kernel", "parse", "parse_payload", "transform"}
 
 
-# --- each way, tried --------------------------------------------------------------------------------------------------
+# --- each way, tried ------------------------------------------------------------------------------------------------
 
 PROBE = '''
 from pathlib import Path
