@@ -16,6 +16,8 @@ from deedbook_serve.serving.addresses import connect
 
 SOCKET: Final = "runtime.sock"
 _BLOCK: Final = 256 * 1024
+_READING: Final = frozenset({"runtime.describe", "runtime.health", "session.list"})
+"""The methods that change nothing."""
 
 
 class Runtime:
@@ -91,7 +93,8 @@ class Runtime:
         """Send one request and return its result; raises `DeedbookError`."""
         ident = next(self._ids)
         request = {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
-        answer = self._exchange(json.dumps(request, ensure_ascii=False).encode() + b"\n")
+        repeatable = method in _READING or "idempotency_key" in params
+        answer = self._exchange(json.dumps(request, ensure_ascii=False).encode() + b"\n", repeatable=repeatable)
         if "error" in answer:
             raise DeedbookError(_error(answer["error"]))
         result = answer.get("result")
@@ -112,7 +115,7 @@ class Runtime:
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def _exchange(self, line: bytes) -> dict[str, Any]:
+    def _exchange(self, line: bytes, *, repeatable: bool) -> dict[str, Any]:
         try:
             with suppress(BrokenPipeError):  # who is not let in is told why before anything was asked
                 self._socket.sendall(line)
@@ -120,7 +123,7 @@ class Runtime:
         except OSError as problem:
             self.close()
             why = f"the runtime did not answer ({problem.strerror or problem}); what was asked may have been done"
-            raise DeedbookError(fault("RUNTIME_UNREACHABLE", why, retryable=True)) from None
+            raise DeedbookError(fault("RUNTIME_UNREACHABLE", why, retryable=repeatable)) from None
         except ValueError as problem:
             self.close()
             why = f"the runtime's answer is not acceptable JSON: {problem}; what was asked may have been done"

@@ -51,20 +51,33 @@ class Answer:
 
 async def exchange(request: Request, limits: Limits, context: ssl.SSLContext) -> Answer:
     """Send *request* and read the answer; raises `Failed`."""
+    sending = asyncio.Event()
     try:
         async with asyncio.timeout(limits.seconds):
-            return await _followed(request, limits, context)
+            return await _followed(request, limits, context, sending)
     except TimeoutError:
         why = f"{request.place.shown} did not answer within {limits.seconds:g} s"
-        raise Failed("TOOL_TIMEOUT", why, retryable=request.method in SAFE) from None
+        if sending.is_set():
+            raise unconfirmed(request.method, "TOOL_TIMEOUT", why) from None
+        raise Failed("TOOL_TIMEOUT", f"{why}; nothing was sent", retryable=True) from None
 
 
-async def _followed(request: Request, limits: Limits, context: ssl.SSLContext) -> Answer:
-    """Follow redirects where that is allowed, to the same place only."""
+def unconfirmed(method: str, code: str, why: str) -> Failed:
+    """Return the failure of a request that was sent and not confirmed: *why*, and whether it may be sent again.
+
+    Only a method that is safe (RFC 9110, section 9.2.1) may. Any other may have been carried out: its outcome is lost.
+    """
+    if method in SAFE:
+        return Failed(code, why, retryable=True)
+    return Failed(code, f"{why}; the request may have been carried out", lost=True)
+
+
+async def _followed(request: Request, limits: Limits, context: ssl.SSLContext, sending: asyncio.Event) -> Answer:
+    """Follow redirects where that is allowed, to the same place only; *sending* is set when a request is sent."""
     addresses = await reach(request.place, private=request.private, loopback=request.loopback)
     target = request.target
     for _ in range(_MOST_REDIRECTS + 1):
-        answer = await _sent(request, target, addresses, limits, context)
+        answer = await _sent(request, target, addresses, limits, context, sending)
         if answer.status not in REDIRECTS or not request.follow:
             return answer
         target = _same_place(request, target, answer.headers.get("location", ""))
@@ -85,14 +98,23 @@ def _same_place(request: Request, target: str, location: str) -> str:
 
 
 async def _sent(
-    request: Request, target: str, addresses: Sequence[str], limits: Limits, context: ssl.SSLContext
+    request: Request,
+    target: str,
+    addresses: Sequence[str],
+    limits: Limits,
+    context: ssl.SSLContext,
+    sending: asyncio.Event,
 ) -> Answer:
     import httpx  # noqa: PLC0415 - a heavy library, imported at the first call
+
+    async def trace(event: str, _info: object) -> None:
+        if event.endswith("send_request_headers.started"):
+            sending.set()
 
     async with httpx.AsyncClient(trust_env=False, verify=context, follow_redirects=False, timeout=None) as client:  # noqa: S113 - the limit is around all of it
         for number, address in enumerate(addresses, 1):
             try:
-                async with _asked(client, request, target, address) as response:
+                async with _asked(client, request, target, address, trace) as response:
                     return await _read(response, request, limits)
             except httpx.ConnectError as problem:
                 if number == len(addresses):
@@ -103,7 +125,7 @@ async def _sent(
 
 
 @asynccontextmanager
-async def _asked(client: Any, request: Request, target: str, address: str) -> AsyncIterator[Any]:
+async def _asked(client: Any, request: Request, target: str, address: str, trace: Any) -> AsyncIterator[Any]:
     import httpx  # noqa: PLC0415 - as above
 
     there = Site(address, request.place.port).authority(request.scheme)
@@ -113,7 +135,7 @@ async def _asked(client: Any, request: Request, target: str, address: str) -> As
         url,
         headers={**request.headers, "host": request.place.authority(request.scheme)},
         content=request.content,
-        extensions={"sni_hostname": request.place.name.rstrip(".")},
+        extensions={"sni_hostname": request.place.name.rstrip("."), "trace": trace},
     )
     response = await client.send(made, stream=True)
     try:
@@ -146,6 +168,4 @@ def _failure(request: Request, problem: Exception, *, reached: bool) -> Failed:
         cause = cause.__cause__ or cause.__context__
     if not reached:
         return Failed("HTTP_FAILED", f"{place} cannot be reached ({name})", retryable=True)
-    if request.method in SAFE:
-        return Failed("HTTP_FAILED", f"{place}: the connection broke ({name})", retryable=True)
-    return Failed("HTTP_FAILED", f"{place}: the connection broke ({name}); the request may have been carried out")
+    return unconfirmed(request.method, "HTTP_FAILED", f"{place}: the connection broke ({name})")
