@@ -51,15 +51,36 @@ class Answer:
 
 async def exchange(request: Request, limits: Limits, context: ssl.SSLContext) -> Answer:
     """Send *request* and read the answer; raises `Failed`."""
-    sending = asyncio.Event()
+    progress = _Progress()
     try:
         async with asyncio.timeout(limits.seconds):
-            return await _followed(request, limits, context, sending)
+            return await _followed(request, limits, context, progress)
     except TimeoutError:
         why = f"{request.place.shown} did not answer within {limits.seconds:g} s"
-        if sending.is_set():
+        if progress.sending:
             raise unconfirmed(request.method, "TOOL_TIMEOUT", why) from None
         raise Failed("TOOL_TIMEOUT", f"{why}; nothing was sent", retryable=True) from None
+    finally:
+        await progress.close()
+
+
+class _Progress:
+    """How far a request has come. *sending* is false only as long as nothing can have been sent."""
+
+    def __init__(self) -> None:
+        self.sending = False
+        self._connection: Any = None
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Take in one event of httpcore (its extension ``trace``): a connection is being made, or there is one."""
+        self.sending = not (event.startswith("connection.") and event.endswith(".started"))
+        if event == "connection.connect_tcp.complete":
+            self._connection = info["return_value"]
+
+    async def close(self) -> None:
+        """Close the connection, which httpcore leaves open if it is cancelled during the handshake of TLS."""
+        if self._connection is not None:
+            await self._connection.aclose()
 
 
 def unconfirmed(method: str, code: str, why: str) -> Failed:
@@ -72,12 +93,12 @@ def unconfirmed(method: str, code: str, why: str) -> Failed:
     return Failed(code, f"{why}; the request may have been carried out", lost=True)
 
 
-async def _followed(request: Request, limits: Limits, context: ssl.SSLContext, sending: asyncio.Event) -> Answer:
-    """Follow redirects where that is allowed, to the same place only; *sending* is set when a request is sent."""
+async def _followed(request: Request, limits: Limits, context: ssl.SSLContext, progress: _Progress) -> Answer:
+    """Follow redirects where that is allowed, to the same place only; *progress* follows what is sent."""
     addresses = await reach(request.place, private=request.private, loopback=request.loopback)
     target = request.target
     for _ in range(_MOST_REDIRECTS + 1):
-        answer = await _sent(request, target, addresses, limits, context, sending)
+        answer = await _sent(request, target, addresses, limits, context, progress)
         if answer.status not in REDIRECTS or not request.follow:
             return answer
         target = _same_place(request, target, answer.headers.get("location", ""))
@@ -103,18 +124,14 @@ async def _sent(
     addresses: Sequence[str],
     limits: Limits,
     context: ssl.SSLContext,
-    sending: asyncio.Event,
+    progress: _Progress,
 ) -> Answer:
     import httpx  # noqa: PLC0415 - a heavy library, imported at the first call
-
-    async def trace(event: str, _info: object) -> None:
-        if event.endswith("send_request_headers.started"):
-            sending.set()
 
     async with httpx.AsyncClient(trust_env=False, verify=context, follow_redirects=False, timeout=None) as client:  # noqa: S113 - the limit is around all of it
         for number, address in enumerate(addresses, 1):
             try:
-                async with _asked(client, request, target, address, trace) as response:
+                async with _asked(client, request, target, address, progress) as response:
                     return await _read(response, request, limits)
             except httpx.ConnectError as problem:
                 if number == len(addresses):
@@ -125,7 +142,7 @@ async def _sent(
 
 
 @asynccontextmanager
-async def _asked(client: Any, request: Request, target: str, address: str, trace: Any) -> AsyncIterator[Any]:
+async def _asked(client: Any, request: Request, target: str, address: str, progress: _Progress) -> AsyncIterator[Any]:
     import httpx  # noqa: PLC0415 - as above
 
     there = Site(address, request.place.port).authority(request.scheme)
@@ -135,8 +152,9 @@ async def _asked(client: Any, request: Request, target: str, address: str, trace
         url,
         headers={**request.headers, "host": request.place.authority(request.scheme)},
         content=request.content,
-        extensions={"sni_hostname": request.place.name.rstrip("."), "trace": trace},
+        extensions={"sni_hostname": request.place.name.rstrip("."), "trace": progress.trace},
     )
+    progress.sending = True
     response = await client.send(made, stream=True)
     try:
         yield response
