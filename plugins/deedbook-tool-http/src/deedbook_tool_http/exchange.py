@@ -73,7 +73,7 @@ class _Progress:
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Take in one event of httpcore (its extension ``trace``): a connection is being made, or there is one."""
-        self.sending = not (event.startswith("connection.") and event.endswith(".started"))
+        self.sending = not (event.startswith("connection.") and event.endswith((".started", ".failed")))
         if event == "connection.connect_tcp.complete":
             self._connection = info["return_value"]
 
