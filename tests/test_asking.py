@@ -8,7 +8,7 @@ import time
 import pytest
 
 from deedbook import Decision, allow, deny, transform
-from deedbook.contract.unanswered import Unanswered
+from deedbook.contract.lifecycle import Unanswered
 from deedbook.policy.gates import BoundGate, answer
 from deedbook.programs.threads import MOST, Threads
 
@@ -107,7 +107,7 @@ def test_hung_thread_keeps_no_process_from_exiting():
     script = (
         "import time\n"
         "from deedbook.programs.threads import Threads\n"
-        "from deedbook.contract.unanswered import Unanswered\n"
+        "from deedbook.contract.lifecycle import Unanswered\n"
         "try:\n    Threads(lambda: time.sleep(3600), 0.05)()\n"
         "except Unanswered as problem:\n    print(problem)\n"
     )

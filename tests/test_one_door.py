@@ -13,9 +13,10 @@ from persons import approving
 
 import deedbook
 from deedbook.approvals.answering import answer
+from deedbook.call.call_context import CallCtx, MemoryCall
 from deedbook.call.door import Door
 from deedbook.call.handlers import Outcome
-from deedbook.call.runs import CallCtx, FlowRun, MemoryCall, RoleAgent
+from deedbook.call.runs import FlowRun, RoleAgent
 from deedbook.call.session import Session
 from deedbook.cli.performing import perform_once
 from deedbook.kernel import Kernel

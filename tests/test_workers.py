@@ -441,7 +441,7 @@ def test_plugin_that_does_not_catch_the_failure_has_it_recorded(lab, session):
 
 def test_kernel_that_closes_leaves_no_program(lab):
     kernel = lab.kernel()
-    worker = kernel.workers.keep(["sh", "-c", "sleep 1000 & echo $!; cat > /dev/null"])
+    worker = kernel.programs().keep(["sh", "-c", "sleep 1000 & echo $!; cat > /dev/null"])
     child = int(worker.ask(b"hi", LONG))
     assert alive(child)
     kernel.close()

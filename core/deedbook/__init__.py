@@ -84,7 +84,7 @@ def __getattr__(name: str) -> object:
     """Import what is asked for, once."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - this module imports nothing before it is asked to
+    from importlib import import_module
 
     found: object = getattr(import_module(f".{_room(name)}", __name__), name)
     globals()[name] = found

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -16,7 +16,6 @@ import attrs
 
 from .call.identity import CLOSED, Identity
 from .call.origins import Origin
-from .call.pending_calls import PendingCalls
 from .call.session import Session
 from .charter.bindings import bind
 from .charter.cachekeys import CacheKey, cache_key
@@ -54,12 +53,13 @@ from .plugins.plugins import FEATURE, Catalogue, discover
 from .policy.bindings import Bindings
 from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
 from .policy.charter import Charter
-from .programs.workers import Workers
+from .programs.on_demand import WorkersOnDemand
 from .workspace import inventory
 from .workspace.site import Site, find_state
 from .workspace.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
+    from .call.pending_calls import PendingCalls
     from .maintenance.closing import Recovered
     from .workspace.declarations import Workspace
 
@@ -80,7 +80,7 @@ class Kernel:
     features: Features
     notices: Notices
     host: WorkspaceHost
-    workers: Workers
+    programs: WorkersOnDemand
     held: ExitStack
     closed: Event = attrs.field(factory=Event, init=False, repr=False)
 
@@ -116,7 +116,8 @@ class Kernel:
             undo.callback(ledger.close)
             session = Session(
                 self.bindings, ledger, who, self.schemas,
-                show=show or _unseen, parking=self.parking(wait), origin=origin,
+                show=show or _unseen, own=self.ledger, parking=partial(self.parking, wait), deferred=wait is None,
+                origin=origin,
                 before_effects=self.features.before_effects(self, ledger, undo),
                 prompted=self._prompted, ending=self._ending, closed=partial(self._ended, run=run),
             )  # fmt: skip
@@ -128,9 +129,11 @@ class Kernel:
             undo.pop_all()
         return session
 
-    def parking(self, wait: float | None = 0.0) -> PendingCalls:
+    def parking(self, wait: float | None = 0.0) -> "PendingCalls":
         """Return where calls are left that a person has to decide; see `session`."""
-        return PendingCalls(self.ledger, self.opened.charter, wait or 0.0, deferred=wait is None)
+        from .call.pending_calls import PendingCalls
+
+        return PendingCalls(self.ledger, self.opened.charter, wait or 0.0)
 
     def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
         """Return a declared principal, or a client as ``agent:LEDGER_FILE``; raises `BindingError`.
@@ -322,15 +325,16 @@ def _made(
     features = Features(catalogue, named, settings)
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
-    workers = held.enter_context(Workers(private=any(secrets.values())))
+    programs = WorkersOnDemand(private=any(secrets.values()))
+    held.callback(programs.close)
     host = WorkspaceHost(
-        root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets, partial(_routes, opened.charter)
+        root, site.file_roots, site.hidden, secrets, schemas, programs, site.secrets, partial(_routes, opened.charter)
     )
     held.callback(host.close)
     persona = partial(_persona, root, catalogue)
     bindings = bind(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
     return Kernel(
-        site, opened, bindings, schemas, state, ledger, sealer, identity, log, features, Notices(), host, workers, held
+        site, opened, bindings, schemas, state, ledger, sealer, identity, log, features, Notices(), host, programs, held
     )  # fmt: skip
 
 
@@ -405,9 +409,9 @@ def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None)
     refuse_platform()
     found, site, schemas = catalogue or discover(), Site.of(workspace), Schemas.load(data_folder("schemas"))
     charter, secrets = compile_charter(workspace, found, kernel=VERSION), site.secret_values()
-    with Folder.at(workspace.root) as root, Workers(private=any(secrets.values())) as workers:
+    with Folder.at(workspace.root) as root, closing(WorkersOnDemand(private=any(secrets.values()))) as programs:
         host = WorkspaceHost(
-            root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets, partial(_routes, charter)
+            root, site.file_roots, site.hidden, secrets, schemas, programs, site.secrets, partial(_routes, charter)
         )
         yield bind(charter, found, host, schemas, lazily=True)
 

@@ -12,12 +12,12 @@ import attrs
 from deedbook.contract import Call, Decision, Object, Principal
 from deedbook.contract.lifecycle import EVENTS, LifeEvent
 from deedbook.format import canonical
-from deedbook.format.errors import describe, recordable
+from deedbook.format.errors import Err, describe, fault, recordable
 from deedbook.format.events import Entry, label
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import BoundAbility
-from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, merge, minutes, refusal, signals_of
+from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, decided_at, merge, minutes, refusal, signals_of
 
 
 @attrs.frozen
@@ -218,3 +218,9 @@ def _holds(made: Object, moment: _Moment) -> bool:
 
 def _wanted(moment: _Moment) -> str:
     return "{'prompt': text}" if moment.whole else f"the subject, which has {', '.join(sorted(moment.event.subject))}"
+
+
+def refused(code: str, fired: Fired) -> Err:
+    """Return the error of a hook's refusal."""
+    assert fired.refusal is not None
+    return Err(fault(code, fired.refusal, place=decided_at(fired.by)))

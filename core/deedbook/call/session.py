@@ -6,48 +6,38 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import attrs
 
-from deedbook.contract import Event, Json, Object, Principal, Skill
+from deedbook.contract import Json, Object, Principal
 from deedbook.format import canonical
-from deedbook.format.context import LIVE, ContextFold, Recorder
 from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, describe, fault, require_type
-from deedbook.format.event_text import decided_at
 from deedbook.format.events import Entry, label
-from deedbook.format.folds import MetricsFold
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas
-from deedbook.ledger.ledger import Ledger
-from deedbook.ledger.recovery import close_lost
-from deedbook.plugins.routing.fit import Choice, choose
+from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import beginning, parked
-from deedbook.policy.commands import allowed_of
 from deedbook.policy.requests import principal_json
 
+from .call_context import CallCtx, MemoryCall
 from .door import Door
 from .handlers import Outcome, Ticket
-from .hooks import Fired, HookRunner
+from .hooks import Fired, HookRunner, refused
 from .origins import Origin
-from .pending_calls import Grant, PendingCalls, caller_of
 from .records import check_record
-from .runs import CallCtx, FlowRun, MemoryCall
+
+if TYPE_CHECKING:
+    from deedbook.format.context import Recorder
+
+    from .pending_calls import Grant, PendingCalls
+    from .prompts import Reply
+    from .runs import FlowRun
 
 Show = Callable[[Json], None]
 T = TypeVar("T")
-
-
-@attrs.frozen
-class Reply:
-    """The answer of a run: what is said, the state it ended in, the flow's whole result, and what hooks signalled."""
-
-    text: str
-    state: str
-    result: Object
-    signals: Object = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -59,34 +49,13 @@ class Submitted:
     message: str
 
 
-class Facts:
-    """What gates may read of a session: folds of its ledger, kept up to date as it is written.
-
-    Where no gate reads any of *names*, nothing is folded.
-    """
-
-    def __init__(self, ledger: Ledger, names: frozenset[str]) -> None:
-        self._metrics, self._context = MetricsFold(), ContextFold()
-        self._spent, self._state = self._metrics.start(), self._context.start()
-        if names:
-            ledger.subscribe(self._step)
-
-    def __call__(self, names: frozenset[str]) -> Object:
-        """Return the named facts as they are now."""
-        known = {**self._spent.facts(), "context.state": self._state.state if self._state else None}
-        return {name: canonical.decode(canonical.encode(known[name])) for name in names}
-
-    def _step(self, event: Event) -> None:
-        self._spent = self._metrics.step(self._spent, event)
-        self._state = self._context.step(self._state, event)
-
-
 class Session:
     """One session, from ``session.start`` to ``session.end``; use it as a context manager.
 
-    *prompted* and *closed* are called once a prompt and the end are recorded, *ending* before the end is. Calls that a
-    person has to decide are left with *parking*. *origin* is what the session goes on from; *before_effects* are called
-    before effects begin.
+    *prompted* and *closed* are called once a prompt and the end are recorded, *ending* before the end is. *own* is the
+    ledger of the workspace. Calls that a person has to decide are left with what *parking* makes, unless they are
+    *deferred* to the caller. *origin* is what the session goes on from; *before_effects* are called before effects
+    begin.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by name
@@ -98,7 +67,9 @@ class Session:
         *,
         show: Show,
         closed: Callable[["Session"], None],
-        parking: PendingCalls,
+        own: WorkspaceLedger,
+        parking: Callable[[], "PendingCalls"],
+        deferred: bool = False,
         prompted: Callable[["Session"], None],
         ending: Callable[["Session"], None],
         origin: Origin | None = None,
@@ -115,14 +86,14 @@ class Session:
         self._prompted = prompted
         self._before_end = ending
         self._origin = origin
-        self._facts = Facts(ledger, bindings.reads)
+        self._facts = _facts_of(ledger) if bindings.reads else _no_facts
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
-        self._own = parking.own
+        self._own = own
         contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run, "memory": self._memory_call}
         self.door = Door(
             bindings, ledger,
             facts=self._facts, contexts=contexts, clock=time.perf_counter, parking=parking,
-            origin=origin, before_effects=before_effects,
+            deferred=deferred, origin=origin, before_effects=before_effects,
         )  # fmt: skip
         self._root = self._cause = ""
         self._ending = Lock()
@@ -173,7 +144,7 @@ class Session:
         if fired.refusal is None:
             return Ok(None)
         self.end(ok=False, reason=f"SessionStart: {fired.refusal}")
-        return _refused("SESSION_DENIED", fired)
+        return refused("SESSION_DENIED", fired)
 
     def end(self, *, ok: bool, reason: str) -> None:
         """Close open tickets as unknown, tell the hooks, write ``session.end``; a second time does nothing."""
@@ -192,8 +163,10 @@ class Session:
     def _finish(self, *, ok: bool, reason: str) -> None:
         self.door.close()
         if self.door.doubt:
+            from deedbook.ledger.recovery import close_lost
+
             close_lost(self.ledger, read(Path(self.ledger.place)))
-        if self._context is not None and self._context.state in LIVE:
+        if self._context is not None and self._context.is_live:
             self._context.halt(reason)
         self.hooks.session_stop(self.principal, self._root, ok=ok)
         self._before_end(self)
@@ -223,12 +196,14 @@ class Session:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         return self.door.call(self._patient(wait), ability, args, self._cause)
 
-    def resume(self, request: Object, grant: Grant) -> Result[Json]:
+    def resume(self, request: Object, grant: "Grant") -> Result[Json]:
         """Perform the call that another session parked and a person has approved, once, as who asked for it."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         asked = self._write("approval.requested", "policy", request, self._resumed)
         args = request.get("given", request["args"])
+        from .pending_calls import caller_of
+
         return self.door.resume(parked(caller_of(request), self.bindings), request["name"], args, asked, grant)
 
     async def acall(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Json]:
@@ -245,7 +220,7 @@ class Session:
         return self._taken(prompt, self._submit)
 
     def _submit(self, fired: Fired) -> Result[Submitted]:
-        self._cause = self._message(fired)
+        self._cause = self.record_prompt(fired)
         return Ok(Submitted(fired.prompt, fired.signals, self._cause))
 
     # --- what somebody else does --------------------------------------------------------------------------------------
@@ -272,9 +247,14 @@ class Session:
         """Ask the hooks of an event that somebody else's loop has come to; raises `LedgerError`, `IntakeError`."""
         return self.hooks.fire(event, subject, self.principal, self._cause)
 
-    def note(self, event_type: str, actor: str, payload: Object, *, durable: bool = False) -> str:
-        """Record an event about somebody else's loop and return its span; raises `LedgerError`, `IntakeError`."""
-        return self._write(event_type, actor, payload, self._cause, durable=durable)
+    def note(
+        self, event_type: str, actor: str, payload: Object, *, cause: str | None = None, durable: bool = False
+    ) -> str:
+        """Record an event that is not about a call of this session, and return its span.
+
+        It hangs under *cause*, without one under what is done at present. Raises `LedgerError`, `IntakeError`.
+        """
+        return self._write(event_type, actor, payload, cause or self._cause, durable=durable)
 
     def record(self, event_type: str, payload: Object) -> str:
         """Record an event of a type that a feature of the charter declares, under the session; return its span.
@@ -287,9 +267,14 @@ class Session:
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
-    def run(self, prompt: str) -> Result[Reply]:
+    def run(self, prompt: str) -> "Result[Reply]":
         """Take a request through hooks, skill and flow to a reply."""
         return self._taken(prompt, self._run)
+
+    def _run(self, fired: Fired) -> "Result[Reply]":
+        from .prompts import PromptRun
+
+        return PromptRun(self).run(fired)
 
     def _taken(self, prompt: str, go: Callable[[Fired], Result[T]]) -> Result[T]:
         """Ask the hooks about *prompt*, and *go* on with what they leave of it."""
@@ -299,82 +284,15 @@ class Session:
         try:
             canonical.admit(prompt)
             fired = self.hooks.user_prompt_submit(prompt, self.principal, self._root)
-            return _refused("PROMPT_DENIED", fired) if fired.refusal is not None else go(fired)
+            return refused("PROMPT_DENIED", fired) if fired.refusal is not None else go(fired)
         except DeedbookError as problem:
             return Err(problem.error)
 
-    def _message(self, fired: Fired) -> str:
+    def record_prompt(self, fired: Fired) -> str:
+        """Record the prompt as hooks left it, tell features of it, and return the span of its ``user.message``."""
         span = self._write("user.message", "user", {"text": fired.prompt}, self._root)
         self._prompted(self)
         return span
-
-    def _run(self, fired: Fired) -> Result[Reply]:
-        flow = self.bindings.charter.document["flow"]
-        if flow is None:
-            why = "no flow is set for this profile; `deedbook init --full` in another folder shows a profile with one"
-            return Err(fault("BINDING_INVALID", why))
-        message = self._message(fired)
-        caller = attrs.evolve(self.caller, signals=fired.signals)
-        choices = self._choices(fired)
-        if not choices:
-            return self._reply(self._without_skill(caller, flow, fired.prompt, message), message, caller)
-        return self._with_skill(caller, choices, flow, fired.prompt, message)
-
-    def _choices(self, fired: Fired) -> list[Choice]:
-        """Return the skills that fit: what a hook says the prompt means, where that fits any, else the prompt."""
-        skills = self.bindings.skills.values()
-        intents = (each["value"] for each in fired.signals.get("normalized_intent", ()))
-        found = (choose(text, skills, says="the intent") for text in intents)
-        return next((each for each in found if each), None) or choose(fired.prompt, skills)
-
-    def _with_skill(self, caller: Caller, choices: list[Choice], flow: str, prompt: str, message: str) -> Result[Reply]:
-        skill = choices[0].skill
-        invoked = self._write("skill.invoke", "runtime", self._invocation(skill, choices), message)
-        fired = self.hooks.skill_start(skill.name, prompt, self.principal, invoked)
-        if fired.refusal is not None:
-            self._complete(skill, invoked, ok=False, reason=fired.refusal)
-            return _refused("SKILL_DENIED", fired)
-        ended = self._flow(attrs.evolve(caller, skill=skill.name), flow, fired.prompt, invoked)
-        result = self._reply(ended, message, caller)
-        ok = isinstance(result, Ok) and result.value.state == "COMPLETED"
-        reason = result.value.state if isinstance(result, Ok) else result.error.code
-        self._complete(skill, invoked, ok=ok, reason=reason)
-        return result
-
-    def _without_skill(self, caller: Caller, flow: str, prompt: str, message: str) -> Result[Json]:
-        """Run the flow with nothing in scope; where the model has no rule for that, say which skills there are."""
-        result = self._flow(caller, flow, prompt, message)
-        if isinstance(result, Err) and result.error.code == "NO_RULE":
-            known = "; ".join(f"{s.name} ({', '.join(s.triggers)})" for s in self.bindings.skills.values()) or "none"
-            return Err(fault("NO_RULE", f"no skill fits this request; skills and their triggers: {known}"))
-        return result
-
-    def _flow(self, caller: Caller, flow: str, prompt: str, cause: str) -> Result[Json]:
-        return self.door.call(caller, flow, {"prompt": prompt}, cause)
-
-    def _reply(self, ended: Result[Any], message: str, caller: Caller) -> Result[Reply]:
-        """Write the agent's reply, and ask the hooks whether the loop may go on."""
-        if isinstance(ended, Err):
-            self.hooks.stop(self.principal, message, ok=False)
-            return ended
-        result = ended.value if isinstance(ended.value, Mapping) else {"reply": ended.value}
-        reply = Reply(_text(result.get("reply", "")), str(result.get("state", "COMPLETED")), result, caller.signals)
-        self._write("agent.reply", "agent", {"reply": reply.text, "tool_calls": []}, message)
-        self.hooks.stop(self.principal, message, ok=reply.state == "COMPLETED")
-        return Ok(reply)
-
-    def _invocation(self, skill: Skill, choices: list[Choice]) -> dict[str, Any]:
-        entry = self.bindings.charter.document["skills"][skill.name]
-        return {
-            "skill": skill.name,
-            "digest": canonical.digest(canonical.encode(entry)),
-            "source": skill.source,
-            "allowed": allowed_of(entry),
-            "candidates": [{"skill": c.skill.name, "score": c.score, "reason": c.reason} for c in choices],
-        }
-
-    def _complete(self, skill: Skill, invoked: str, *, ok: bool, reason: str) -> None:
-        self._write("skill.complete", "runtime", {"skill": skill.name, "ok": ok, "reason": reason}, invoked)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
@@ -384,7 +302,9 @@ class Session:
     def _memory_call(self, ticket: Ticket) -> MemoryCall:
         return MemoryCall(self.door, ticket, self._show, self._own)
 
-    def _flow_run(self, ticket: Ticket) -> FlowRun:
+    def _flow_run(self, ticket: Ticket) -> "FlowRun":
+        from .runs import FlowRun
+
         before = self._context.context if self._context else None
         run = FlowRun(self.door, ticket, self._show, self._schemas, before, self.hooks)
         self._context = run.context
@@ -401,10 +321,12 @@ class Session:
         return span
 
 
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else canonical.encode(value).decode()
+def _no_facts(_names: frozenset[str]) -> Object:
+    return {}
 
 
-def _refused(code: str, fired: Fired) -> Err:
-    assert fired.refusal is not None
-    return Err(fault(code, fired.refusal, place=decided_at(fired.by)))
+def _facts_of(ledger: Ledger) -> Callable[[frozenset[str]], Object]:
+    """Return what tells the facts of a session; only sessions whose gates read facts pay for it."""
+    from .facts import Facts
+
+    return Facts(ledger)

@@ -11,11 +11,12 @@ import attrs
 from deedbook.call.session import Session
 from deedbook.contract import Event, Json, Object
 from deedbook.format.errors import CODES, DeedbookError, DomainError, Err, Result
-from deedbook.format.event_text import decided_by, show
+from deedbook.format.event_text import show
 from deedbook.format.events import TRACEPARENT
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.callers import LOCAL
+from deedbook.policy.gates import decided_by
 
 from .common import Asked, announce, shown, typed_words
 from .output import answer, as_json, complain, message, spelled, worded

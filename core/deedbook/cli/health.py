@@ -180,14 +180,13 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
     site = Site.of(workspace)
     try:
         with Folder.at(workspace.root) as root:
-            workers = Workers()  # which starts nothing before it is asked to
             host = ReadingHost(
                 root,
                 site.file_roots,
                 site.hidden,
                 site.secret_values(),
                 None,
-                workers,
+                Workers,  # which starts nothing before it is asked to
                 site.secrets,
                 partial(told, charter.document, {}),
             )

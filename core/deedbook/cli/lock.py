@@ -23,7 +23,7 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
 
     What MCP servers offer is looked at first, and what is other than before is shown.
     """
-    from deedbook.charter.locks import LOCK, lock
+    from deedbook.charter.locks import lock
     from deedbook.charter.policies import lint_policies
     from deedbook.charter.store import Store
     from deedbook.format.files import Folder
@@ -32,6 +32,7 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.policy.fitting import unasked, unguarded
+    from deedbook.workspace.lockfile import LOCK
     from deedbook.workspace.workspace import read_workspace
 
     if not no_servers and not _look(asked.workspace, yes=yes):

@@ -200,6 +200,11 @@ class Recorder:
         return self._context.state if self._context else ABSENT
 
     @property
+    def is_live(self) -> bool:
+        """Whether the run has not come to an end yet."""
+        return self.state in LIVE
+
+    @property
     def context(self) -> RunContext | None:
         """A copy of the present state; changing its artifacts changes nothing here."""
         return copy.deepcopy(self._context)

@@ -59,22 +59,6 @@ def show(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def decided_by(by: Any) -> str:
-    """Return who refused something and where that is written, as the end of a sentence; nothing where it is said."""
-    found = decided_at(by)
-    return f" (by {found})" if found else ""
-
-
-def decided_at(by: Any) -> str | None:
-    """Return which hook, policy or skill decided and where it is written; ``None`` where the reason names it."""
-    if not isinstance(by, dict) or "scope" in by:
-        return None
-    maker = next((f"{kind} {show(by[kind])}" for kind in ("hook", "policy", "skill") if kind in by), "")
-    place = by.get("rule", by.get("place"))
-    where = f", {show(place)}" if place and isinstance(place, str) else ""
-    return f"{maker}{where}" if maker else None
-
-
 def _text(member: str) -> Callable[[Object], str]:
     return lambda payload: show(payload.get(member, ""))
 

@@ -56,8 +56,8 @@ class VerifierKey:
 
     def check(self, text: bytes, signature: bytes) -> bool:
         """Say whether *signature*, of 64 bytes, is this key's for *text*."""
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - heavy; most commands use no key
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         try:
             Ed25519PublicKey.from_public_bytes(self.public).verify(signature, text)
@@ -79,7 +79,7 @@ class SigningKey:
     __slots__ = ("_seed", "public")
 
     def __init__(self, name: str, seed: bytes) -> None:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - as above
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         self._seed = seed
         self.public = self.PUBLIC(
@@ -108,7 +108,7 @@ class SigningKey:
 
     def sign(self, text: bytes) -> bytes:
         """Return the signature of *text*, 64 bytes; the same for the same text (RFC 8032)."""
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - as above
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return Ed25519PrivateKey.from_private_bytes(self._seed).sign(text)
 

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deedbook.contract import ALLOW, Decision
-from deedbook.contract.lifecycle import EVENTS
-from deedbook.contract.unanswered import Unanswered
+from deedbook.contract.lifecycle import EVENTS, Unanswered
 
 
 def asked(event: str, method: Callable[..., Any]) -> Callable[..., Any]:

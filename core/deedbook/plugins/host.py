@@ -98,8 +98,8 @@ class WorkspaceHost:
 
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
     read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
-    Without *workers* it runs no programs: the charter is still being compiled. *variables* names the environment
-    variable of each secret. *asked* are the secrets that somebody wanted. *routes* returns what
+    *workers* returns what runs programs; without it none is run: the charter is still being compiled. *variables* names
+    the environment variable of each secret. *asked* are the secrets that somebody wanted. *routes* returns what
     `routing.routes.told` returns, where there is a charter.
     """
 
@@ -110,7 +110,7 @@ class WorkspaceHost:
         hidden: Sequence[str],
         secrets: Mapping[str, str | None],
         schemas: Schemas | None = None,
-        workers: ProgramRunner | None = None,
+        workers: Callable[[], ProgramRunner] | None = None,
         variables: Mapping[str, str] | None = None,
         routes: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
@@ -135,7 +135,12 @@ class WorkspaceHost:
     @property
     def workers(self) -> ProgramRunner | None:
         """What runs programs, unless the charter is still being compiled."""
-        return self._workers
+        return self._workers() if self._workers else None
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether plugins may run programs; nothing is started by asking."""
+        return self._workers is not None
 
     def terms(self, named: set[str]) -> dict[str, Any]:
         """Return, as JSON, what makes a host of less in another process: of the secrets those *named* that are set."""
@@ -206,7 +211,7 @@ class WorkspaceHost:
 
     def catalogue(self) -> Routes:
         """Return where prompts may lead, worked out for whoever asks."""
-        from deedbook.plugins.routing.routes import CharterRoutes  # noqa: PLC0415 - few sessions have a hook that ranks
+        from deedbook.plugins.routing.routes import CharterRoutes
 
         return CharterRoutes(self.told())
 
@@ -264,7 +269,7 @@ class WorkspaceHost:
             except OSError as problem:
                 why = f"the working directory {place!r} cannot be entered: {problem.strerror}"
                 raise Failed("NOT_STARTED", why) from None
-            yield self._workers, folder
+            yield self._workers(), folder
 
     def _reach(self, path: str, *, folder: bool = False) -> str:
         """Return *path*, normal; raises `Failed` if a plugin may not reach it."""

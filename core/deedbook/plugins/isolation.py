@@ -15,7 +15,7 @@ import attrs
 import orjson
 
 from deedbook.contract import Decision, Failed, Host
-from deedbook.contract.unanswered import Unanswered
+from deedbook.contract.lifecycle import Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, IntakeError, fault, recordable
 from deedbook.format.terminal import plain, short
@@ -38,16 +38,17 @@ _TOLD: Final = 200
 
 def apart(entry: Mapping[str, Any], plugins: Mapping[str, Any], host: Host) -> Callable[..., Decision]:
     """Return what asks such a hook; nothing is started yet. Raises `BindingError`."""
-    if not isinstance(host, WorkspaceHost) or host.workers is None:
+    workers = host.workers if isinstance(host, WorkspaceHost) else None
+    if not isinstance(host, WorkspaceHost) or workers is None:
         raise BindingError(fault("NOT_AVAILABLE", "there is nobody here to start processes", place=entry["place"]))
     if "script" in entry:
         try:
-            return Masked(Script(entry, host, host.workers), host)
+            return Masked(Script(entry, host, workers), host)
         except DeedbookError as problem:
             raise BindingError(*(attrs.evolve(each, place=entry["place"]) for each in problem.errors)) from None
         except Failed as problem:
             raise BindingError(fault("BINDING_INVALID", f"script: {problem}", place=entry["place"])) from None
-    return Masked(Plugged(entry, plugins["/".join(entry["plugin"])], host, host.workers), host)
+    return Masked(Plugged(entry, plugins["/".join(entry["plugin"])], host, workers), host)
 
 
 class Masked:

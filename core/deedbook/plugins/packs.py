@@ -18,10 +18,8 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, FileRefused, IntakeError, fault
 from deedbook.format.files import Folder, Found
 
-MARKER: Final = "agent_plugins.json"
-"""What an installed Agent Plugin leaves in the metadata of its distribution: its root, and the files below it."""
-AGENT_PLUGIN: Final = "plugin:"
-"""What the name of a pack begins with that is an Agent Plugin; the distribution's name follows."""
+from .plugins import MARKER
+
 MANIFEST: Final = "plugin.json"
 
 _PACKAGE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")

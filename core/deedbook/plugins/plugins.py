@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import importlib_metadata
@@ -17,10 +17,13 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, describe, fault
 from deedbook.format.schema import data_folder, suggest
 
-from .importing import undisturbed
-from .packs import AGENT_PLUGIN, MARKER, PackFolder, pack_folder, plugin_folder
-from .shape import misfits
+if TYPE_CHECKING:
+    from .packs import PackFolder
 
+MARKER: Final = "agent_plugins.json"
+"""What an installed Agent Plugin leaves in the metadata of its distribution: its root, and the files below it."""
+AGENT_PLUGIN: Final = "plugin:"
+"""What the name of a pack begins with that is an Agent Plugin; the distribution's name follows."""
 GROUPS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "tool": "deedbook.tools",
@@ -68,8 +71,10 @@ class Offer:
         """
         return None if self.editable or not self.metadata.files else _distribution_digest(self.metadata)
 
-    def pack(self) -> PackFolder:
+    def pack(self) -> "PackFolder":
         """Return the files of an offered pack, or Agent Plugin; raises `BindingError`."""
+        from .packs import pack_folder, plugin_folder
+
         if self.name.startswith(AGENT_PLUGIN):
             return plugin_folder(self.metadata, editable=self.editable)
         return pack_folder(self.metadata, self.target, editable=self.editable)
@@ -186,6 +191,9 @@ def load(offer: Offer, place: str | None = None) -> type[Any]:
 
     What its import did to the process is undone as far as that can be (see `importing`); it has limited time.
     """
+    from .importing import undisturbed
+    from .shape import misfits
+
     made: Any = None
     try:
         with undisturbed(offer.target.partition(":")[0]) as replaced:

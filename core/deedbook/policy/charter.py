@@ -14,10 +14,9 @@ import attrs
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, IntakeError, fault
 
-from .charter_shape import FORMAT, wrong_shape
-
 __all__ = ["FORMAT", "Charter", "known_files"]
 
+FORMAT: Final = "charter-1"
 _MAX_NODES: Final = 10_000_000  # many times what a record may have: ten thousand abilities
 
 
@@ -46,7 +45,7 @@ class Charter:
             raise BindingError(fault("CHARTER_CHANGED", why))
         try:
             document = _decoded(raw)
-            wrong = "" if authentic else wrong_shape(document)
+            wrong = "" if authentic else _wrong_shape(document)
         except ValueError as problem:
             wrong = f"$: expected JSON ({problem})"
         if wrong:
@@ -76,6 +75,12 @@ class Charter:
     def pinned(self) -> bool:
         """Whether all code behind it is known by digest: nothing of it is installed in place."""
         return all(entry["digest"] is not None for entry in self.document["plugins"].values())
+
+
+def _wrong_shape(document: Any) -> str:
+    from .charter_shape import wrong_shape
+
+    return wrong_shape(document)
 
 
 def _decoded(raw: bytes) -> Any:

@@ -11,13 +11,13 @@ from typing import Any, Final, TypeAlias
 
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.entries import TOOLS, ZONES
+from deedbook.policy.charter import FORMAT
 from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS, KINDS
 
 Check: TypeAlias = Callable[[Any], str]
 """Returns what is wrong with a JSON value, as the path inside it and what was expected; empty: nothing is."""
 
-FORMAT: Final = "charter-1"
 _NAMES: Final[Mapping[type, str]] = {
     type(None): "null", bool: "a flag", int: "a number", float: "a number",
     str: "text", list: "a list", dict: "an object",

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from deedbook.contract import ALLOW, Call, Decision
-from deedbook.contract.lifecycle import TEXTS
-from deedbook.contract.unanswered import Unanswered
+from deedbook.contract.lifecycle import TEXTS, Unanswered
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, describe, recordable
 
@@ -246,3 +245,24 @@ def _line(gate: BoundGate, decision: Decision) -> bytes:
 def in_order(gates: Iterable[tuple[int, BoundGate]]) -> Sequence[BoundGate]:
     """Return gates by priority, higher first, then by id."""
     return [gate for _, gate in sorted(gates, key=lambda pair: (-pair[0], pair[1].id))]
+
+
+def decided_by(by: Any) -> str:
+    """Return who refused something and where that is written, as the end of a sentence; nothing where it is said."""
+    found = decided_at(by)
+    return f" (by {found})" if found else ""
+
+
+def decided_at(by: Any) -> str | None:
+    """Return which hook, policy or skill decided and where it is written; ``None`` where the reason names it."""
+    if not isinstance(by, dict) or "scope" in by:
+        return None
+    maker = next((f"{kind} {_named(by[kind])}" for kind in ("hook", "policy", "skill") if kind in by), "")
+    place = by.get("rule", by.get("place"))
+    where = f", {place}" if place and isinstance(place, str) else ""
+    return f"{maker}{where}" if maker else None
+
+
+def _named(value: Any) -> str:
+    """Return a name from a record, where it may be sealed."""
+    return value if isinstance(value, str) else "[sealed]"

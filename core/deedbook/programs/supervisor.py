@@ -53,7 +53,7 @@ class System:
         self._libc: Any = None
         if sys.platform == "linux":
             with suppress(ImportError, OSError):
-                import ctypes  # noqa: PLC0415 - the kernel imports this module, and seldom needs it
+                import ctypes
 
                 self._libc = ctypes.CDLL(None, use_errno=True)
                 self._libc.syscall.restype = ctypes.c_long

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from deedbook.contract.unanswered import Unanswered
+from deedbook.contract.lifecycle import Unanswered
 
 MOST: Final = 32
 """How many threads may answer for one hook at a time."""

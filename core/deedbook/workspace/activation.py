@@ -7,8 +7,8 @@ import attrs
 
 from deedbook.format.errors import DeedbookError, SourceError
 from deedbook.format.schema import suggest
-from deedbook.plugins.packs import AGENT_PLUGIN, PackFolder
-from deedbook.plugins.plugins import Catalogue, discover, normalised
+from deedbook.plugins.packs import PackFolder
+from deedbook.plugins.plugins import AGENT_PLUGIN, Catalogue, discover, normalised
 
 from .declarations import AliasSource, LoaderSource, Origin, PackSource
 from .documents import Document, pointer

@@ -37,7 +37,8 @@ from deedbook.contract import Json
 from deedbook.format.canonical import MAX_INTEGER, encode
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
 
-MAX_BYTES: Final = 64 * 1024
+from .sources import MAX_BYTES
+
 MAX_DEPTH: Final = 16
 MAX_NODES: Final = 5_000
 

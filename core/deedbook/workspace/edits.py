@@ -91,8 +91,8 @@ def _remove_lines(text: str, section: str, name: str, path: str) -> str:
 
 def _rewrite(text: str, section: str, meant: Any) -> str:
     """Return the whole file with *section* as it is *meant*, written by the round trip."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 - seldom needed
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True

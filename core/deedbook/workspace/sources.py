@@ -4,17 +4,19 @@ import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from deedbook.format.canonical import digest
 from deedbook.format.errors import DeedbookError, DomainError, FileRefused, SignatureError, SourceError, fault
 from deedbook.format.files import Folder, Found
-from deedbook.format.notes import VerifierKey
 
-from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
+if TYPE_CHECKING:
+    from .documents import Document
 
+MAX_BYTES: Final = 64 * 1024
+"""The largest file of YAML."""
 SYSTEM: Final = ".system"
 """The folder that makes a folder a workspace."""
 CARD: Final = ".agent"
@@ -47,16 +49,20 @@ def find_workspace(start: Path) -> Path:
     raise SourceError(fault("WORKSPACE_NOT_FOUND", message))
 
 
-def load_yaml(folder: Folder, path: str) -> Document:
+def load_yaml(folder: Folder, path: str) -> "Document":
     """Read the YAML file at *path* beneath *folder*. Raises `SourceError` with every fault of the file."""
+    from .documents import parse_yaml
+
     return parse_yaml(read(folder, path), path)
 
 
-def front_matter(folder: Folder, path: str) -> tuple[Document, str]:
+def front_matter(folder: Folder, path: str) -> tuple["Document", str]:
     """Read a Markdown file: its front matter (a mapping, empty if there is none) and the text after it.
 
     The front matter is YAML between a first line ``---`` and the next line ``---``. Raises `SourceError`.
     """
+    from .documents import parse_front_matter
+
     return parse_front_matter(read(folder, path), path)
 
 
@@ -65,6 +71,8 @@ def public_key(folder: Folder, path: str) -> tuple[str, str]:
 
     Raises `SourceError` (``KEY_INVALID``) for any other content.
     """
+    from deedbook.format.notes import VerifierKey
+
     try:
         raw = read(folder, path)
         return str(VerifierKey.parse(raw.decode().removesuffix("\n"))), digest(raw)

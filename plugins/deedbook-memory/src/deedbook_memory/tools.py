@@ -5,7 +5,7 @@ They need the workspace ledger, which no plugin is given; so there are these thr
 
 from typing import Any, ClassVar, Final
 
-from deedbook.call.runs import MemoryCall
+from deedbook.call.call_context import MemoryCall
 from deedbook.contract import Failed, Handler, HandlerSpec, Host, Json, Object, Plugin
 from deedbook.format.entries import PROPOSED, ZONES
 from deedbook.format.errors import DeedbookError

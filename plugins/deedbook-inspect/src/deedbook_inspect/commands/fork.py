@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deedbook.call.continuation.parent import Parent
-    from deedbook.call.session import Reply, Session
+    from deedbook.call.prompts import Reply
+    from deedbook.call.session import Session
     from deedbook.cli.acting import Ending
     from deedbook.contract import Json
     from deedbook.format.errors import Result
@@ -112,7 +113,7 @@ def _done(session: "Session", made: "Fork") -> "Ending":
 
 def _ended(came: "Result[Json | Reply]", stopped: bool) -> "Ending":
     """Return how the work ended; where the past was all there is, that is no failure."""
-    from deedbook.call.session import Reply
+    from deedbook.call.prompts import Reply
     from deedbook.cli.acting import Ending, given
     from deedbook.format.errors import Err, Ok
 

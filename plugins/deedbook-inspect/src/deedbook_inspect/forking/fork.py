@@ -9,7 +9,8 @@ from deedbook.call.continuation.past import Past
 from deedbook.call.continuation.recall import Recall
 from deedbook.call.continuation.work import Task, work
 from deedbook.call.origins import Origin
-from deedbook.call.session import Reply, Session
+from deedbook.call.prompts import Reply
+from deedbook.call.session import Session
 from deedbook.contract import Json
 from deedbook.format.errors import Err, LedgerError, Ok, Result, fault
 from deedbook.kernel import Kernel

@@ -15,7 +15,7 @@ from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, Err, Result, fault, recordable
-from deedbook.format.event_text import decided_by
+from deedbook.policy.gates import decided_by
 from deedbook.policy.path_mapping import PathMapper
 from deedbook_serve.agents import MCP, OTHER, Known, Moment
 

@@ -229,7 +229,7 @@ class _Edit:
 
     def __init__(self, root: Any) -> None:
         from deedbook.format.canonical import digest
-        from deedbook.workspace.documents import MAX_BYTES
+        from deedbook.workspace.sources import MAX_BYTES
 
         self._root = root
         self._raw: bytes = root.read(self.path, limit=MAX_BYTES)

@@ -1,0 +1,131 @@
+"""What a handler is given beside its arguments: the context of its call."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from deedbook.contract import Failed, Json, Object, Principal, Skill
+from deedbook.format import canonical
+from deedbook.format.errors import Err
+from deedbook.format.events import Entry, label
+from deedbook.format.schema import Schemas, Violation
+from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.policy.bound import Caller
+from deedbook.policy.callers import OVER, as_role, under_call, under_flow
+
+from .door import Door
+from .handlers import Ticket
+
+Show = Callable[[Json], None]
+
+
+class OpenCall:
+    """The kernel's side of one open call: who may ask for what on its account, and what is recorded under it."""
+
+    def __init__(self, door: Door, ticket: Ticket, schemas: Schemas | None = None) -> None:
+        self.door, self.ticket, self._schemas = door, ticket, schemas
+        self.skill: Skill | None = door.bindings.skills.get(ticket.caller.skill or "")
+
+    def tool(self) -> Caller:
+        """Return the call itself as a caller, scoped by what its ability declares to use."""
+        return self._open(under_call(self.ticket.caller, self.ticket.bound.uses))
+
+    def flow(self) -> Caller:
+        """Return a flow as a caller: it keeps its skill's scope, and models are for roles."""
+        return self._open(under_flow(self.ticket.caller, self.door.bindings))
+
+    def agent(self, role: str) -> Caller:
+        """Return *role* as a caller: inside the skill's scope, with its own model."""
+        return self._open(as_role(self.ticket.caller, role, self.door.bindings))
+
+    def _open(self, caller: Caller) -> Caller:
+        """Return *caller*; once the call has its outcome nobody may ask for anything on its account any more."""
+        return caller if self.ticket.span in self.door.open else attrs.evolve(caller, scope=OVER)
+
+    def write(self, event_type: str, actor: str, payload: Object, cause: str | None = None) -> str:
+        """Append one event, under the call unless *cause* says otherwise, and return its span."""
+        span = self.door.ledger.span()
+        who = label(event_type, actor, self.ticket.caller.principal.id)
+        entry = Entry(who, span, cause or self.ticket.span, canonical.encode(dict(payload)))
+        self.door.ledger.append([entry])
+        return span
+
+    def faults(self, schema: str, value: Json) -> tuple[Violation, ...]:
+        """Return what is wrong with *value*."""
+        assert self._schemas is not None
+        return self._schemas.validator(schema).violations(value)
+
+
+class CallCtx:
+    """Implements `contracts.Ctx` for one ticket. *show* takes what a handler wants its caller to see meanwhile."""
+
+    def __init__(self, door: Door, ticket: Ticket, show: Show) -> None:
+        self._work = OpenCall(door, ticket)
+        self._show = show
+
+    @property
+    def principal(self) -> Principal:
+        """On whose account the call runs."""
+        return self._work.ticket.caller.principal
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self._work.ticket.session
+
+    @property
+    def idempotency_key(self) -> str:
+        """A name for this one call."""
+        return self._work.ticket.idempotency_key
+
+    def remaining(self) -> float:
+        """Return the seconds left; zero when cancelled."""
+        ticket = self._work.ticket
+        return 0.0 if ticket.cancelled else ticket.deadline - self._work.door.clock()
+
+    def progress(self, delta: Json) -> None:
+        """Show *delta* to the caller."""
+        self._show(delta)
+
+    def call(self, ability: str, args: Object) -> Json:
+        """Use another ability through the door, as a child of this call."""
+        work = self._work
+        return value_of(work.door.call(self._caller(), ability, dict(args), work.ticket.span))
+
+    async def acall(self, ability: str, args: Object) -> Json:
+        """Do what `call` does, from a coroutine."""
+        work = self._work
+        return value_of(await work.door.acall(self._caller(), ability, dict(args), work.ticket.span))
+
+    def _caller(self) -> Caller:
+        return self._work.tool()
+
+
+class MemoryCall(CallCtx):
+    """What handlers of the kind memory are given: a call's context, and the ledger that holds what is remembered."""
+
+    def __init__(self, door: Door, ticket: Ticket, show: Show, own: WorkspaceLedger) -> None:
+        super().__init__(door, ticket, show)
+        self.own, self.caller, self.ability = own, ticket.caller, ticket.bound.id
+        self.raw, self.span, self.trace = ticket.raw, ticket.span, door.ledger.trace_id
+        self.charter = door.bindings.charter
+
+    @property
+    def state(self) -> Path:
+        """The state folder."""
+        return Path(self.own.place).parents[1]
+
+
+def value_of(result: Any) -> Json:
+    """Return the value of an `Ok`; raise `Failed` for an `Err`."""
+    if isinstance(result, Err):
+        raise failure(result)
+    return result.value  # type: ignore[no-any-return]
+
+
+def failure(result: Err) -> Failed:
+    """Return a domain failure as the exception that plugins know."""
+    error = result.error
+    return Failed(error.code, error.message, retryable=error.retryable)

@@ -1,0 +1,25 @@
+"""Facts of a session that gates may read: folds of its ledger."""
+
+from deedbook.contract import Event, Object
+from deedbook.format import canonical
+from deedbook.format.context import ContextFold
+from deedbook.format.folds import MetricsFold
+from deedbook.ledger.ledger import Ledger
+
+
+class Facts:
+    """The facts of one session, kept up to date as its ledger is written."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._metrics, self._context = MetricsFold(), ContextFold()
+        self._spent, self._state = self._metrics.start(), self._context.start()
+        ledger.subscribe(self._step)
+
+    def __call__(self, names: frozenset[str]) -> Object:
+        """Return the named facts as they are now."""
+        known = {**self._spent.facts(), "context.state": self._state.state if self._state else None}
+        return {name: canonical.decode(canonical.encode(known[name])) for name in names}
+
+    def _step(self, event: Event) -> None:
+        self._spent = self._metrics.step(self._spent, event)
+        self._state = self._context.step(self._state, event)
