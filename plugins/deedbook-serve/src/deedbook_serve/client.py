@@ -166,7 +166,7 @@ def _unreachable(socket: Path, problem: OSError) -> DomainError:
     if isinstance(problem, PermissionError):
         why = (
             "it is another user's (Permission denied): be the user who runs `deedbook serve`, or connect to a socket "
-            "that lets you in; docs/runtime.md says how one is opened to others"
+            "that a service manager opens to your group (for systemd: SocketMode=0660 and SocketGroup=) and hands over"
         )
         return fault("RUNTIME_UNREACHABLE", why, place=str(socket))
     why = f"nobody serves this workspace ({problem.strerror or problem}); start it: deedbook serve"

@@ -91,14 +91,16 @@ def _state(workspace: str) -> str:
 @data_command
 @click.group("bridge", cls=_Bridge)
 def command() -> None:
-    """Let coding agents' hooks ask here; see docs/bridge.md.
+    """Answer the hooks of coding agents with the decisions of this workspace.
+
+    Begin with `agents: {claude-code: {}}` in deedbook.yaml, `deedbook bridge install` and `deedbook serve`.
 
     Beside the commands below, `deedbook bridge EVENT` answers one hook, such as PreToolUse: its JSON on standard input,
     the answer on standard output. What `install` writes does the same, and starts faster.
     """
 
 
-@command.command("install")
+@command.command("install", short_help="Put the hooks of AGENT into its settings, or take them out.")
 @click.argument("agent", default=DEFAULT)
 @click.option("--project", is_flag=True, help="Write to the committed file, which names no folder.")
 @click.option("--settings", metavar="FILE", help="Write to this file instead of your own for this project.")
@@ -143,7 +145,7 @@ def install(asked: Asked, agent: str, settings: str | None, *, project: bool, ye
     return 0
 
 
-@command.command("status")
+@command.command("status", short_help="Show where each agent's hooks stand, and when one called last.")
 @json_option
 @click.pass_obj
 def status(asked: Asked) -> int:
@@ -180,7 +182,7 @@ def status(asked: Asked) -> int:
     return 0
 
 
-@command.command("test")
+@command.command("test", short_help="Send a sample use of a tool through; it is judged and not done.")
 @click.argument("agent", default=DEFAULT)
 @click.option("--tool", metavar="NAME", help="A tool of the agent's; without one, the first that has no effects.")
 @click.option("--input", "text", default="{}", metavar="JSON", help="The tool's input.")
