@@ -19,7 +19,7 @@ from deedbook.policy.callers import LOCAL
 from deedbook.policy.gates import decided_by
 
 from .common import Asked, announce, shown, typed_words
-from .output import answer, as_json, complain, message, spelled, worded
+from .output import answer, as_json, complain, message, prefix, spelled, worded
 from .progress import Parked, moving, tell
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class Denials:
         said = []
         for denial in self.found:
             why = f"{show(denial['reason'])}{decided_by(denial.get('by'))} [{show(denial['code'])}]"
-            said.append(f"denied: {show(denial['name'])}: {why}")
+            waits = denial["code"] == "NEEDS_HUMAN"
+            said.append(f"{prefix('NEEDS_HUMAN') if waits else 'denied: '}{show(denial['name'])}: {why}")
             said += [show(f"{each.place}: {each.about} {each.why}") for each in self._notes(denial) if each.about]
             if "approval" in denial:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")

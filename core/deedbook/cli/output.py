@@ -84,8 +84,15 @@ def complain(text: str) -> None:
 
 def worded(error: DomainError) -> str:
     """Return *error* in words, with its code; a denial says that it is one."""
-    known = CODES.get(error.code)
-    return f"{'denied: ' if known and known.exit == DENIED else ''}{error} [{error.code}]"
+    return f"{prefix(error.code)}{error} [{error.code}]"
+
+
+def prefix(code: str) -> str:
+    """Return what an error with the stable *code* begins with: whether it was denied, or waits for a person."""
+    if code == "NEEDS_HUMAN":
+        return "waits for a person: "
+    known = CODES.get(code)
+    return "denied: " if known and known.exit == DENIED else ""
 
 
 def as_json(value: Any) -> None:
