@@ -255,7 +255,8 @@ def _in_force(workspace: Workspace) -> Iterator[Check]:
     """Check the charter that the state folder records as in force: its bytes and its authentication."""
     key = cache_key(workspace.root, workspace.state)
     if key.secret is None and not key.absent:
-        yield Check("start", "note", f"every start compiles the charter again: {key.why}", "see docs/workspace.md")
+        mend = "let only your own user read the key and write its folder, or set XDG_CONFIG_HOME to another folder"
+        yield Check("start", "note", f"every start compiles the charter again: {key.why}", mend)
     try:
         with Folder.at(workspace.state) as state:
             store = Store(state, key)

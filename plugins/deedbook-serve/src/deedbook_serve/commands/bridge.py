@@ -100,14 +100,16 @@ def _find_state(workspace: str) -> str:
 @data_command
 @click.group("bridge", cls=_Bridge)
 def command() -> None:
-    """Let coding agents' hooks ask Deedbook; see docs/bridge.md.
+    """Answer the hooks of coding agents with the decisions of this workspace.
+
+    Begin with `agents: {claude-code: {}}` in deedbook.yaml, `deedbook bridge install` and `deedbook serve`.
 
     Beside the commands below, `deedbook bridge EVENT` answers one hook, such as PreToolUse: its JSON on standard input,
     the answer on standard output. The program that `install` writes does the same, and starts faster.
     """
 
 
-@command.command("install")
+@command.command("install", short_help="Put the hooks of AGENT into its settings, or take them out.")
 @click.argument("agent", default=DEFAULT)
 @click.option("--project", is_flag=True, help="Write to the committed file, which names no folder.")
 @click.option("--settings", metavar="FILE", help="Write to this file instead of your own for this project.")
@@ -156,7 +158,7 @@ def install(asked: GlobalOptions, agent: str, settings: str | None, *, project: 
     return 0
 
 
-@command.command("status")
+@command.command("status", short_help="Show where each agent's hooks stand, and when one called last.")
 @json_option
 @click.pass_obj
 def status(asked: GlobalOptions) -> int:
@@ -193,7 +195,7 @@ def status(asked: GlobalOptions) -> int:
     return 0
 
 
-@command.command("test")
+@command.command("test", short_help="Send a sample use of a tool through; it is judged and not done.")
 @click.argument("agent", default=DEFAULT)
 @click.option("--tool", metavar="NAME", help="A tool of the agent's; without one, the first that has no effects.")
 @click.option("--input", "text", default="{}", metavar="JSON", help="The tool's input.")

@@ -53,7 +53,7 @@ def command(ctx: click.Context) -> int:
     return int(ctx.invoke(list_tasks, every=False)) if ctx.invoked_subcommand is None else 0
 
 
-@command.command("list")
+@command.command("list", short_help="List the tasks of the workspace, and how each stands.")
 @click.option("--all", "every", is_flag=True, help="Also what was deleted, and the records of direct runs.")
 @json_option
 @click.pass_obj
@@ -73,7 +73,7 @@ def list_tasks(asked: GlobalOptions, *, every: bool) -> int:
     return 0
 
 
-@command.command("show")
+@command.command("show", short_help="Show TASK: its input, and all that happened to it.")
 @task_argument
 @json_option
 @click.pass_obj
@@ -92,7 +92,7 @@ def show(asked: GlobalOptions, task: str) -> int:
     return 0
 
 
-@command.command("create")
+@command.command("create", short_help="Make a task for one use of ABILITY, and print its id.")
 @click.argument("ability", shell_complete=completing.abilities)
 @pairs_argument
 @args_option
@@ -112,7 +112,7 @@ def create(
     )
 
 
-@command.command("update")
+@command.command("update", short_help="Bind TASK to the charter in force, with the same or other arguments.")
 @task_argument
 @click.option("--args", "text", metavar="JSON", help="Other arguments; without it they stay.")
 @profile_option
@@ -125,7 +125,7 @@ def update(asked: GlobalOptions, task: str, text: str | None, profile: str | Non
     return _act(asked, lambda tasks: _describe_created(tasks.update(_find_id(tasks, task), args)), profile, principal)
 
 
-@command.command("run")
+@command.command("run", short_help="Run TASK through the door, once, and print its result.")
 @task_argument
 @profile_option
 @principal_option
