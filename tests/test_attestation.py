@@ -117,7 +117,10 @@ def test_two_witnesses_sign_the_same_note(seen, tmp_path):
         finally:
             server.shutdown()
             thread.join()
-    assert [key.seen(kept(seen)) is not None for key in (seen.store.key.public, other.key.public)] == [True, True]
+    assert [key.cosigned_at(kept(seen)) is not None for key in (seen.store.key.public, other.key.public)] == [
+        True,
+        True,
+    ]
     assert len(kept(seen).signatures) == 3
     assert count(seen, "ledger.witnessed") == 2
 

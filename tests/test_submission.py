@@ -220,7 +220,7 @@ def test_our_witness_is_asked_over_http_and_shows_what_it_cosigned(store):
     with running(Listener(Witness(store, clock=lambda: 1000), "127.0.0.1", 0, say=lambda _: None)) as server:
         party = Party.read({"key": str(store.key.public), "url": server.url})
         assert party.newest(LOG.origin) is None
-        assert party.key.seen(submit(party, LOG, 5)) == 1000
+        assert party.key.cosigned_at(submit(party, LOG, 5)) == 1000
         assert party.newest(LOG.origin).text == LOG.text(5)
         with pytest.raises(Ahead):
             submit(party, LOG, 4)
@@ -242,8 +242,8 @@ def test_our_witness_is_asked_through_a_folder(store, tmp_path):
     party = Party.read({"key": str(store.key.public), "folder": str(tmp_path)})
     try:
         assert party.newest(LOG.origin) is None
-        assert party.key.seen(submit(party, LOG, 5)) == 1000
-        assert party.key.seen(submit(party, LOG, 8)) == 1000
+        assert party.key.cosigned_at(submit(party, LOG, 5)) == 1000
+        assert party.key.cosigned_at(submit(party, LOG, 8)) == 1000
         assert party.newest(LOG.origin).text == LOG.text(8)
         assert refused(party, FORK, 9, known=8) == "WITNESS_REFUSED"
     finally:
@@ -264,7 +264,7 @@ def test_answer_that_comes_later_is_collected_later_and_an_older_question_is_tak
     inbox.round()
     assert channel.collect("another") == []
     ((request, answer),) = channel.collect(LOG.origin)
-    assert party.key.seen(party.cosigned(str(request.note), answer.text)) == 1000
+    assert party.key.cosigned_at(party.cosigned(str(request.note), answer.text)) == 1000
     assert (request.checkpoint.size, channel.collect(LOG.origin)) == (5, [])
 
 

@@ -561,7 +561,7 @@ def test_proofs_of_the_definitions_are_what_the_kernel_makes_and_takes():
     from deedbook.format import proofs
 
     leaves = LOG.leaves(20)
-    tree = proofs.Tree(leaves)
+    tree = proofs.MerkleTree(leaves)
     for size in range(1, 21):
         top = rfc9162.root(leaves[:size])
         assert tree.root(size) == top

@@ -15,7 +15,7 @@ from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import Line, split_line
 from deedbook.format.files import Folder
 from deedbook.format.notes import Note, VerifierKey
-from deedbook.format.proofs import Checkpoint, Tree, leaf_hash
+from deedbook.format.proofs import Checkpoint, MerkleTree, leaf_hash
 
 FILE: Final = ".events.jsonl"
 
@@ -47,7 +47,7 @@ class Log:
             for raw in file:
                 if _OURS in raw[:512] and raw.endswith(b"\n"):
                     self._take(split_line(raw, place=_WORKSPACE))
-        self.tree = Tree(map(_leaf, self.leaves))
+        self.tree = MerkleTree(map(_leaf, self.leaves))
 
     @property
     def checkpoints(self) -> list[Signed]:
@@ -175,7 +175,7 @@ def _place(log: Log, session: str) -> str:
     return _WORKSPACE if session == log.ledger else f"sessions/{session}/{FILE}"
 
 
-def _grown(state: Folder, log: Log, leaf: Mapping[str, Any], seq: int | None) -> tuple[Tree, str]:
+def _grown(state: Folder, log: Log, leaf: Mapping[str, Any], seq: int | None) -> tuple[MerkleTree, str]:
     """Return the tree of the lines that *leaf* is about, and the text of line *seq*."""
     session, wanted = leaf["session_id"], []
     place = _place(log, session)
@@ -189,7 +189,7 @@ def _grown(state: Folder, log: Log, leaf: Mapping[str, Any], seq: int | None) ->
 
     try:
         with state.open(place) as file:
-            return Tree(hashes(file)), "".join(wanted)
+            return MerkleTree(hashes(file)), "".join(wanted)
     except FileNotFoundError:
         _unsound(f"{place} is gone, and a checkpoint covers {leaf['size']} lines of it")
     except ValueError:

@@ -114,7 +114,7 @@ class Party:
             return None
         try:
             note = Note.parse(found)
-            good = self.key.seen(note) is not None and Checkpoint.parse(note.text).origin == origin
+            good = self.key.cosigned_at(note) is not None and Checkpoint.parse(note.text).origin == origin
         except SignatureError as problem:
             raise self._refused("WITNESS_INVALID", f"what it shows is no checkpoint: {problem.error.message}") from None
         if not good:
@@ -130,7 +130,7 @@ class Party:
             raise self._refused("WITNESS_INVALID", f"its answer is no cosignature: {problem.error.message}") from None
         own = tuple(each for each in found if (each.name, each.id) == (self.key.name, self.key.id))[:1]
         made = Note(mine.text, (*mine.signatures, *own))
-        if self.key.seen(made) is None:
+        if self.key.cosigned_at(made) is None:
             raise self._refused("WITNESS_INVALID", f"its answer holds no cosignature by {self.key}")
         return made
 

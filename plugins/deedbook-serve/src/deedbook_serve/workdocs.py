@@ -17,7 +17,7 @@ from deedbook.format.event_text import show, summary
 from deedbook.format.events import SESSION_ID
 from deedbook.format.files import Folder
 from deedbook.format.folds import SnapshotFold
-from deedbook.format.markdown import block, escaped, front, quoted, row
+from deedbook.format.markdown import block, escape, front, quote, row
 from deedbook.format.reader import read
 
 TASK: Final = "task.md"
@@ -119,9 +119,9 @@ class Workdocs:
         who = who if isinstance(who, dict) and "id" in who else {"id": show(who), "on_behalf_of": None}
         yield from self._front(start, {"purpose": show(said.get("purpose")), "requests": self._requests})
         behalf = f" on behalf of {show(who['on_behalf_of'])}" if who.get("on_behalf_of") else ""
-        yield from ("", "# Task", "", escaped(f"For {show(who['id'])}{behalf}, since {start.ts}."))
+        yield from ("", "# Task", "", escape(f"For {show(who['id'])}{behalf}, since {start.ts}."))
         for event in self._asked:
-            yield from ("", f"## {event.ts}", "", *quoted(show(event.payload.get("text"))))
+            yield from ("", f"## {event.ts}", "", *quote(show(event.payload.get("text"))))
         if self._requests > MOST:
             yield from ("", f"And {self._requests - MOST} more; see the ledger.")
         yield from self._tasks.lines("Tasks")
@@ -142,9 +142,9 @@ class Workdocs:
         came = self._came
         told = {"denied": len(came.denied), "errors": len(came.errors), "unknown": came.unknown}
         yield from self._front(start, {"ok": came.ok, "calls": came.calls.total(), **told})
-        yield from ("", "# Outcome", "", escaped(self._ending()))
+        yield from ("", "# Outcome", "", escape(self._ending()))
         for event in self._replies:
-            yield from ("", "## Reply", "", *quoted(show(event.payload.get("reply"))))
+            yield from ("", "## Reply", "", *quote(show(event.payload.get("reply"))))
         yield from self._calls.lines("What calls came to")
         yield from self._tasks.lines("Tasks")
 

@@ -185,7 +185,7 @@ class _Signed:
     def verdict(self, kind: str, said: str, size: int, note: Note, about: Mapping[str, Any]) -> Verdict:
         """Return the verdict on what was proved up to *note*."""
         named = {(key.name, key.id): key for key in self.trust.witnesses}
-        seen = [(name, at) for (name, _), key in named.items() if (at := key.seen(note)) is not None]
+        seen = [(name, at) for (name, _), key in named.items() if (at := key.cosigned_at(note)) is not None]
         strangers = sum((each.name, each.id) not in {(self.key.name, self.key.id), *named} for each in note.signatures)
         witnessed = [(name, _time(at)) for name, at in seen]
         by = "; ".join(f"witnessed by {name} at {at}" for name, at in witnessed) or "unwitnessed"

@@ -57,7 +57,7 @@ class Trust:
     def seen(self, held: Held) -> Iterator[Seen]:
         """Yield which believed witnesses signed a checkpoint that is held, and when."""
         for witness in self.witnesses:
-            time = witness.seen(held.note)
+            time = witness.cosigned_at(held.note)
             if time is not None:
                 yield Seen(held.checkpoint.size, witness, time)
 

@@ -61,10 +61,10 @@ def _seed_002(place: Path) -> Iterable[bytes]:
 def _alive(place: Path) -> frozenset[str]:
     """Return the processes that still run, where the ledger at *place* lies in its state folder."""
     from deedbook.format.files import Folder
-    from deedbook.ledger.liveness import living
+    from deedbook.ledger.liveness import list_living
 
     with Folder.at(place.absolute().parent.parent) as state:
-        return living(state)
+        return list_living(state)
 
 
 def _process(place: Path, session: str) -> str:

@@ -10,8 +10,8 @@ from deedbook.cli.output import as_json, data_command, say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from deedbook.format.reader import Listed
-    from deedbook.ledger.processes import Process, Processes, Told
+    from deedbook.format.reader import SessionSummary
+    from deedbook.ledger.processes import Process, Processes, SessionRecord
 
 SECTION: Final = "Record"
 
@@ -23,14 +23,14 @@ SECTION: Final = "Record"
 def command(asked: GlobalOptions) -> int:
     """Show the processes that began sessions here, the runs of each, their sessions, and how each process ended."""
     from deedbook.format.files import Folder
-    from deedbook.format.reader import sessions
-    from deedbook.ledger.processes import Processes, survey
+    from deedbook.format.reader import list_sessions
+    from deedbook.ledger.processes import Processes, read_processes
     from deedbook.workspace.workspace import read_workspace
 
     state, found, listed = read_workspace(asked.workspace).state, Processes(), {}
     if state.is_dir():
         with Folder.at(state) as folder:
-            found, listed = survey(folder), {each.id: each for each in sessions(folder)}
+            found, listed = read_processes(folder), {each.id: each for each in list_sessions(folder)}
     if asked.json:
         as_json(_document(found, listed))
     elif found.processes or found.sessions:
@@ -41,7 +41,7 @@ def command(asked: GlobalOptions) -> int:
     return 0
 
 
-def _alone(found: "Processes") -> "list[Told]":
+def _alone(found: "Processes") -> "list[SessionRecord]":
     """Return the sessions that no run names."""
     return [each for each in found.sessions.values() if not each.run]
 
@@ -49,7 +49,7 @@ def _alone(found: "Processes") -> "list[Told]":
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def _document(found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+def _document(found: "Processes", listed: "Mapping[str, SessionSummary]") -> dict[str, Any]:
     return {
         "schema_version": "v1",
         "system_id": found.system,
@@ -58,7 +58,7 @@ def _document(found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, A
     }
 
 
-def _process(process: "Process", found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+def _process(process: "Process", found: "Processes", listed: "Mapping[str, SessionSummary]") -> dict[str, Any]:
     runs = [
         {"run_id": run, "sessions": [_session(found.sessions[name], listed) for name in names]}
         for run, names in process.runs.items()
@@ -71,7 +71,7 @@ def _process(process: "Process", found: "Processes", listed: "Mapping[str, Liste
     return {**told, **end, **({"recovered": process.recovered} if process.recovered else {}), "runs": runs}
 
 
-def _session(told: "Told", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+def _session(told: "SessionRecord", listed: "Mapping[str, SessionSummary]") -> dict[str, Any]:
     seen = listed.get(told.id)
     state, events = (seen.state, seen.events) if seen else ("missing", told.events)
     return {"session_id": told.id, "trace_id": told.trace, "state": state, "events": events}
@@ -80,7 +80,7 @@ def _session(told: "Told", listed: "Mapping[str, Listed]") -> dict[str, Any]:
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def _lines(found: "Processes", listed: "Mapping[str, Listed]") -> "Iterator[str]":
+def _lines(found: "Processes", listed: "Mapping[str, SessionSummary]") -> "Iterator[str]":
     from deedbook.format.terminal import plain
 
     yield plain(f"system {found.system}")
@@ -114,7 +114,7 @@ def _recovered(found: "Mapping[str, Any]") -> "Iterator[str]":
         yield f"removed: session {name}, which never began"
 
 
-def _told(told: "Told", listed: "Mapping[str, Listed]") -> str:
+def _told(told: "SessionRecord", listed: "Mapping[str, SessionSummary]") -> str:
     session = _session(told, listed)
     count = f"{session['events']} event{'' if session['events'] == 1 else 's'}"
     return f"session {session['session_id']}  {session['state']}  {count}"

@@ -305,7 +305,7 @@ def why_refused(refused: Err) -> str:
 
 def _parked(refused: Err) -> Answer:
     """Return a denial; of a call that a person has to decide, with what is to be done."""
-    identity = refused.told.get("approval")
+    identity = refused.details.get("approval")
     if refused.error.code != "NEEDS_HUMAN" or identity is None:
         return _denied(refused)
     how = f"a person runs: deedbook approvals approve {identity} --as NAME; then make the same call again"

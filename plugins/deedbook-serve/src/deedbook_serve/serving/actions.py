@@ -159,15 +159,15 @@ def new_request() -> str:
 def outcome(result: Result[Ran]) -> dict[str, Any]:
     """Return what a use of an ability came to, as its client is told."""
     if isinstance(result, Err):
-        approval = {"approval": result.told["approval"]} if "approval" in result.told else {}
-        return {**failed(result.error), **approval, **hints(result.told.get("signals", {}))}
+        approval = {"approval": result.details["approval"]} if "approval" in result.details else {}
+        return {**failed(result.error), **approval, **hints(result.details.get("signals", {}))}
     return {"status": OK, "result": result.value.result, **hints(result.value.signals)}
 
 
 def made(result: Result[Created]) -> dict[str, Any]:
     """Return what the making or changing of a task came to, as its client is told."""
     if isinstance(result, Err):
-        return {**failed(result.error), **hints(result.told.get("signals", {}))}
+        return {**failed(result.error), **hints(result.details.get("signals", {}))}
     created = result.value
     if created.unavailable is not None:
         return {**failed(created.unavailable), **hints(created.signals)}

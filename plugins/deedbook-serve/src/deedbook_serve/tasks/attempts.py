@@ -85,7 +85,7 @@ class Attempts:
             error = result.error
             if ticket and _state(ticket) == "unknown":
                 error = attrs.evolve(error, message=f"{error.message}; a person says which: {DECIDE.format(task.id)}")
-            return Err(error, {**result.told, **({"signals": ticket.signals} if ticket else {})})
+            return Err(error, {**result.details, **({"signals": ticket.signals} if ticket else {})})
         return Ok(Ran(result=result.value, task=task.id, signals=ticket.signals if ticket else {}))
 
     def settle(self, task: Kept, found: Aftermath) -> None:
@@ -134,8 +134,8 @@ def _ending(ticket: Ticket | None, result: Result[Json]) -> dict[str, Any]:
 
 def _unbegun(refused: Err) -> dict[str, Any]:
     code = refused.error.code
-    if code == "NEEDS_HUMAN" and "approval" in refused.told:
-        return {"state": "waiting", "approval": refused.told["approval"]}
+    if code == "NEEDS_HUMAN" and "approval" in refused.details:
+        return {"state": "waiting", "approval": refused.details["approval"]}
     return {"state": "ready" if code in _UNBEGUN else "denied"}
 
 

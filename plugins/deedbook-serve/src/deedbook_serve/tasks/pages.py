@@ -12,7 +12,7 @@ from typing import Any, Final
 from deedbook.contract import Event, Object
 from deedbook.format.event_text import show
 from deedbook.format.files import Folder
-from deedbook.format.markdown import block, escaped, front, row
+from deedbook.format.markdown import block, escape, front, row
 
 from .book import Book, Kept, State
 
@@ -44,7 +44,7 @@ def rendered(book: Book, task: Kept) -> str:
 def _remove(state: Folder, task: Kept) -> None:
     with suppress(FileNotFoundError):
         state.remove(place_of(task))
-        with state.held(FOLDER) as folder:
+        with state.hold(FOLDER) as folder:
             os.rmdir(task.id, dir_fd=folder)
 
 
@@ -65,8 +65,8 @@ def _lines(task: Kept, state: State, events: list[Event]) -> Iterator[str]:
             "runs": task.runs,
         }
     )
-    yield from ("", f"# {escaped(task.ability)}", "")
-    yield from (escaped(line) for line in _told(task, state))
+    yield from ("", f"# {escape(task.ability)}", "")
+    yield from (escape(line) for line in _told(task, state))
     yield from ("", "## Input", "", *block(bound["args"]))
     yield from ("", "## Configuration", "", *block(bound["config"]))
     yield from ("", "## What happened", "", row(("time", "what", "more")), "|---|---|---|")
@@ -74,7 +74,7 @@ def _lines(task: Kept, state: State, events: list[Event]) -> Iterator[str]:
     for event in events:
         if event.type == "task.ended" and "result" in event.payload:
             run = show(event.payload["run"])
-            yield from ("", f"## Result of run {escaped(run)}", "", *block(event.payload["result"]))
+            yield from ("", f"## Result of run {escape(run)}", "", *block(event.payload["result"]))
 
 
 def _told(task: Kept, state: State) -> Iterator[str]:

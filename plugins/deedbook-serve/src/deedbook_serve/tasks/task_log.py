@@ -111,7 +111,7 @@ class TaskLog:
 
     def _whole(self, payload: bytes) -> bytes:
         """Return *payload*; raises `TaskError` where the record would lack the value of a secret that it holds."""
-        if self._own.scrubbed(payload) != payload:
+        if self._own.scrub(payload) != payload:
             why = "the arguments hold the value of a secret, which no record keeps; name the secret in YAML instead"
             raise TaskError(fault("TASK_INCOMPLETE", why))
         return payload
