@@ -8,7 +8,7 @@ import time
 import pytest
 
 from deedbook import Decision, allow, deny, transform
-from deedbook.contract.no_answer import NoAnswer
+from deedbook.contract.lifecycle import NoAnswer
 from deedbook.policy.gates import BoundGate, answer
 from deedbook.programs.threads import MOST, HookThreads
 
@@ -107,7 +107,7 @@ def test_hung_thread_keeps_no_process_from_exiting():
     script = (
         "import time\n"
         "from deedbook.programs.threads import HookThreads\n"
-        "from deedbook.contract.no_answer import NoAnswer\n"
+        "from deedbook.contract.lifecycle import NoAnswer\n"
         "try:\n    HookThreads(lambda: time.sleep(3600), 0.05)()\n"
         "except NoAnswer as problem:\n    print(problem)\n"
     )

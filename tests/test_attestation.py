@@ -74,8 +74,8 @@ def test_checkpoint_is_witnessed_and_the_newest_note_says_so(seen):
     told = witnessed(seen)
     assert [each["size"] for each in told] == [made.covered.made[-1].size for made in (first, second)]
     assert {each["witness"] for each in told} == {str(seen.store.key.public)}
-    assert seen.store.key.public.seen(Note.parse(told[-1]["note"])) is not None
-    assert seen.store.key.public.seen(kept(seen)) is not None
+    assert seen.store.key.public.cosigned_at(Note.parse(told[-1]["note"])) is not None
+    assert seen.store.key.public.cosigned_at(kept(seen)) is not None
     assert kept(seen).signed_by(seen.key)
 
 
@@ -89,7 +89,7 @@ def test_end_of_a_session_is_witnessed_in_the_background(seen):
 
 def test_witness_that_does_not_answer_holds_nobody_up_and_its_answer_is_taken_later(seen, monkeypatch):
     monkeypatch.setattr(submission, "SECONDS", 0.05)
-    monkeypatch.setattr(submission.Shared, "__init__", shortly(submission.Shared.__init__))
+    monkeypatch.setattr(submission.FolderChannel, "__init__", shortly(submission.FolderChannel.__init__))
     (late,) = ask(seen).unheard
     assert late.code == "WITNESS_UNREACHABLE"
     assert witnessed(seen) == []
@@ -212,7 +212,7 @@ def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_pa
     with watching(seen.inbox):
         ask(seen)
     with Folder.at(seen.state) as state:
-        (tmp_path / "proof.json").write_text(json.dumps(proving.inclusion(state, "workspace", 1)))
+        (tmp_path / "proof.json").write_text(json.dumps(proving.prove_inclusion(state, "workspace", 1)))
 
     def told(place):
         with redirect_stdout(io.StringIO()) as out:

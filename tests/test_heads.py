@@ -11,7 +11,7 @@ from ledgers import forge
 
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
-from deedbook.format.heads import Head, find_gaps, find_unrecorded, read_heads
+from deedbook.format.heads import Head, find_gaps, find_unrecorded, list_heads
 from deedbook.kernel import open_kernel, write
 from deedbook.ledger.ledger import Ledger
 from deedbook.maintenance.upkeep import close_session, discard_session
@@ -135,7 +135,7 @@ def test_head_that_was_recorded_after_a_cut_does_not_hide_the_earlier_one(copy: 
 
 def test_every_head_of_a_session_is_compared_by_its_hash(copy: Place, run: str):
     kept = copy.path / ".deedbook"
-    heads = [head for head in read_heads(kept) if head.session == run]
+    heads = [head for head in list_heads(kept) if head.session == run]
     assert [head.state for head in heads] == ["open", "ended"]
     assert list(find_gaps(kept, heads)) == []
     false = Head(run, 2, "0" * 64, "open")

@@ -374,7 +374,7 @@ def test_schema_that_nobody_has_is_refused_with_the_nearest(folder: Folder) -> N
 @pytest.fixture(name="runs")
 def make_running_host(folder: Folder) -> Iterator[WorkspaceHost]:
     with Workers() as workers:
-        yield WorkspaceHost(folder, ["."], ["state"], {}, workers=workers)
+        yield WorkspaceHost(folder, ["."], ["state"], {}, workers=lambda: workers)
 
 
 def test_program_runs_in_a_folder_of_the_workspace(runs: WorkspaceHost, root: Path) -> None:
@@ -401,7 +401,7 @@ def test_program_is_not_started_in_a_folder_that_is_not_there(runs: WorkspaceHos
 
 def test_program_runs_only_beneath_the_roots(folder: Folder) -> None:
     with Workers() as workers:
-        host = WorkspaceHost(folder, ["src"], [], {}, workers=workers)
+        host = WorkspaceHost(folder, ["src"], [], {}, workers=lambda: workers)
         assert host.run(["pwd"], cwd="src/deep", seconds=60).status == 0
         with refused():
             host.run(["pwd"], cwd=".github", seconds=60)

@@ -18,7 +18,7 @@ from agents import SMALLEST, Agent
 from commandline import SCHEMAS, Place, starter
 
 from deedbook.contract import Failed
-from deedbook.contract.no_answer import NoAnswer
+from deedbook.contract.lifecycle import NoAnswer
 from deedbook.format.context import load
 from deedbook.format.errors import DeedbookError
 from deedbook.format.upcasting import envelope_1_0

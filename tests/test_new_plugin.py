@@ -18,7 +18,7 @@ from commandline import ROOT, Place
 from test_docs import blocks, definitions
 
 from deedbook.cli.common import KINDS
-from deedbook.plugins.plugins import GROUPS
+from deedbook.plugins.groups import GROUPS
 
 PAGES = ROOT / "docs" / "plugins"
 

@@ -23,7 +23,8 @@ from deedbook.contract import ALLOW, Call, Decision, GateSpec, Host, Object, hoo
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
-from deedbook.plugins.plugins import GROUPS, Catalogue, Offer, discover, find_implementation, load
+from deedbook.plugins.groups import GROUPS
+from deedbook.plugins.plugins import Catalogue, Offer, discover, find_implementation, load
 
 ROOT = Path(__file__).parents[1]
 TOOL = """

@@ -12,7 +12,7 @@ from deedbook.contract import Event
 from deedbook.format.errors import BindingError, DeedbookError, SessionRefused
 from deedbook.format.events import new_id
 from deedbook.format.files import Folder
-from deedbook.format.heads import find_gaps, read_heads
+from deedbook.format.heads import find_gaps, list_heads
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.ledger.liveness import FOLDER, Lifeline, list_living, sweep
@@ -370,7 +370,7 @@ def test_processes_are_told_in_the_workspace_ledger_alone(tmp_path, kind):
 def test_file_of_another_trace_than_its_run_says_is_found(told: Place):
     """A session can be written anew under its id; its run says which trace it had."""
     state = told.path / ".deedbook"
-    newest = list(read_heads(state))[-1]
+    newest = list(list_heads(state))[-1]
     assert newest.trace
     assert list(find_gaps(state, [newest])) == []
     (gap,) = find_gaps(state, [attrs.evolve(newest, trace="0" * 32)])

@@ -58,7 +58,7 @@ def alive(pid: int) -> bool:
 ECHO = "import sys\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
 
 
-# --- run --------------------------------------------------------------------------------------------------------------
+# --- run ------------------------------------------------------------------------------------------------------------
 
 
 def test_run_returns_status_and_both_outputs(workers):
@@ -142,7 +142,7 @@ def test_run_without_time_is_late(workers, seconds):
         workers.run(["sleep", "60"], seconds=seconds)
 
 
-# --- what is not started ----------------------------------------------------------------------------------------------
+# --- what is not started --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_run_refuses_a_working_directory_that_is_none(workers, tmp_path):
             workers.run(["pwd"], cwd=cwd, seconds=LONG)
 
 
-# --- keep -------------------------------------------------------------------------------------------------------------
+# --- keep -----------------------------------------------------------------------------------------------------------
 
 
 def test_worker_answers_many_lines_from_one_process(workers):
@@ -309,7 +309,7 @@ def test_worker_late_once_answers_the_next_question(workers):
     assert worker.ask(b"0", LONG) == b"1"
 
 
-# --- threads and closing ----------------------------------------------------------------------------------------------
+# --- threads and closing --------------------------------------------------------------------------------------------
 
 
 def test_programs_run_side_by_side_from_many_threads(workers, tmp_path):
@@ -402,7 +402,7 @@ def test_copy_of_the_process_begins_workers_of_its_own(workers):
     assert worker.ask(b"2", LONG) == b"got 2"
 
 
-# --- through the kernel -----------------------------------------------------------------------------------------------
+# --- through the kernel ---------------------------------------------------------------------------------------------
 
 
 class Program:
@@ -441,7 +441,7 @@ def test_plugin_that_does_not_catch_the_failure_has_it_recorded(lab, session):
 
 def test_kernel_that_closes_leaves_no_program(lab):
     kernel = lab.kernel()
-    worker = kernel.workers.keep(["sh", "-c", "sleep 1000 & echo $!; cat > /dev/null"])
+    worker = kernel.programs().keep(["sh", "-c", "sleep 1000 & echo $!; cat > /dev/null"])
     child = int(worker.ask(b"hi", LONG))
     assert alive(child)
     kernel.close()

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -16,7 +16,6 @@ import attrs
 
 from .call.identity import CLOSED, Identity
 from .call.origins import Origin
-from .call.pending_calls import PendingCalls
 from .call.session import Session
 from .charter.bindings import bind
 from .charter.cachekeys import CacheKey, cache_key
@@ -49,17 +48,19 @@ from .ledger.liveness import SESSIONS, session_start_lock
 from .maintenance.log_presence import FEATURE as LOG
 from .maintenance.log_presence import LogWatch
 from .plugins.features import Features, Notices
+from .plugins.groups import FEATURE
 from .plugins.host import ReadingHost, WorkspaceHost
-from .plugins.plugins import FEATURE, Catalogue, discover
+from .plugins.plugins import Catalogue, discover
 from .policy.bindings import Bindings
 from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed_abilities
 from .policy.charter import Charter
-from .programs.workers import Workers
+from .programs.on_demand import WorkersOnDemand
 from .workspace import inventory
 from .workspace.site import Site, find_state
 from .workspace.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
+    from .call.pending_calls import PendingCalls
     from .maintenance.closing import RecoveryResult
     from .workspace.declarations import Workspace
 
@@ -80,7 +81,7 @@ class Kernel:
     features: Features
     notices: Notices
     host: WorkspaceHost
-    workers: Workers
+    programs: WorkersOnDemand
     resources: ExitStack
     closed: Event = attrs.field(factory=Event, init=False, repr=False)
 
@@ -115,7 +116,8 @@ class Kernel:
             undo.callback(ledger.close)
             session = Session(
                 self.bindings, ledger, who, self.schemas,
-                show=show or _ignore, parking=self.pending_calls(wait), origin=origin,
+                show=show or _ignore, own=self.ledger, parking=partial(self.pending_calls, wait),
+                deferred=wait is None, origin=origin,
                 before_effects=self.features.before_effects(self, ledger, undo),
                 prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),
             )  # fmt: skip
@@ -127,9 +129,11 @@ class Kernel:
             undo.pop_all()
         return session
 
-    def pending_calls(self, wait: float | None = 0.0) -> PendingCalls:
+    def pending_calls(self, wait: float | None = 0.0) -> "PendingCalls":
         """Return the store of calls that a person must decide; see `session`."""
-        return PendingCalls(self.ledger, self.active_charter.charter, wait or 0.0, deferred=wait is None)
+        from .call.pending_calls import PendingCalls
+
+        return PendingCalls(self.ledger, self.active_charter.charter, wait or 0.0)
 
     def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
         """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`.
@@ -325,15 +329,16 @@ def _assemble(
     features = Features(catalogue, named, settings)
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
-    workers = held.enter_context(Workers(private=any(secrets.values())))
+    programs = WorkersOnDemand(private=any(secrets.values()))
+    held.callback(programs.close)
     host = WorkspaceHost(
-        root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets, partial(_routes, opened.charter)
+        root, site.file_roots, site.hidden, secrets, schemas, programs, site.secrets, partial(_routes, opened.charter)
     )
     held.callback(host.close)
     persona = partial(_persona, root, catalogue)
     bindings = bind(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
     return Kernel(
-        site, opened, bindings, schemas, state, ledger, sealer, identity, log, features, Notices(), host, workers, held
+        site, opened, bindings, schemas, state, ledger, sealer, identity, log, features, Notices(), host, programs, held
     )  # fmt: skip
 
 
@@ -408,9 +413,9 @@ def bindings_for_hook_tests(workspace: "Workspace", catalogue: Catalogue | None 
     refuse_platform()
     found, site, schemas = catalogue or discover(), Site.of(workspace), Schemas.load(data_folder("schemas"))
     charter, secrets = compile_charter(workspace, found, kernel=VERSION), site.secret_values()
-    with Folder.at(workspace.root) as root, Workers(private=any(secrets.values())) as workers:
+    with Folder.at(workspace.root) as root, closing(WorkersOnDemand(private=any(secrets.values()))) as programs:
         host = WorkspaceHost(
-            root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets, partial(_routes, charter)
+            root, site.file_roots, site.hidden, secrets, schemas, programs, site.secrets, partial(_routes, charter)
         )
         yield bind(charter, found, host, schemas, lazily=True)
 

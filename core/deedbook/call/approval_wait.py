@@ -45,11 +45,22 @@ class ApprovalWait:
     """The door's side of parked calls; *again* judges one again. Once *closed*, nobody waits any more."""
 
     def __init__(
-        self, parking: PendingCalls, ledger: Ledger, recorder: CallRecorder, clock: Clock, *, again: Again
+        self,
+        parking: PendingCalls,
+        ledger: Ledger,
+        recorder: CallRecorder,
+        clock: Clock,
+        *,
+        again: Again,
+        closed: bool = False,
     ) -> None:
-        self.closed = False
+        self.closed = closed
         self._parking, self._ledger, self._recorder, self._clock = parking, ledger, recorder, clock
         self._again = again
+
+    def use(self, grant: Grant, session: str, now: str) -> None:
+        """Mark *grant* as used by *session*, durably; raises `ApprovalError` where somebody else used it."""
+        self._parking.use(grant, session, now)
 
     def park(
         self, verdict: Verdict, bound: BoundAbility, caller: Caller, given: bytes, cause: str, entries: list[Entry]

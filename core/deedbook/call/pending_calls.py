@@ -105,14 +105,11 @@ class _First(Exception):  # noqa: N818 - it carries what was found
 class PendingCalls:
     """Where the calls of one charter are parked: in the workspace's *own* ledger.
 
-    Who asked waits for the answer for *patience* seconds. *deferred*: nothing is parked, since whoever has the effect
-    asks a person.
+    The caller of such a call waits for the answer for *patience* seconds.
     """
 
-    def __init__(
-        self, own: WorkspaceLedger, charter: Charter, patience: float = 0.0, *, deferred: bool = False
-    ) -> None:
-        self.patience, self.deferred = patience, deferred
+    def __init__(self, own: WorkspaceLedger, charter: Charter, patience: float = 0.0) -> None:
+        self.patience = patience
         self._own = own
         self._charter = charter
         self._seconds = charter.document.get("approvals", {}).get("expires_s", EXPIRES_S)

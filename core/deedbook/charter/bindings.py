@@ -17,9 +17,7 @@ from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Persona, no_persona
 from deedbook.policy.charter import Charter, is_asynchronous, is_isolated
-from deedbook.policy.completions import Completion
 from deedbook.policy.fitting import Fitting
-from deedbook.programs.threads import HookThreads
 
 from .judging import JudgingBinder
 from .linker import Linker
@@ -57,7 +55,11 @@ class Binder(JudgingBinder):
             self.keep_hook(fitting, isolate_hook(entry, self.document["plugins"], self.host), inf)
             return
         ask, limit = self.construct_hook(fitting)
-        self.keep_hook(fitting, HookThreads(ask, limit) if is_asynchronous(entry) else ask, limit)
+        if is_asynchronous(entry):
+            from deedbook.programs.threads import HookThreads
+
+            ask = HookThreads(ask, limit)
+        self.keep_hook(fitting, ask, limit)
 
     def policy(self, fitting: Fitting) -> None:
         """Construct a policy and add it."""
@@ -66,4 +68,8 @@ class Binder(JudgingBinder):
     def construct_handler(self, entry: Mapping[str, Any]) -> Handler:
         """Construct the handler of an ability."""
         made: Handler = self.construct(entry)[1]
-        return Completion(made) if entry["kind"] == "model" else made
+        if entry["kind"] != "model":
+            return made
+        from deedbook.policy.completions import Completion
+
+        return Completion(made)

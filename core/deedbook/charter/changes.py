@@ -11,14 +11,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-import attrs
-
 from deedbook.format import canonical
 from deedbook.plugins.moves import Moves, PluginMove
+from deedbook.policy.charter_format import lists_rules
 from deedbook.policy.commands import allowed_of
-from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS
 
+from .difference import Difference
 from .settings import BEFORE, EVENTS, SECONDS
 
 Direction: TypeAlias = Literal["looser", "tighter", "other"]
@@ -31,18 +30,6 @@ _STRICTNESS: Final = {"enforcement": ("observe", "enforce"), "lock": ("auto", "r
 _PLAIN: Final = ("kernel", "profile", "flow", "models", "roles", "secrets")
 _PLACES: Final = frozenset({"place", "rules"})
 """Positions in the sources. The sources are compared on their own."""
-
-
-@attrs.frozen
-class Difference:
-    """Changes as texts: *looser* allows more (or may), *tighter* allows less, *other* is neither."""
-
-    looser: tuple[str, ...] = ()
-    tighter: tuple[str, ...] = ()
-    other: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.looser or self.tighter or self.other)
 
 
 _NO_MOVES: Final[Moves] = MappingProxyType({})

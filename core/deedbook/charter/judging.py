@@ -8,7 +8,7 @@ starts a program or a thread.
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
@@ -23,14 +23,15 @@ from deedbook.plugins.plugins import Catalogue, find_implementation
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, AbilityTable, BoundAbility, Scope, event_names
 from deedbook.policy.charter import Charter, identity, is_asynchronous
-from deedbook.policy.completions import CompletionSchema
 from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
 from deedbook.policy.match import AbilityFacts
-from deedbook.policy.path_mapping import ServerPaths
-from deedbook.policy.zones import zone_test
 
 from .linker import Linker, LoadedPlugin
+
+if TYPE_CHECKING:
+    from deedbook.policy.path_mapping import ServerPaths
+    from deedbook.policy.zones import Outside
 
 T = TypeVar("T")
 
@@ -223,6 +224,8 @@ class JudgingBinder:
         handler = self.construct_handler(entry)
         takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
         if entry["kind"] == "model":
+            from deedbook.policy.completions import CompletionSchema
+
             takes = CompletionSchema(self.schemas, "completion_request", takes)
             gives = CompletionSchema(self.schemas, "completion_response", gives)
         facts, limit, uses = facts_of(name, entry), entry["timeout_ms"], frozenset(entry["uses"])
@@ -253,16 +256,26 @@ class JudgingBinder:
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
             reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
             event_names=event_names(entry["kind"], name),
-            scope_violation=zone_test(self.document, entry),
+            scope_violation=self._zone_test(entry),
             server_paths=self._server_paths(entry, facts.paths),
             mask=masker_of(self.host),
         )
 
-    def _server_paths(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> ServerPaths | None:
+    def _zone_test(self, entry: Mapping[str, Any]) -> "Outside | None":
+        """Return the test of zones for an ability of memory; ``None`` for any other."""
+        if entry["kind"] != "memory":
+            return None
+        from deedbook.policy.zones import zone_test
+
+        return zone_test(self.document, entry)
+
+    def _server_paths(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> "ServerPaths | None":
         """Return how paths reach a server that runs on this machine; other servers do not share its paths."""
         settings = entry["settings"]
         if self.root is None or entry["plugin"] != _SERVER or "command" not in settings:
             return None
+        from deedbook.policy.path_mapping import ServerPaths
+
         return ServerPaths(self.root, paths, settings.get("cwd", ""), here=paths != PATHS)
 
     def _validator(self, entry: Mapping[str, Any], own: str, narrowed: str) -> Validator:

@@ -102,7 +102,7 @@ def _handler(row: dict[str, Any]) -> str:
 # --- one of them ------------------------------------------------------------------------------------------------------
 
 
-@command.command("show")
+@command.command("show", short_help="Show one ability: what it is, and which hooks and policies fit it.")
 @click.argument("name", shell_complete=completing.abilities)
 @profile_option
 @json_option

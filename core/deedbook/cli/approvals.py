@@ -39,7 +39,7 @@ def command() -> None:
     """Show what waits for a person; approve, deny, or run it."""
 
 
-@command.command("list")
+@command.command("list", short_help="List the requests that wait for an answer or for `approvals run`.")
 @click.option("--all", "every", is_flag=True, help="Also what is answered, expired, used, withdrawn or stale.")
 @json_option
 @click.pass_obj
@@ -68,7 +68,7 @@ def list_requests(options: GlobalOptions, *, every: bool) -> int:
     return 0
 
 
-@command.command("show")
+@command.command("show", short_help="Show exactly what will happen if REQUEST is approved.")
 @click.argument("request", shell_complete=completing.requests)
 @json_option
 @click.pass_obj
@@ -87,7 +87,7 @@ def show(options: GlobalOptions, request: str) -> int:
     return 0
 
 
-@command.command("approve")
+@command.command("approve", short_help="Approve REQUEST: sign what `approvals show` shows of it.")
 @click.argument("request", shell_complete=completing.requests)
 @approver_option
 @note_option
@@ -117,7 +117,7 @@ def deny(options: GlobalOptions, request: str, principal: str | None, note: str,
     return _sign_answer(options, _choose(options, request, "Deny", yes=yes), principal, note, approve=False)
 
 
-@command.command("run")
+@command.command("run", short_help="Perform the approved REQUEST once, in a session of its own.")
 @click.argument("request", shell_complete=completing.requests)
 @principal_option
 @json_option

@@ -18,7 +18,7 @@ from .output import data_command, is_data_command, is_terminal, message, reserve
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from deedbook.charter.changes import Difference
+    from deedbook.charter.difference import Difference
     from deedbook.charter.locks import ActiveCharter
     from deedbook.plugins.commands import OfferedCommand
     from deedbook.policy.charter import Charter

@@ -15,7 +15,7 @@ import attrs
 from deedbook.contract import plugins as contracts
 from deedbook.format.errors import SourceError, fault
 from deedbook.format.schema import data_folder
-from deedbook.plugins.plugins import GROUPS
+from deedbook.plugins.groups import GROUPS
 
 NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """Valid names of plugins: lower-case words joined by hyphens."""

@@ -19,7 +19,7 @@ from deedbook.policy.callers import LOCAL
 from deedbook.policy.gates import describe_source
 
 from .common import GlobalOptions, announce, display_path, suggest_json_words
-from .output import answer, as_json, escape_json, format_error, message, report_error
+from .output import answer, as_json, error_prefix, escape_json, format_error, message, report_error
 from .progress import ApprovalNotice, show_step, shows_progress
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class Denials:
         said = []
         for denial in self.found:
             why = f"{show(denial['reason'])}{describe_source(denial.get('by'))} [{show(denial['code'])}]"
-            said.append(f"denied: {show(denial['name'])}: {why}")
+            waits = denial["code"] == "NEEDS_HUMAN"
+            said.append(f"{error_prefix('NEEDS_HUMAN') if waits else 'denied: '}{show(denial['name'])}: {why}")
             said += [show(f"{each.place}: {each.about} {each.why}") for each in self._notes(denial) if each.about]
             if "approval" in denial:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")

@@ -27,13 +27,14 @@ from deedbook.charter.registry import find_missing_programs
 from deedbook.charter.store import Store
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
-from deedbook.format.heads import Head, find_gaps, read_heads
+from deedbook.format.heads import Head, find_gaps, list_heads
 from deedbook.format.reader import list_sessions
 from deedbook.format.report import MOST_OF_A_KIND, few, pluralise
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.plugins.features import Features
+from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost
-from deedbook.plugins.plugins import FEATURE, Catalogue, Offer, known_owners
+from deedbook.plugins.plugins import Catalogue, Offer, known_owners
 from deedbook.plugins.policy_kinds import installed_kinds
 from deedbook.plugins.routing.routes import route_data
 from deedbook.policy.charter import Charter
@@ -180,14 +181,13 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
     site = Site.of(workspace)
     try:
         with Folder.at(workspace.root) as root:
-            workers = Workers()  # starts no process before the first request
             host = ReadingHost(
                 root,
                 site.file_roots,
                 site.hidden,
                 site.secret_values(),
                 None,
-                workers,
+                Workers,  # which starts nothing before it is asked to
                 site.secrets,
                 partial(route_data, charter.document, {}),
             )
@@ -255,7 +255,8 @@ def _in_force(workspace: Workspace) -> Iterator[Check]:
     """Check the charter that the state folder records as in force: its bytes and its authentication."""
     key = cache_key(workspace.root, workspace.state)
     if key.secret is None and not key.absent:
-        yield Check("start", "note", f"every start compiles the charter again: {key.why}", "see docs/workspace.md")
+        mend = "let only your own user read the key and write its folder, or set XDG_CONFIG_HOME to another folder"
+        yield Check("start", "note", f"every start compiles the charter again: {key.why}", mend)
     try:
         with Folder.at(workspace.state) as state:
             store = Store(state, key)
@@ -314,7 +315,7 @@ def _lost(state: Path) -> Iterator[Check]:
     """Yield the sessions that lack events which the workspace ledger recorded."""
     heads: dict[str, list[Head]] = {}
     try:
-        for head in read_heads(state):
+        for head in list_heads(state):
             heads.setdefault(head.session, []).append(head)
         found = [gap for known in heads.values() for gap in find_gaps(state, known)]
     except (DeedbookError, OSError) as problem:

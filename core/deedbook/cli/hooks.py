@@ -48,7 +48,7 @@ def command(ctx: click.Context, profile: str | None) -> int:
     return 0
 
 
-@command.command("test")
+@command.command("test", short_help="Put the cases of FILE, or of all test files, to the real hooks.")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @profile_option
 @json_option

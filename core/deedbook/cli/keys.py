@@ -21,7 +21,7 @@ def command() -> None:
     """Make and show the keys that approvers sign with; `rotate` makes the one that signs the workspace's log."""
 
 
-@command.command("new")
+@command.command("new", short_help="Make a key NAME (Ed25519), and print its public half.")
 @click.argument("name")
 @click.option(
     "--force", is_flag=True, help="Replace the key of that name, which workspaces that trust it then no longer accept."

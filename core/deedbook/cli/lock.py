@@ -23,7 +23,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
 
     First, the tools of MCP servers are listed again and changes are shown.
     """
-    from deedbook.charter.locks import LOCK, lock
+    from deedbook.charter.locks import lock
     from deedbook.charter.policies import lint_policies
     from deedbook.charter.store import Store
     from deedbook.format.files import Folder
@@ -32,6 +32,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.policy.fitting import find_unguarded, find_unmatched
+    from deedbook.workspace.lockfile import LOCK
     from deedbook.workspace.workspace import read_workspace
 
     if not no_servers and not _check_servers(options.workspace, yes=yes):

@@ -13,7 +13,7 @@ def command() -> None:
     """Create something of your own: a plugin."""
 
 
-@command.command("plugin")
+@command.command("plugin", short_help="Write a plugin that works, with a test and an example workspace.")
 @click.argument("name")
 @click.option("--kind", type=click.Choice(KINDS), required=True, help="What it is.")
 @click.option(

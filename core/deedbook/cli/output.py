@@ -86,9 +86,16 @@ def report_error(text: str) -> None:
 
 
 def format_error(error: DomainError) -> str:
-    """Return *error* as text with its code; a denial begins with ``denied:``."""
-    known = CODES.get(error.code)
-    return f"{'denied: ' if known and known.exit == DENIED else ''}{error} [{error.code}]"
+    """Return *error* as text with its code; it begins with what became of the call, if it was denied or waits."""
+    return f"{error_prefix(error.code)}{error} [{error.code}]"
+
+
+def error_prefix(code: str) -> str:
+    """Return the first words of an error with the stable *code*: whether it was denied, or waits for a person."""
+    if code == "NEEDS_HUMAN":
+        return "waits for a person: "
+    known = CODES.get(code)
+    return "denied: " if known and known.exit == DENIED else ""
 
 
 def as_json(value: Any) -> None:

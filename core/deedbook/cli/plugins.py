@@ -44,7 +44,7 @@ def command(options: GlobalOptions, kind: str | None) -> int:
 
 def _rows(catalogue: "Catalogue", used: dict[tuple[str, str], list[str]]) -> list[dict[str, Any]]:
     """Return one row for each plugin, features last."""
-    from deedbook.plugins.plugins import FEATURE
+    from deedbook.plugins.groups import FEATURE
 
     return [
         {

@@ -22,7 +22,7 @@ def command() -> None:
     """List the policies of the workspace, and test them."""
 
 
-@command.command("list")
+@command.command("list", short_help="List the policies, and the rules that never decide.")
 @profile_option
 @json_option
 @click.pass_obj
@@ -56,7 +56,7 @@ def listing(options: GlobalOptions, profile: str | None) -> int:
 
 
 def _policy(name: str, entry: "Mapping[str, Any]", fits: "Sequence[str]") -> dict[str, Any]:
-    from deedbook.policy.forms import lists_rules
+    from deedbook.policy.charter_format import lists_rules
 
     rules = entry["settings"]["rules"] if lists_rules(entry) else []
     told = [{"place": place, "then": rule["then"], "reason": rule.get("reason", ""), "when": rule.get("when")}
@@ -77,7 +77,7 @@ def _count(things: "Sequence[Any]", noun: str) -> str:
 # --- tests ------------------------------------------------------------------------------------------------------------
 
 
-@command.command("test")
+@command.command("test", short_help="Judge the cases of FILE, or of all test files.")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option(
     "--coverage", metavar="N", type=click.IntRange(0, 100), help="Fail if fewer than N % of the rules decide."

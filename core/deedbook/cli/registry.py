@@ -13,7 +13,7 @@ def command() -> None:
     """Check what the workspace declares."""
 
 
-@command.command("lint")
+@command.command("lint", short_help="Check every ability, or those in FILE.")
 @click.argument("files", nargs=-1, type=FilePath(), metavar="[FILE]...")
 @json_option
 @click.pass_obj

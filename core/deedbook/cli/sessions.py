@@ -107,7 +107,7 @@ def _report_checkpoint(error: "DomainError") -> None:
     message(f"checkpoint: {error} [{error.code}]")
 
 
-@command.command("close")
+@command.command("close", short_help="End an interrupted SESSION; its open calls become unknown.")
 @click.argument("session", shell_complete=completing.sessions)
 @click.pass_obj
 def close(options: GlobalOptions, session: str) -> int:

@@ -23,7 +23,7 @@ def command(ctx: click.Context, profile: str | None) -> int:
     return _list(ctx.obj, profile) if ctx.invoked_subcommand is None else 0
 
 
-@command.command("list")
+@command.command("list", short_help="List the skills: where they come from, and what they may use.")
 @profile_option
 @json_option
 @click.pass_obj
@@ -51,7 +51,7 @@ def show(options: GlobalOptions, name: str, profile: str | None) -> int:
     return 0
 
 
-@command.command("lint")
+@command.command("lint", short_help="Check the spelling of every skill, and the tools that it names.")
 @profile_option
 @json_option
 @click.pass_obj

@@ -186,3 +186,10 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {alias: event.name for event in EVENTS.values() for alias in event.aliases}
 )
 """Other names of events, accepted when reading."""
+
+
+class NoAnswer(Exception):  # noqa: N818 - it says what a gate lacks
+    """A gate gave no answer that counts; the message is the whole reason to record.
+
+    The kernel raises it where it asks a gate. A plugin may raise anything, which counts as a denial.
+    """

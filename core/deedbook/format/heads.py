@@ -69,7 +69,7 @@ class Gap:
         return f"{self.subject}: {self.check}: expected {self.expected}, found {self.found}"
 
 
-def read_heads(state: Path) -> Iterator[Head]:
+def list_heads(state: Path) -> Iterator[Head]:
     """Yield every head in the workspace ledger of a *state* folder, in order; none if there is no such ledger.
 
     Raises `LedgerError` if it cannot be read; heads that were yielded before are valid.
@@ -118,7 +118,7 @@ def find_unrecorded(state: Path, session: str) -> Gap | None:
     """
     if all(event.type in _BEGINNING for event in read(state / "sessions" / session)):
         return None
-    if any(head.session == session for head in read_heads(state)):
+    if any(head.session == session for head in list_heads(state)):
         return None
     return Gap(session, "head", "a record of the session in the workspace ledger", "none")
 

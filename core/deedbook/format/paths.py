@@ -15,6 +15,8 @@ it. No path may name it.
 """
 LEDGER_FILE: Final = ".events.jsonl"
 """The name of a ledger's file in the folder of its session."""
+CHECKPOINT_FILE: Final = "checkpoint"
+"""The name of the file of a state folder that holds the newest signed note of the log."""
 
 _MAX_SHOWN: Final = 200
 

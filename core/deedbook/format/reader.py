@@ -15,13 +15,10 @@ from typing import BinaryIO, Final, Literal, TypeAlias
 import attrs
 
 from deedbook.contract import Event
-from deedbook.format.upcasting.naming import split_source
-from deedbook.format.upcasting.recognition import form_of
-from deedbook.format.upcasting.table import UPCASTERS
 
 from .canonical import MAX_BYTES
 from .errors import DeedbookError, LedgerError, fault
-from .events import FORMAT, SESSION_ID, Line, is_ended, split_line
+from .events import FORMAT, HEADER, SESSION_ID, Line, is_ended, split_line
 from .files import Folder
 from .paths import LEDGER_FILE
 from .tail import find_tail, lines_from_end
@@ -62,7 +59,7 @@ def read(source: str | Path | Folder) -> Iterator[Event]:
     if isinstance(source, Folder):
         yield from _events(source.open(LEDGER_FILE), f"{source.path}/{LEDGER_FILE}", None)
         return
-    path, session = split_source(source)
+    path, session = _parted(source)
     path = path / LEDGER_FILE if path.is_dir() else path
     with Folder.at(path.parent) as folder:
         yield from _events(folder.open(path.name), str(path), session)
@@ -126,13 +123,31 @@ class Follower:
 
 def _events(file: BinaryIO, name: str, session: str | None) -> Iterator[Event]:
     with file:
-        form = form_of(file.readline(_LONGEST))
+        form = _form_of(file.readline(_LONGEST))
         file.seek(0)
         if form != FORMAT:
             yield from _old_events(file, name, form, session)
             return
         for seq, raw in enumerate(_lines(file, name)):
-            yield UPCASTERS.present(_event(raw, f"{name}:{seq + 1}"))
+            yield _event(raw, f"{name}:{seq + 1}")
+
+
+def _parted(source: str | Path) -> tuple[Path, str | None]:
+    """Return the file that *source* names, and the session in it where it is ``FILE#SESSION``."""
+    if "#" not in str(source):
+        return Path(source), None
+    from .upcasting.naming import split_source
+
+    return split_source(source)
+
+
+def _form_of(first: bytes) -> str:
+    """Return the form of a ledger by its *first* line."""
+    if HEADER.match(first):
+        return FORMAT
+    from .upcasting.recognition import form_of
+
+    return form_of(first)
 
 
 def _old_events(file: BinaryIO, name: str, form: str, session: str | None) -> Iterator[Event]:
@@ -142,6 +157,8 @@ def _old_events(file: BinaryIO, name: str, form: str, session: str | None) -> It
         if len(found) > 1:
             raise LedgerError(fault("SESSION_NOT_NAMED", _several(name, list(found)), place=name))
         file.seek(0)
+    from .upcasting.table import UPCASTERS
+
     seq = 0
     for number, raw in enumerate(_lines(file, name), 1):
         of, event = UPCASTERS.event(raw, form, seq, f"{name}:{number}")
@@ -158,7 +175,7 @@ def sessions_in(path: Path) -> list[str]:
     Raises as `read` does.
     """
     with Folder.at(path.parent) as folder, folder.open(path.name) as file:
-        form = form_of(file.readline(_LONGEST))
+        form = _form_of(file.readline(_LONGEST))
         file.seek(0)
         return [] if form == FORMAT else list(old_sessions(file, str(path), form))
 
@@ -168,6 +185,8 @@ def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False)
 
     With *lenient*, unreadable lines are skipped.
     """
+    from .upcasting.table import UPCASTERS
+
     found: dict[str, SessionSummary] = {}
     for number, raw in enumerate(_lines(file, name), 1):
         try:

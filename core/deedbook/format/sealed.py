@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus
 
 import attrs
@@ -19,9 +19,11 @@ import attrs
 from deedbook.contract import Json, Object
 
 from .canonical import MAX_BYTES, SEALED_KEY, decode, digest, encode, encode_payload
-from .detectors import NAMES, Detectors, find_any
 from .errors import FileRefused, IntakeError, LedgerError, SourceError, fault, raise_all
 from .files import Folder
+
+if TYPE_CHECKING:
+    from .detectors import Detectors
 
 MAX_INLINE: Final = 1024 * 1024
 """Members of a larger payload are sealed until it fits."""
@@ -70,9 +72,11 @@ class Rules:
         return rules
 
     def _with(self, item: Json) -> "Rules":
+        if isinstance(item, str):
+            return attrs.evolve(self, places=(*self.places, _place(item)))
+        from .detectors import NAMES, find_any
+
         match item:
-            case str():
-                return attrs.evolve(self, places=(*self.places, _place(item)))
             case {"detect": str(name), **rest} if not rest and name in NAMES:
                 return attrs.evolve(self, detectors=self.detectors | {name})
             case {"pattern": str(pattern), **rest} if not rest:
@@ -82,6 +86,15 @@ class Rules:
         raise ValueError(
             f'{item!r} is no rule; expected "<event type>/<pointer>", {{detect: one of {known}}} or {{pattern: "…"}}'
         )
+
+
+def _detectors(rules: Rules) -> "Detectors | None":
+    """Return what finds values by detectors and patterns; ``None`` where no rule asks for that."""
+    if not rules.detectors and not rules.patterns:
+        return None
+    from .detectors import Detectors
+
+    return Detectors(rules.detectors, rules.patterns)
 
 
 def _place(text: str) -> tuple[str, tuple[str, ...]]:
@@ -103,11 +116,7 @@ class Sealer:
 
     def __init__(self, rules: Rules | None = None, secrets: Mapping[str, str] | None = None) -> None:
         self._rules = rules or Rules()
-        self._detectors = (
-            Detectors(self._rules.detectors, self._rules.patterns)
-            if self._rules.detectors or self._rules.patterns
-            else None
-        )
+        self._detectors = _detectors(self._rules)
         self._marks = _marks(secrets or {})
         self._needles = tuple(encode(needle)[1:-1] for needle, _ in self._marks)
         self._places: dict[str, tuple[tuple[str, ...], ...]] = {}

@@ -27,13 +27,12 @@ from deedbook.format.events import (
     timestamp,
 )
 from deedbook.format.files import Folder
-from deedbook.format.paths import LEDGER_FILE
+from deedbook.format.paths import CHECKPOINT_FILE, LEDGER_FILE
 from deedbook.format.sealed import Sealer, open_values
 from deedbook.format.tail import find_tail, lines_from_end
 
 from .chain import Chain, Place, explained, find_position, first_line, place_of
 from .journal import DATASYNC, Durability, Journal, TornTail, acquire, is_replaced, release, set_aside
-from .newest import refuse_below
 
 LOCK_SECONDS: Final = 0.25
 """How long a session waits for its lock; a check whether it is free holds it for less."""
@@ -310,7 +309,10 @@ def _turn(fd: int, place: str) -> Iterator[None]:
 def _stand(folder: Folder, fd: int, workspace: str, state: Folder) -> tuple[Place, Sequence[TornTail]]:
     tail = find_tail(fd, place=place_of(folder))
     first = first_line(fd, place_of(folder)) if tail.end else None
-    refuse_below(state, fd, tail.end, first.session_id if first else "")  # before anything of it is set aside
+    if state.exists(CHECKPOINT_FILE):
+        from .newest import refuse_below
+
+        refuse_below(state, fd, tail.end, first.session_id if first else "")  # before anything of it is set aside
     if not first:
         name = f"ws-{new_id()}"
         torn = [set_aside(folder, fd, tail)] if tail.torn else []

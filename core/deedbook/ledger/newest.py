@@ -13,11 +13,9 @@ from deedbook.format.events import MAX_PAYLOAD, split_line
 from deedbook.format.files import Folder
 from deedbook.format.leaves import CHECKPOINT, SignedCheckpoint, origin_of
 from deedbook.format.notes import MAX_TEXT, Note
-from deedbook.format.paths import LEDGER_FILE as JOURNAL
+from deedbook.format.paths import CHECKPOINT_FILE, LEDGER_FILE
 from deedbook.format.proofs import Checkpoint
 from deedbook.format.tail import find_tail, lines_from_end
-
-NAME: Final = "checkpoint"
 
 _TYPE: Final = b'"event_type":"ledger.checkpoint"'
 
@@ -36,13 +34,13 @@ def read_newest(state: Folder) -> NewestCheckpoint | None:
     Raises `LedgerError` (``LEDGER_UNSOUND``) if it is no checkpoint.
     """
     try:
-        note = Note.parse(state.read(NAME, limit=MAX_TEXT).decode())
+        note = Note.parse(state.read(CHECKPOINT_FILE, limit=MAX_TEXT).decode())
         return NewestCheckpoint(note, Checkpoint.parse(note.text))
     except FileNotFoundError:
         return None
     except (FileRefused, SignatureError, UnicodeDecodeError) as problem:
         why = f"is no signed checkpoint ({problem}); restore it from a copy. `deedbook verify` shows what the log holds"
-        raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{NAME}")) from None
+        raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{CHECKPOINT_FILE}")) from None
 
 
 def update_newest(state: Folder, note: str) -> bool:
@@ -56,7 +54,7 @@ def update_newest(state: Folder, note: str) -> bool:
     known = (before.checkpoint.size, len(before.note.signatures)) if before else (-1, 0)
     if (size, len(made.signatures)) <= known:
         return False
-    state.replace(NAME, note.encode(), mode=0o600)
+    state.replace(CHECKPOINT_FILE, note.encode(), mode=0o600)
     return True
 
 
@@ -66,11 +64,11 @@ def refuse_cut(state: Folder) -> None:
     if known is None:
         return
     try:
-        with state.sub("workspace") as folder, folder.open(JOURNAL) as file:
+        with state.sub("workspace") as folder, folder.open(LEDGER_FILE) as file:
             raw = file.readline(MAX_PAYLOAD + 4096)
             if not raw.endswith(b"\n"):
                 _refuse(state, known, "the workspace ledger is gone")
-            first = split_line(raw[:-1], place=f"{folder.path}/{JOURNAL}:1")
+            first = split_line(raw[:-1], place=f"{folder.path}/{LEDGER_FILE}:1")
             end = find_tail(file.fileno(), place=folder.path).end
             refuse_below(state, file.fileno(), end, first.session_id)
     except FileNotFoundError:
@@ -108,4 +106,4 @@ def _refuse(state: Folder, known: NewestCheckpoint, what: str) -> None:
         f"the newest signed checkpoint has {known.checkpoint.size} leaves, and {what}. Lines were taken away, or all "
         "was written anew; nothing is written. Put the whole state folder back from a copy; `deedbook verify` says all"
     )
-    raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{NAME}"))
+    raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{CHECKPOINT_FILE}"))

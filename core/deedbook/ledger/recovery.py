@@ -13,7 +13,7 @@ from deedbook.format.events import Entry, label
 from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.folds import NAMED_BY, fold
-from deedbook.format.heads import Head, find_gaps, read_heads
+from deedbook.format.heads import Head, find_gaps, list_heads
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import SEALED, find_strays, has_events
 
@@ -57,7 +57,7 @@ def refuse_cut(state: Path, identity: str, heads: Sequence[Head] | None = None) 
 
     Ending such a session would make the cut look like its end. *heads* are the recorded ones, if they are known.
     """
-    known = [head for head in read_heads(state) if head.session == identity] if heads is None else heads
+    known = [head for head in list_heads(state) if head.session == identity] if heads is None else heads
     for gap in find_gaps(state, known):
         why = (
             f"it is not what the workspace ledger recorded: {gap.check}: expected {gap.expected}, found {gap.found}. "

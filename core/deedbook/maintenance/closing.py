@@ -11,7 +11,7 @@ from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError, DomainError, LedgerError, fault
 from deedbook.format.events import SESSION_ID, Entry, label
 from deedbook.format.files import Folder
-from deedbook.format.heads import Head, read_heads
+from deedbook.format.heads import Head, list_heads
 from deedbook.format.reader import SessionSummary, has_events, list_sessions, read, summarise
 from deedbook.format.sealed import Sealer
 from deedbook.ledger.journal import TornTail
@@ -237,7 +237,7 @@ def _is_unbegun(found: SessionSummary) -> bool:
 
 def _heads(place: Path) -> dict[str, list[Head]]:
     heads: dict[str, list[Head]] = {}
-    for head in read_heads(place):
+    for head in list_heads(place):
         heads.setdefault(head.session, []).append(head)
     return heads
 

@@ -9,7 +9,8 @@ from deedbook.format.errors import BindingError, DeedbookError, DomainError, fau
 from deedbook.format.files import Folder
 from deedbook.format.schema import data_folder
 from deedbook.plugins.features import Features, Notices
-from deedbook.plugins.plugins import FEATURE, discover
+from deedbook.plugins.groups import FEATURE
+from deedbook.plugins.plugins import discover
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.site import Site
 

@@ -2,14 +2,14 @@
 
 import os
 from itertools import islice
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from deedbook.approvals.keys import KeyRing
 from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.files import Folder
+from deedbook.format.paths import CHECKPOINT_FILE, user_folder
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.ledger.newest import NAME
 
 FEATURE: Final = "checkpoints"
 """The feature that keeps a log."""
@@ -22,11 +22,18 @@ def has_log(state: Folder, ledger: WorkspaceLedger, settings: CheckpointSettings
 
     Only the *last* lines of the ledger are checked.
     """
-    if state.exists(NAME) or (settings.key and settings.key.exists()):
+    if state.exists(CHECKPOINT_FILE) or (settings.key and settings.key.exists()):
         return True
     if any(mark in raw[:512] for _, raw in islice(ledger.backwards(), last) for mark in _MARKS):
         return True
-    return any(name.startswith(f"{ledger.session_id}.") for name in KeyRing.of(os.environ).names())
+    keys = user_folder(os.environ) / "keys"
+    return keys.is_dir() and any(name.startswith(f"{ledger.session_id}.") for name in _key_names(keys))
+
+
+def _key_names(place: Path) -> list[str]:
+    from deedbook.approvals.keys import KeyRing
+
+    return KeyRing(place).names()
 
 
 class LogWatch:

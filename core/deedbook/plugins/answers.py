@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deedbook.contract import ALLOW, Decision
-from deedbook.contract.lifecycle import EVENTS
-from deedbook.contract.no_answer import NoAnswer
+from deedbook.contract.lifecycle import EVENTS, NoAnswer
 
 
 def adapt_method(event: str, method: Callable[..., Any]) -> Callable[..., Any]:

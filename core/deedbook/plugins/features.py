@@ -13,7 +13,8 @@ from deedbook.contract import Object
 from deedbook.contract.features import PROJECT, FeatureHooks
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault
 
-from .plugins import FEATURE, Catalogue, discover, load
+from .groups import FEATURE
+from .plugins import Catalogue, discover, load
 
 _NO_SETTINGS: Final[Object] = MappingProxyType({})
 _MOST: Final = 20

@@ -97,10 +97,10 @@ class WorkspaceHost:
     """Implements `contracts.Host` over a workspace folder.
 
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
-    read (the state), *secrets* the declared values by name (``None`` if not set), *schemas* the kernel's own. Without
-    *workers* it runs no programs: the charter is still being compiled. *variables* names the environment variable of
-    each secret. *requested_secrets* are the secrets that plugins asked for. *routes* returns the data of
-    `routing.routes.route_data`, where there is a charter.
+    read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
+    *workers* returns what runs programs; without it none is run: the charter is still being compiled. *variables* names
+    the environment variable of each secret. *asked* are the secrets that somebody wanted. *routes* returns what
+    `routing.routes.told` returns, where there is a charter.
     """
 
     def __init__(  # noqa: PLR0913 - what a workspace has, mostly given by name
@@ -110,7 +110,7 @@ class WorkspaceHost:
         hidden: Sequence[str],
         secrets: Mapping[str, str | None],
         schemas: Schemas | None = None,
-        workers: ProgramRunner | None = None,
+        workers: Callable[[], ProgramRunner] | None = None,
         variables: Mapping[str, str] | None = None,
         routes: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
@@ -134,8 +134,13 @@ class WorkspaceHost:
 
     @property
     def workers(self) -> ProgramRunner | None:
-        """The runner of programs, unless the charter is still being compiled."""
-        return self._workers
+        """What runs programs, unless the charter is still being compiled."""
+        return self._workers() if self._workers else None
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether plugins may run programs; nothing is started by asking."""
+        return self._workers is not None
 
     def terms(self, named: set[str]) -> dict[str, Any]:
         """Return, as JSON, the terms of a smaller host in another process, with the *named* secrets that are set."""
@@ -264,7 +269,7 @@ class WorkspaceHost:
             except OSError as problem:
                 why = f"the working directory {place!r} cannot be entered: {problem.strerror}"
                 raise Failed("NOT_STARTED", why) from None
-            yield self._workers, folder
+            yield self._workers(), folder
 
     def _reach(self, path: str, *, folder: bool = False) -> str:
         """Return *path*, normalised; raises `Failed` if a plugin may not reach it."""

@@ -15,7 +15,7 @@ import attrs
 import orjson
 
 from deedbook.contract import Decision, Failed, Host
-from deedbook.contract.no_answer import NoAnswer
+from deedbook.contract.lifecycle import NoAnswer
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, IntakeError, fault, recordable
 from deedbook.format.terminal import plain, short
@@ -37,17 +37,18 @@ _TOLD: Final = 200
 
 
 def isolate_hook(entry: Mapping[str, Any], plugins: Mapping[str, Any], host: Host) -> Callable[..., Decision]:
-    """Return a function that asks such a hook; nothing is started yet. Raises `BindingError`."""
-    if not isinstance(host, WorkspaceHost) or host.workers is None:
-        raise BindingError(fault("NOT_AVAILABLE", "this host cannot start processes", place=entry["place"]))
+    """Return what asks such a hook; nothing is started yet. Raises `BindingError`."""
+    workers = host.workers if isinstance(host, WorkspaceHost) else None
+    if not isinstance(host, WorkspaceHost) or workers is None:
+        raise BindingError(fault("NOT_AVAILABLE", "there is nobody here to start processes", place=entry["place"]))
     if "script" in entry:
         try:
-            return MaskingHook(ScriptHook(entry, host, host.workers), host)
+            return MaskingHook(ScriptHook(entry, host, workers), host)
         except DeedbookError as problem:
             raise BindingError(*(attrs.evolve(each, place=entry["place"]) for each in problem.errors)) from None
         except Failed as problem:
             raise BindingError(fault("BINDING_INVALID", f"script: {problem}", place=entry["place"])) from None
-    return MaskingHook(PluginHook(entry, plugins["/".join(entry["plugin"])], host, host.workers), host)
+    return MaskingHook(PluginHook(entry, plugins["/".join(entry["plugin"])], host, workers), host)
 
 
 class MaskingHook:

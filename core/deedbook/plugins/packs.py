@@ -18,10 +18,8 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, FileRefused, IntakeError, fault
 from deedbook.format.files import DirectoryEntry, Folder
 
-MARKER: Final = "agent_plugins.json"
-"""The file in the metadata of an installed Agent Plugin: its root, and the files below it."""
-AGENT_PLUGIN: Final = "plugin:"
-"""The prefix of the name of a pack that is an Agent Plugin; the distribution's name follows."""
+from .groups import MARKER
+
 MANIFEST: Final = "plugin.json"
 
 _PACKAGE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
-from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import importlib_metadata
@@ -17,25 +16,10 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, describe, fault
 from deedbook.format.schema import data_folder, suggest
 
-from .importing import guard_import
-from .packs import AGENT_PLUGIN, MARKER, PackFolder, pack_folder, plugin_folder
-from .shape import find_misfits
+from .groups import AGENT_PLUGIN, ENTRY_POINTS, MARKER
 
-GROUPS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "tool": "deedbook.tools",
-        "provider": "deedbook.providers",
-        "flow": "deedbook.flows",
-        "hook": "deedbook.hooks",
-        "skill": "deedbook.skill_loaders",
-        "policy": "deedbook.policy_kinds",
-        "pack": "deedbook.packs",
-    }
-)
-"""Kind of plugin, and its entry-point group."""
-FEATURE: Final = "feature"
-"""The kind of plugins that take part in the life of sessions (`deedbook.contract.features`)."""
-ENTRY_POINTS: Final[Mapping[str, str]] = MappingProxyType({**GROUPS, FEATURE: "deedbook.features"})
+if TYPE_CHECKING:
+    from .packs import PackFolder
 
 _TOLD: Final = (("entry_points.txt",), (MARKER,))
 
@@ -68,8 +52,10 @@ class Offer:
         """
         return None if self.editable or not self.metadata.files else _distribution_digest(self.metadata)
 
-    def pack(self) -> PackFolder:
-        """Return the files of a pack or Agent Plugin; raises `BindingError`."""
+    def pack(self) -> "PackFolder":
+        """Return the files of an offered pack, or Agent Plugin; raises `BindingError`."""
+        from .packs import pack_folder, plugin_folder
+
         if self.name.startswith(AGENT_PLUGIN):
             return plugin_folder(self.metadata, editable=self.editable)
         return pack_folder(self.metadata, self.target, editable=self.editable)
@@ -186,6 +172,9 @@ def load(offer: Offer, place: str | None = None) -> type[Any]:
 
     Changes to the process by the import are undone as far as possible (see `importing`); it has limited time.
     """
+    from .importing import guard_import
+    from .shape import find_misfits
+
     made: Any = None
     try:
         with guard_import(offer.target.partition(":")[0]) as replaced:

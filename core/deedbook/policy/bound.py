@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from threading import RLock
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -10,10 +10,11 @@ from deedbook.contract import PATHS, Effects, Failed, Handler, Object, Principal
 from deedbook.format import canonical
 from deedbook.format.schema import Validator
 
-from . import commands
 from .conditions import lookup
 from .gates import BoundGate
-from .path_mapping import ServerPaths
+
+if TYPE_CHECKING:
+    from .path_mapping import ServerPaths
 
 Patterns: TypeAlias = Mapping[str, Mapping[str, Collection[str]]]
 """Patterns of commands, by ability and JSON pointer to an argument; the command there must match one (`commands`)."""
@@ -41,6 +42,8 @@ class Scope:
         said = self.commands.get(ability)
         if said is None:
             return None
+        from . import commands
+
         for pointer, patterns in said.items():
             command = lookup(pointer)(args)
             if any(commands.fits(pattern, command) for pattern in patterns):
@@ -130,7 +133,7 @@ class BoundAbility:
     reconciles: bool = False
     event_names: EventNames
     scope_violation: Callable[[Caller, Object], str | None] | None = None
-    server_paths: ServerPaths | None = None
+    server_paths: "ServerPaths | None" = None
     mask: Callable[[str], str] = str
 
 

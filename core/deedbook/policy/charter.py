@@ -13,7 +13,7 @@ import attrs
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, IntakeError, fault
 
-from .charter_shape import FORMAT, wrong_shape
+from .charter_format import FORMAT
 
 __all__ = ["FORMAT", "Charter", "known_files"]
 
@@ -45,7 +45,7 @@ class Charter:
             raise BindingError(fault("CHARTER_CHANGED", why))
         try:
             document = _decode(raw)
-            wrong = "" if authentic else wrong_shape(document)
+            wrong = "" if authentic else _wrong_shape(document)
         except ValueError as problem:
             wrong = f"$: expected JSON ({problem})"
         if wrong:
@@ -77,8 +77,14 @@ class Charter:
         return all(entry["digest"] is not None for entry in self.document["plugins"].values())
 
 
+def _wrong_shape(document: Any) -> str:
+    from .charter_shape import wrong_shape
+
+    return wrong_shape(document)
+
+
 def _decode(raw: bytes) -> Any:
-    """Return *raw* as JSON; raises `ValueError`, also for more values than fit into memory."""
+    """Return *raw* as JSON; raises `ValueError`, also for so many values that they would fill the memory."""
     if sum(map(raw.count, (b",", b"[", b"{"))) >= _MAX_NODES:
         raise ValueError(f"more than {_MAX_NODES} values")
     return canonical.decode(raw)

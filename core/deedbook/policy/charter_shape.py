@@ -11,13 +11,13 @@ from typing import Any, Final, TypeAlias
 
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.entries import TOOLS, ZONES
-from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS, KINDS
+
+from .charter_format import FORMAT, lists_rules
 
 Check: TypeAlias = Callable[[Any], str]
 """Returns the path inside a JSON value and what was expected there; empty if the value is valid."""
 
-FORMAT: Final = "charter-1"
 _NAMES: Final[Mapping[type, str]] = {
     type(None): "null", bool: "a flag", int: "a number", float: "a number",
     str: "text", list: "a list", dict: "an object",

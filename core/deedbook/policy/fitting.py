@@ -11,8 +11,8 @@ import attrs
 
 from deedbook.contract.lifecycle import EVENTS
 
+from .charter_format import lists_rules
 from .conditions import as_list
-from .forms import lists_rules
 from .match import DEFAULT_KINDS, AbilityFacts, Match
 
 

@@ -11,8 +11,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from deedbook.contract import ALLOW, Call, Decision
-from deedbook.contract.lifecycle import TEXTS
-from deedbook.contract.no_answer import NoAnswer
+from deedbook.contract.lifecycle import TEXTS, NoAnswer
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, describe, recordable
 

@@ -5,12 +5,14 @@ displays. The approver signs a statement with the call, the charter and *shown*,
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deedbook.contract import Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, SignatureError, fault
-from deedbook.format.notes import Note, SigningKey, VerifierKey, sign
+
+if TYPE_CHECKING:
+    from deedbook.format.notes import SigningKey
 
 ROLE: Final = "approver"
 """The role of a principal who may answer requests."""
@@ -66,12 +68,14 @@ def principal_json(principal: Principal) -> dict[str, Any]:
 # --- answering --------------------------------------------------------------------------------------------------------
 
 
-def sign_answer(request: Object, key: SigningKey, said: Object) -> dict[str, Any]:
-    """Return the payload of ``approval.answered`` with the signed statement.
+def sign_answer(request: Object, key: "SigningKey", said: Object) -> dict[str, Any]:
+    """Return the payload of ``approval.answered``: the statement, signed, and what it comes to.
 
     *said* holds ``answer`` (of `ANSWERS`), ``approver``, the id of the workspace ``ledger``, the time (``at``), a
     ``nonce`` that makes each answer unique, and the approver's ``note``.
     """
+    from deedbook.format.notes import sign
+
     statement = {**{name: request[name] for name in BOUND}, **said}
     signed = sign(f"{_HEADING}{canonical.encode(statement).decode()}\n", [key])
     who = {name: said[name] for name in ("answer", "approver")}
@@ -83,6 +87,8 @@ def answer_faults(request: Object, answer: Object, key: str | None, ledger: str)
 
     *key* is the declared verifier key of the approver, if there is one, *ledger* the workspace ledger's id.
     """
+    from deedbook.format.notes import Note, VerifierKey
+
     try:
         statement = read_statement(answer["signed"])
         signed = key is not None and Note.parse(answer["signed"]).signed_by(VerifierKey.parse(key))
@@ -102,6 +108,8 @@ def answer_faults(request: Object, answer: Object, key: str | None, ledger: str)
 
 def read_statement(signed: str) -> dict[str, Any]:
     """Return the statement in a signed note, without checking any signature; raises `SignatureError`."""
+    from deedbook.format.notes import Note
+
     text = Note.parse(signed).text
     try:
         statement = canonical.parse(text.removeprefix(_HEADING)) if text.startswith(_HEADING) else None

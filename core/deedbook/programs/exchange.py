@@ -11,8 +11,7 @@ from typing import Any, Final
 import orjson
 
 from deedbook.contract import Call, Decision, Principal
-from deedbook.contract.lifecycle import EVENTS, Lifecycle
-from deedbook.contract.no_answer import NoAnswer
+from deedbook.contract.lifecycle import EVENTS, Lifecycle, NoAnswer
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from deedbook.contract.no_answer import NoAnswer
+from deedbook.contract.lifecycle import NoAnswer
 
 MOST: Final = 32
 """How many threads may answer for one hook at the same time."""

@@ -7,7 +7,8 @@ import attrs
 
 from deedbook.format.errors import DeedbookError, SourceError
 from deedbook.format.schema import suggest
-from deedbook.plugins.packs import AGENT_PLUGIN, PackFolder
+from deedbook.plugins.groups import AGENT_PLUGIN
+from deedbook.plugins.packs import PackFolder
 from deedbook.plugins.plugins import Catalogue, discover, normalise_name
 
 from .declarations import AliasSource, LoaderSource, Origin, PackSource

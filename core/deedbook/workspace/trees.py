@@ -11,9 +11,9 @@ from deedbook.format.files import DirectoryEntry, Folder
 from deedbook.format.schema import Schemas, Validator, Violation
 
 from .declarations import Workspace
-from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
+from .documents import Document, parse_front_matter, parse_yaml
 from .migrations import find_old_guards, guard_message
-from .sources import SYSTEM, TESTS, list_entries, list_files, read
+from .sources import MAX_BYTES, SYSTEM, TESTS, list_entries, list_files, read
 
 T = TypeVar("T")
 P = ParamSpec("P")

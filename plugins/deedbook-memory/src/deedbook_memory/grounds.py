@@ -136,7 +136,7 @@ class Grounds:
             raise Unproven(f"the approval does not count: {why}")
         return Source(claim.session, granted)
 
-    # --- ledgers ------------------------------------------------------------------------------------------------------
+    # --- ledgers -----------------------------------------------------------------------------------------------------
 
     def _find(self, session: str, claim: Claim, by: str, wanted: object) -> Line:
         found = self._lines(session, claim.persona, lambda line: (line.span_id if by == "span" else line.seq) == wanted)

@@ -122,7 +122,7 @@ class Connection:
         if self._holder is not None:
             await asyncio.wait([self._holder])
 
-    # --- reaching it --------------------------------------------------------------------------------------------------
+    # --- reaching it -------------------------------------------------------------------------------------------------
 
     async def _reached(self) -> Live:
         """Return the server, spoken with; whoever comes first starts it, and everybody waits for that."""
@@ -214,7 +214,7 @@ class Connection:
             for name, value in said.items()
         }
 
-    # --- failures -----------------------------------------------------------------------------------------------------
+    # --- failures ----------------------------------------------------------------------------------------------------
 
     def _refuse_changed(self, live: Live, tool: str, pinned: Object) -> None:
         """Raise `Failed` unless the tool is what it was when somebody looked."""

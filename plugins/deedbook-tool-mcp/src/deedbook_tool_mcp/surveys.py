@@ -43,7 +43,7 @@ def look(workspace: "Workspace", server: "ServerSource", catalogue: Catalogue, s
     site = Site.of(workspace)
     secrets = site.secret_values()
     with Folder.at(site.root) as root, Workers(private=any(secrets.values())) as workers:
-        host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, workers, site.secrets)
+        host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, lambda: workers, site.secrets)
         try:
             handler = load(catalogue.find("tool", HANDLER, server.place))(server.connection_settings(), host)
             return _kept(server, handler.listing(), host)

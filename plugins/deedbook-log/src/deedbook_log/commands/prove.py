@@ -36,10 +36,10 @@ def command(asked: GlobalOptions, session: str | None, event: int | None, consis
     source = read_workspace(asked.workspace)
     with Folder.at(source.state) as state:
         if consistency:
-            as_json(proving.consistency(state, *map(_noted, consistency)))
+            as_json(proving.prove_consistency(state, *map(_noted, consistency)))
         elif session:
             named = WORKSPACE if session == WORKSPACE else own_session(source, session)
-            as_json(proving.inclusion(state, named, event))
+            as_json(proving.prove_inclusion(state, named, event))
     return 0
 
 

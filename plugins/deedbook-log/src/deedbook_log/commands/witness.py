@@ -32,7 +32,7 @@ def command() -> None:
     """Be a witness for logs: remember how far each was, and cosign only what goes on from there. Needs no workspace."""
 
 
-@command.command("new")
+@command.command("new", short_help="Make a witness NAME with a key of its own.")
 @click.argument("name")
 @store_option
 @json_option
@@ -52,7 +52,7 @@ def new(asked: GlobalOptions, name: str, place: str | None) -> int:
     return 0
 
 
-@command.command("show")
+@command.command("show", short_help="Print the witness's public key, and the logs that it serves.")
 @store_option
 @json_option
 @click.pass_obj
@@ -64,7 +64,7 @@ def show(asked: GlobalOptions, place: str | None) -> int:
     return 0
 
 
-@command.command("trust")
+@command.command("trust", short_help="Serve the log whose checkpoints LOGKEY signs.")
 @click.argument("logkey")
 @click.option(
     "--origin", metavar="TEXT", help="The first line of the log's checkpoints, where it is not its key's name."
@@ -85,7 +85,7 @@ def trust(_: GlobalOptions, logkey: str, origin: str | None, place: str | None) 
     return 0
 
 
-@command.command("serve")
+@command.command("serve", short_help="Answer over HTTP (C2SP's tlog-witness).")
 @click.option("--listen", default="127.0.0.1:8098", show_default=True, metavar="HOST:PORT", help="Where to answer.")
 @store_option
 @click.pass_obj
@@ -105,7 +105,7 @@ def serve(_: GlobalOptions, listen: str, place: str | None) -> int:
     return 0
 
 
-@command.command("watch")
+@command.command("watch", short_help="Answer requests that stand as files in FOLDER.")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @click.option("--once", is_flag=True, help="Answer what is asked now, and end.")
 @store_option

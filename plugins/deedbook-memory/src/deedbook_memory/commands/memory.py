@@ -48,10 +48,10 @@ def command() -> None:
     """Show what is remembered and why; propose, retract, rebuild, import."""
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
-@command.command("list")
+@command.command("list", short_help="List what is remembered, zone by zone.")
 @click.option("--zone", type=click.Choice(_ZONES), help="Only this zone.")
 @persona_option
 @json_option
@@ -76,7 +76,7 @@ def listed(asked: GlobalOptions, *, zone: str | None, persona: str | None) -> in
     return 0
 
 
-@command.command("show")
+@command.command("show", short_help="Show what is remembered as KEY, who proposed it, and why.")
 @zone_argument
 @click.argument("key")
 @persona_option
@@ -103,7 +103,7 @@ def show(asked: GlobalOptions, zone: str, key: str, persona: str | None) -> int:
     return 0
 
 
-@command.command("history")
+@command.command("history", short_help="Show everything that happened to a zone or to KEY.")
 @click.argument("zone", type=click.Choice(_ZONES), required=False, metavar="[ZONE]")
 @click.argument("key", required=False)
 @persona_option
@@ -132,7 +132,7 @@ def history(asked: GlobalOptions, zone: str | None, key: str | None, persona: st
     return 0
 
 
-# --- changing ---------------------------------------------------------------------------------------------------------
+# --- changing -------------------------------------------------------------------------------------------------------
 
 
 @command.command("propose")
@@ -175,7 +175,7 @@ def propose(  # noqa: PLR0913 - one for each option
     return _act(asked, work, principal, wait, profile)
 
 
-@command.command("retract")
+@command.command("retract", short_help="Remove the value of KEY in ZONE; the ledger keeps it.")
 @zone_argument
 @click.argument("key")
 @click.option("--reason", required=True, metavar="TEXT", help="Why, in words.")
@@ -200,7 +200,7 @@ def retract(  # noqa: PLR0913 - one for each option
     return _act(asked, work, principal, wait, profile)
 
 
-@command.command("rebuild")
+@command.command("rebuild", short_help="Write the memory store anew from the ledger.")
 @json_option
 @click.pass_obj
 def rebuild(asked: GlobalOptions) -> int:
@@ -220,7 +220,7 @@ def rebuild(asked: GlobalOptions) -> int:
     return 0
 
 
-@command.command("import")
+@command.command("import", short_help="Import a memory_store.json of an older form.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @json_option
 @click.pass_obj
@@ -313,7 +313,7 @@ def _given(text: str) -> Any:
         return text
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- what is said ---------------------------------------------------------------------------------------------------
 
 
 def _workspace(asked: GlobalOptions) -> "Workspace":

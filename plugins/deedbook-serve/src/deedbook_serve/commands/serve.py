@@ -10,8 +10,8 @@ from deedbook.cli.process import Deadline
 
 SECTION: Final = "Serve"
 
-LAST: Final = 60.0
-"""Seconds, beyond what runs may take, in which the process has to end when it is told to."""
+SHUTDOWN_LIMIT: Final = 60.0
+"""Seconds, beyond the drain time, after which a stopping process is ended."""
 
 
 @data_command
@@ -38,13 +38,13 @@ def command(
 ) -> int:
     """Serve the workspace until SIGTERM or Ctrl-C; then what runs may finish."""
     if status:
-        return _status(asked)
+        return _print_status(asked)
     from time import time
 
     from deedbook.kernel import open_kernel
     from deedbook_serve.serving.process import Limits, serve
 
-    last = Deadline(drain + LAST, "the runtime")
+    last = Deadline(drain + SHUTDOWN_LIMIT, "the runtime")
     with last, open_kernel(asked.workspace, profile=profile) as kernel:
         announce(kernel.active_charter)
         if check:
@@ -56,7 +56,7 @@ def command(
     return 0
 
 
-def _status(asked: GlobalOptions) -> int:
+def _print_status(asked: GlobalOptions) -> int:
     from deedbook.workspace.workspace import read_workspace
     from deedbook_serve.client import Runtime
 

@@ -33,9 +33,9 @@ SECTION: Final = "Do"
 
 
 def _task_names(workspace: "Workspace") -> Iterable[str]:
-    from deedbook_serve.tasks.book import Book
+    from deedbook_serve.tasks.book import TaskBook
 
-    with Book.of(workspace.state) as book:
+    with TaskBook.open(workspace.state) as book:
         return ["last", *(task.id for task in book)]
 
 
@@ -50,20 +50,20 @@ note_option = click.option("--note", default="", metavar="TEXT", help="Say how y
 @click.pass_context
 def command(ctx: click.Context) -> int:
     """List the tasks; make, run, change, delete or decide one."""
-    return int(ctx.invoke(listed, every=False)) if ctx.invoked_subcommand is None else 0
+    return int(ctx.invoke(list_tasks, every=False)) if ctx.invoked_subcommand is None else 0
 
 
-@command.command("list")
+@command.command("list", short_help="List the tasks of the workspace, and how each stands.")
 @click.option("--all", "every", is_flag=True, help="Also what was deleted, and the records of direct runs.")
 @json_option
 @click.pass_obj
-def listed(asked: GlobalOptions, *, every: bool) -> int:
-    """List the tasks of the workspace, whoever made them, and how each stands."""
-    from deedbook_serve.tasks.views import view
+def list_tasks(asked: GlobalOptions, *, every: bool) -> int:
+    """List the tasks of the workspace, of all principals, and their states."""
+    from deedbook_serve.tasks.views import build_view
 
-    with _book(asked) as book:
-        found = [view(book, task) for task in book] if book else []
-    rows = [each for each in found if every or each.state == "unknown" or not (each.direct or each.state == "deleted")]
+    with _open_book(asked) as book:
+        views = [build_view(book, task) for task in book] if book else []
+    rows = [each for each in views if every or each.state == "unknown" or not (each.direct or each.state == "deleted")]
     if asked.json:
         as_json({"schema_version": "v1", "tasks": [each.as_json() for each in rows]})
     elif rows:
@@ -73,26 +73,26 @@ def listed(asked: GlobalOptions, *, every: bool) -> int:
     return 0
 
 
-@command.command("show")
+@command.command("show", short_help="Show TASK: its input, and all that happened to it.")
 @task_argument
 @json_option
 @click.pass_obj
 def show(asked: GlobalOptions, task: str) -> int:
     """Show TASK: its input, what it is bound to, and all that happened to it, as its page tells it."""
-    from deedbook_serve.tasks.pages import rendered
-    from deedbook_serve.tasks.views import view
+    from deedbook_serve.tasks.pages import render
+    from deedbook_serve.tasks.views import build_view
 
-    with _needed(asked) as book:
+    with _require_book(asked) as book:
         found = book.find(task)
-        shown, text = view(book, found), rendered(book, found)
+        task_view, text = build_view(book, found), render(book, found)
     if asked.json:
-        as_json({"schema_version": "v1", "task": shown.as_json()})
+        as_json({"schema_version": "v1", "task": task_view.as_json()})
     else:
         answer(text.rstrip("\n"))
     return 0
 
 
-@command.command("create")
+@command.command("create", short_help="Make a task for one use of ABILITY, and print its id.")
 @click.argument("ability", shell_complete=completing.abilities)
 @pairs_argument
 @args_option
@@ -107,10 +107,12 @@ def create(
 ) -> int:  # fmt: skip
     """Make a task for one use of ABILITY, if the hooks of PreAbilityCreate let it; print its id."""
     args = parse_arguments(text, pairs)
-    return _act(asked, lambda tasks: _made(tasks.create(ability, args, idempotency_key=key)), profile, principal)
+    return _act(
+        asked, lambda tasks: _describe_created(tasks.create(ability, args, idempotency_key=key)), profile, principal
+    )
 
 
-@command.command("update")
+@command.command("update", short_help="Bind TASK to the charter in force, with the same or other arguments.")
 @task_argument
 @click.option("--args", "text", metavar="JSON", help="Other arguments; without it they stay.")
 @profile_option
@@ -120,10 +122,10 @@ def create(
 def update(asked: GlobalOptions, task: str, text: str | None, profile: str | None, principal: str | None) -> int:
     """Bind TASK to the charter in force, with other arguments or the same; its hooks are asked again."""
     args = None if text is None else read_arguments(text)
-    return _act(asked, lambda tasks: _made(tasks.update(_id(tasks, task), args)), profile, principal)
+    return _act(asked, lambda tasks: _describe_created(tasks.update(_find_id(tasks, task), args)), profile, principal)
 
 
-@command.command("run")
+@command.command("run", short_help="Run TASK through the door, once, and print its result.")
 @task_argument
 @profile_option
 @principal_option
@@ -136,11 +138,11 @@ def run(asked: GlobalOptions, task: str, profile: str | None, principal: str | N
     Without --profile it runs under the profile that it was made or updated with.
     """
     if profile is None:
-        with _needed(asked) as book:
+        with _require_book(asked) as book:
             found = book.find(task)
-            said = book.event(found.last("task.created", "task.updated")).payload["profile"]
-        profile = said if isinstance(said, str) else None
-    return _act(asked, lambda tasks: _ran(tasks, _id(tasks, task)), profile, principal, wait)
+            recorded = book.read_event(found.last("task.created", "task.updated")).payload["profile"]
+        profile = recorded if isinstance(recorded, str) else None
+    return _act(asked, lambda tasks: _run_task(tasks, _find_id(tasks, task)), profile, principal, wait)
 
 
 @command.command("delete")
@@ -150,7 +152,7 @@ def run(asked: GlobalOptions, task: str, profile: str | None, principal: str | N
 @click.pass_obj
 def delete(asked: GlobalOptions, task: str, principal: str | None) -> int:
     """Delete TASK: it is never run again. What is recorded of it stays."""
-    return _act(asked, lambda tasks: _shown(tasks.delete(_id(tasks, task))), None, principal)
+    return _act(asked, lambda tasks: _describe_task(tasks.delete(_find_id(tasks, task))), None, principal)
 
 
 @command.command("decide")
@@ -167,7 +169,10 @@ def decide(asked: GlobalOptions, task: str, said: str | None, note: str, princip
         raise click.UsageError("say which: --happened or --did-not", click.get_current_context())
     happened = said == "happened"
     return _act(
-        asked, lambda tasks: _shown(tasks.decide(_id(tasks, task), happened=happened, note=note)), None, principal
+        asked,
+        lambda tasks: _describe_task(tasks.decide(_find_id(tasks, task), happened=happened, note=note)),
+        None,
+        principal,
     )
 
 
@@ -177,14 +182,14 @@ def decide(asked: GlobalOptions, task: str, said: str | None, note: str, princip
 @click.pass_obj
 def render(asked: GlobalOptions, task: str | None) -> int:
     """Write the pages of all tasks anew from the ledger, or that of TASK."""
-    from deedbook_serve.tasks.pages import place_of, write
+    from deedbook_serve.tasks.pages import get_path, write
 
     written = []
-    with _book(asked) if task is None else _needed(asked) as book:
+    with _open_book(asked) if task is None else _require_book(asked) as book:
         for each in [book.find(task)] if task else book or ():
             write(book, each)
             if not each.direct and each.state != "deleted":
-                written.append(str(book.state / place_of(each)))
+                written.append(str(book.state / get_path(each)))
     if asked.json:
         as_json({"schema_version": "v1", "pages": written})
     else:
@@ -193,7 +198,7 @@ def render(asked: GlobalOptions, task: str | None) -> int:
     return 0
 
 
-# --- doing something --------------------------------------------------------------------------------------------------
+# --- actions --------------------------------------------------------------------------------------------------------
 
 
 def _act(
@@ -206,44 +211,44 @@ def _act(
     from deedbook.cli.execution import execute, session_starter
     from deedbook_serve.tasks.runner import Tasks
 
-    begin, held = session_starter("open", principal, wait), []
+    begin, opened = session_starter("open", principal, wait), []
 
-    def begun(kernel: "Kernel") -> "Session":
+    def begin_with_tasks(kernel: "Kernel") -> "Session":
         session = begin(kernel)
-        held.append(Tasks(kernel, session))
+        opened.append(Tasks(kernel, session))
         return session
 
     try:
-        return execute(asked, begun, lambda _: work(held[0]), profile=profile)
+        return execute(asked, begin_with_tasks, lambda _: work(opened[0]), profile=profile)
     finally:
-        for tasks in held:
+        for tasks in opened:
             tasks.close()
 
 
-def _id(tasks: "Tasks", name: str) -> str:
+def _find_id(tasks: "Tasks", name: str) -> str:
     return tasks.book.find(name).id
 
 
-def _made(result: "Result[Created]") -> "Ending":
+def _describe_created(result: "Result[Created]") -> "Ending":
     from deedbook.cli.execution import FINE, Ending
     from deedbook.format import event_text as story
     from deedbook.format.errors import Err
 
     if isinstance(result, Err):
         return Ending.failed(result.error)
-    made = result.value
-    if made.unavailable is not None or made.task is None:
-        assert made.unavailable
-        return Ending.failed(made.unavailable)
-    for name, said in made.signals.items():
-        for each in said:
+    created = result.value
+    if created.unavailable is not None or created.task is None:
+        assert created.unavailable
+        return Ending.failed(created.unavailable)
+    for name, given in created.signals.items():
+        for each in given:
             message(f"{name} of {story.show(each['hook'])}: {story.show(each['value'])}")
-    if not made.fresh:
+    if not created.fresh:
         message("made before with this idempotency key")
-    return Ending(FINE, made.task.id, members={"task": made.task.as_json()})
+    return Ending(FINE, created.task.id, members={"task": created.task.as_json()})
 
 
-def _ran(tasks: "Tasks", task: str) -> "Ending":
+def _run_task(tasks: "Tasks", task: str) -> "Ending":
     import attrs
 
     from deedbook.cli.execution import call_ending
@@ -258,7 +263,7 @@ def _ran(tasks: "Tasks", task: str) -> "Ending":
     return attrs.evolve(ending, members={**ending.members, **more})
 
 
-def _shown(result: "Result[Task]") -> "Ending":
+def _describe_task(result: "Result[Task]") -> "Ending":
     from deedbook.cli.execution import FINE, Ending
     from deedbook.format.errors import Err
 
@@ -267,27 +272,27 @@ def _shown(result: "Result[Task]") -> "Ending":
     return Ending(FINE, f"{result.value.id} {result.value.state}", members={"task": result.value.as_json()})
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
-def _book(asked: GlobalOptions) -> Any:
-    """Open the tasks of the workspace; nothing where nothing was ever recorded."""
+def _open_book(asked: GlobalOptions) -> Any:
+    """Open the tasks of the workspace; a null context if the workspace has no ledger yet."""
     from contextlib import nullcontext
 
     from deedbook.workspace.workspace import read_workspace
-    from deedbook_serve.tasks.book import Book
+    from deedbook_serve.tasks.book import TaskBook
 
     try:
-        return Book.of(read_workspace(asked.workspace).state)
+        return TaskBook.open(read_workspace(asked.workspace).state)
     except FileNotFoundError:
         return nullcontext()
 
 
-def _needed(asked: GlobalOptions) -> Any:
+def _require_book(asked: GlobalOptions) -> Any:
     from deedbook.format.errors import TaskError, fault
-    from deedbook_serve.tasks.book import Book
+    from deedbook_serve.tasks.book import TaskBook
 
-    book = _book(asked)
-    if not isinstance(book, Book):
+    book = _open_book(asked)
+    if not isinstance(book, TaskBook):
         raise TaskError(fault("TASK_NOT_FOUND", "no task was ever made in this workspace"))
     return book

@@ -41,7 +41,7 @@ def list_servers(asked: GlobalOptions) -> int:
     return 0
 
 
-@command.command("tools")
+@command.command("tools", short_help="Show the tools of a server as last listed; starts nothing.")
 @click.argument("name")
 @json_option
 @click.pass_obj
@@ -61,7 +61,7 @@ def tools(asked: GlobalOptions, name: str) -> int:
     return 0
 
 
-@command.command("refresh")
+@command.command("refresh", short_help="List again what servers offer, and keep what changed for review.")
 @click.argument("names", nargs=-1)
 @yes_option
 @click.pass_obj
@@ -76,7 +76,7 @@ def refresh(asked: GlobalOptions, names: tuple[str, ...], *, yes: bool) -> int:
     return 0
 
 
-@command.command("remove")
+@command.command("remove", short_help="Take a server and its abilities out of deedbook.yaml.")
 @click.argument("name")
 @yes_option
 @click.pass_obj
@@ -99,7 +99,11 @@ def remove(asked: GlobalOptions, name: str, *, yes: bool) -> int:
     return 0
 
 
-@command.command("add", context_settings={"ignore_unknown_options": False})
+@command.command(
+    "add",
+    short_help="Add an MCP server to the workspace, and list its tools.",
+    context_settings={"ignore_unknown_options": False},
+)
 @click.argument("name")
 @click.argument("started", nargs=-1, metavar="[-- COMMAND...]")
 @click.option("--url", metavar="URL", default="", help="Where it stands, in place of a command: streamable HTTP.")
@@ -231,7 +235,7 @@ class _Edit:
 
     def __init__(self, root: Any) -> None:
         from deedbook.format.canonical import digest
-        from deedbook.workspace.documents import MAX_BYTES
+        from deedbook.workspace.sources import MAX_BYTES
 
         self._root = root
         self._raw: bytes = root.read(self.path, limit=MAX_BYTES)

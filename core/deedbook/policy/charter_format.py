@@ -1,8 +1,10 @@
-"""The forms of policy bodies that the kernel knows: lists of rules."""
+"""The format of charters: its name, and the form of policies that the kernel compares rule by rule."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
+FORMAT: Final = "charter-1"
+"""The format that every charter names."""
 RULE_LISTS: Final = frozenset({"rules"})
 """Kinds whose body is ``{rules: [{match, then, …}], default}``, where the first rule that holds decides.
 
