@@ -64,7 +64,9 @@ def session(
                 Office(
                     kernel.state,
                     kernel.ledger,
-                    CheckpointSettings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root),
+                    CheckpointSettings.read(
+                        kernel.active_charter.charter.document.get("checkpoints", {}), kernel.site.root
+                    ),
                 ).rotate(lost=False)
             with kernel.session("call") as made:
                 yield made

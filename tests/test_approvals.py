@@ -10,7 +10,7 @@ import pytest
 from persons import approving
 
 from deedbook import Err, Ok, allow, ask, deny, transform
-from deedbook.approvals.answering import answer, queue
+from deedbook.approvals.answering import answer, open_queue
 from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
@@ -280,7 +280,7 @@ def soon(lab, **options):
     def work():
         while True:
             try:
-                with queue(lab.state) as waiting:
+                with open_queue(lab.state) as waiting:
                     found = [each.id for each in waiting]
             except DeedbookError:
                 found = []
@@ -382,7 +382,7 @@ def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):
 
         def race():
             soon(office).join()
-            with queue(office.state) as waiting:
+            with open_queue(office.state) as waiting:
                 (pending,) = waiting
             try:
                 results.append(perform(office, pending.id))

@@ -74,8 +74,8 @@ def test_checkpoint_is_witnessed_and_the_newest_note_says_so(seen):
     told = witnessed(seen)
     assert [each["size"] for each in told] == [made.covered.made[-1].size for made in (first, second)]
     assert {each["witness"] for each in told} == {str(seen.store.key.public)}
-    assert seen.store.key.public.seen(Note.parse(told[-1]["note"])) is not None
-    assert seen.store.key.public.seen(kept(seen)) is not None
+    assert seen.store.key.public.cosigned_at(Note.parse(told[-1]["note"])) is not None
+    assert seen.store.key.public.cosigned_at(kept(seen)) is not None
     assert kept(seen).signed_by(seen.key)
 
 
@@ -117,7 +117,10 @@ def test_two_witnesses_sign_the_same_note(seen, tmp_path):
         finally:
             server.shutdown()
             thread.join()
-    assert [key.seen(kept(seen)) is not None for key in (seen.store.key.public, other.key.public)] == [True, True]
+    assert [key.cosigned_at(kept(seen)) is not None for key in (seen.store.key.public, other.key.public)] == [
+        True,
+        True,
+    ]
     assert len(kept(seen).signatures) == 3
     assert count(seen, "ledger.witnessed") == 2
 

@@ -155,7 +155,7 @@ class PendingCalls:
             asked["by"] = dict(verdict.by)
         if given != verdict.raw:
             asked["given"] = canonical.decode(given)
-        raw = self._own.scrubbed(canonical.encode_payload(asked))
+        raw = self._own.scrub(canonical.encode_payload(asked))
         shown: dict[str, Any] = canonical.decode(raw)
         return {**shown, "shown": shown_digest(shown)}
 

@@ -200,10 +200,10 @@ def _next_step(options: GlobalOptions, pending: "Pending") -> str:
 
 
 def _queue(options: GlobalOptions) -> Any:
-    from deedbook.approvals.answering import queue
+    from deedbook.approvals.answering import open_queue
     from deedbook.workspace.workspace import read_workspace
 
-    return queue(read_workspace(options.workspace).state)
+    return open_queue(read_workspace(options.workspace).state)
 
 
 def _now() -> str:
@@ -214,12 +214,12 @@ def _now() -> str:
 
 def _states(options: GlobalOptions, requests: "Iterable[Pending]") -> dict[str, str]:
     """Return the state of each of *requests*, by its id; an open request of an older charter is stale."""
-    from deedbook.approvals.answering import stale
+    from deedbook.approvals.answering import find_stale
     from deedbook.call.queue import OPEN
 
     now, every = _now(), list(requests)
     states: dict[str, str] = {each.id: each.state(now) for each in every}
-    left = stale(options.workspace, [each for each in every if states[each.id] in OPEN])
+    left = find_stale(options.workspace, [each for each in every if states[each.id] in OPEN])
     return states | dict.fromkeys(left, STALE)
 
 

@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from deedbook.approvals.answering import AGAIN, queue
+from deedbook.approvals.answering import AGAIN, open_queue
 from deedbook.call.origins import Origin
 from deedbook.call.pending_calls import Grant, principal_of
 from deedbook.call.queue import Pending, Waiting
@@ -25,7 +25,7 @@ def perform_once(kernel: Kernel, name: str, *, by: str = LOCAL.id) -> Result[Jso
 
     *by* is the principal who runs it now. Raises `DeedbookError` if it may not be performed; then nothing was done.
     """
-    with queue(kernel.site.state) as waiting:
+    with open_queue(kernel.site.state) as waiting:
         session, grant, request = start_session(kernel, waiting, waiting.find(name), by)
         with session:
             return session.resume(request, grant)
@@ -36,7 +36,7 @@ def start_session(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -
 
     Raises `DeedbookError` if the call may not be performed; then the approval stays unused.
     """
-    grant = kernel.parking().take(pending, waiting, timestamp(time.time()))
+    grant = kernel.pending_calls().take(pending, waiting, timestamp(time.time()))
     request = waiting.request(pending)
     if kernel.bindings.charter.document["abilities"].get(request["name"], {}).get("plugin") == _EXTERNAL:
         why = f"only the agent itself can perform {request['name']}; the approval is still unused; {AGAIN}"

@@ -16,6 +16,8 @@ import attrs
 
 from deedbook.format.errors import BindingError, describe, fault
 
+from .groups import distribution_name
+
 if TYPE_CHECKING:
     from importlib_metadata import EntryPoint
 
@@ -91,7 +93,7 @@ def entry_points(group: str) -> Iterator[tuple[str, "EntryPoint"]]:
             text = distribution.read_text("entry_points.txt") or ""
             if group not in text:
                 continue
-            owner = distribution.name
+            owner = distribution_name(distribution)
             points: Iterable[EntryPoint] = distribution.entry_points.select(group=group)
         except Exception:  # noqa: BLE001, S112 - a partly removed package must not stop every command
             continue

@@ -155,12 +155,12 @@ class WorkspaceHost:
 
     def mask_object(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return a JSON object in which values of secrets are masked, in every encoding, as in a ledger."""
-        made: dict[str, Any] = decode(self._sealer.scrubbed(encode_payload(value)))
+        made: dict[str, Any] = decode(self._sealer.scrub(encode_payload(value)))
         return made
 
     def mask(self, text: str) -> str:
         """Return *text* with values of secrets masked."""
-        return self._sealer.marked(text)
+        return self._sealer.mark_secrets(text)
 
     def secret(self, name: str) -> HeldSecret:
         """Return a declared secret; raises `BindingError`."""
@@ -265,7 +265,7 @@ class WorkspaceHost:
         with ExitStack() as held:
             try:
                 with _translate_errors(place):
-                    folder = held.enter_context(self._folder.held(place))
+                    folder = held.enter_context(self._folder.hold(place))
             except OSError as problem:
                 why = f"the working directory {place!r} cannot be entered: {problem.strerror}"
                 raise Failed("NOT_STARTED", why) from None

@@ -1,6 +1,5 @@
 """Installed plugins: a catalogue of entry points without imports; then single plugins, loaded and checked."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
@@ -15,7 +14,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, describe, fault
 from deedbook.format.schema import data_folder, suggest
 
-from .groups import AGENT_PLUGIN, ENTRY_POINTS, MARKER
+from .groups import AGENT_PLUGIN, ENTRY_POINTS, MARKER, distribution_name, normalise_name
 
 if TYPE_CHECKING:
     import importlib_metadata
@@ -152,7 +151,7 @@ def discover(distributions: Iterable["importlib_metadata.Distribution"] | None =
     present: Iterable[Any] = importlib_metadata.distributions() if distributions is None else distributions
     for distribution in present:
         try:
-            name = _name(distribution)
+            name = distribution_name(distribution)
             offers = [] if name in seen else list(_offers(name, distribution))
         except Exception as problem:  # noqa: BLE001 - a partly removed package must not stop every command
             unreadable.append(_where(distribution, problem))
@@ -226,17 +225,6 @@ def _offers(name: str, distribution: "importlib_metadata.Distribution") -> Itera
     version = distribution.version if points else ""
     for point in points:
         yield Offer(kinds[point.group], point.name, point.value, name, version, distribution)
-
-
-def normalise_name(name: str) -> str:
-    """Return a distribution's name in the form that indexes compare (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _name(distribution: "importlib_metadata.Distribution") -> str:
-    """Return the normalised name (PEP 503), from the folder's name if possible: parsing metadata is much slower."""
-    quick = getattr(distribution, "_normalized_name", None)
-    return normalise_name(quick or distribution.metadata["Name"])
 
 
 def _home(distribution: "importlib_metadata.Distribution") -> Any:

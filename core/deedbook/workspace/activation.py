@@ -7,9 +7,9 @@ import attrs
 
 from deedbook.format.errors import DeedbookError, SourceError
 from deedbook.format.schema import suggest
-from deedbook.plugins.groups import AGENT_PLUGIN
+from deedbook.plugins.groups import AGENT_PLUGIN, normalise_name
 from deedbook.plugins.packs import PackFolder
-from deedbook.plugins.plugins import Catalogue, discover, normalise_name
+from deedbook.plugins.plugins import Catalogue, discover
 
 from .declarations import AliasSource, LoaderSource, Origin, PackSource
 from .documents import Document, pointer

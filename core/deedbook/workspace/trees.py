@@ -7,7 +7,7 @@ import attrs
 
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, SourceError, fault
-from deedbook.format.files import Folder, Found
+from deedbook.format.files import DirectoryEntry, Folder
 from deedbook.format.schema import Schemas, Validator, Violation
 
 from .declarations import Workspace
@@ -77,7 +77,7 @@ class SourceReader:
         self.faults += map(tree.label_error, faults)
         return paths
 
-    def list_entries(self, tree: SourceTree, folder: str) -> list[Found]:
+    def list_entries(self, tree: SourceTree, folder: str) -> list[DirectoryEntry]:
         """Return the entries of a folder."""
         found, faults = list_entries(tree.folder, folder)
         self.faults += map(tree.label_error, faults)

@@ -32,9 +32,9 @@ class LedgerFile:
     @property
     def size(self) -> int:
         """How many bytes its file has."""
-        from deedbook.format.upcasting.naming import parted
+        from deedbook.format.upcasting.naming import split_source
 
-        return parted(self.place)[0].stat().st_size
+        return split_source(self.place)[0].stat().st_size
 
 
 @attrs.define
@@ -61,14 +61,14 @@ class Ledgers:
         """
         from deedbook.cli.ledgers import ledger_path, own_ledger_path
         from deedbook.format.files import Folder
-        from deedbook.format.reader import sessions
+        from deedbook.format.reader import list_sessions
 
         source = self._source()
         if own_ledger_path(source).exists():
             yield LedgerFile(own_ledger_path(source), is_live=True, is_workspace=True)
         if source.state.is_dir():
             with Folder.at(source.state) as state:
-                listed = sessions(state)
+                listed = list_sessions(state)
             for each in listed:
                 if each.state != "empty":
                     yield LedgerFile(ledger_path(source, each.id), is_live=each.state == "open")
@@ -159,9 +159,9 @@ def report_torn_end(place: Path) -> int:
 def describe_unread(found: LedgerFile) -> str:
     """Say what cannot be read at the end of a ledger that nobody writes: bytes that are no line. Empty: nothing."""
     from deedbook.cli.common import display_path
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
 
-    place = parted(found.place)[0]
+    place = split_source(found.place)[0]
     with place.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - 1))
@@ -174,10 +174,10 @@ def describe_unread(found: LedgerFile) -> str:
 
 
 def _list_imported(state: Path) -> Iterator[LedgerFile]:
-    from deedbook.maintenance.imports import imports
+    from deedbook.maintenance.imports import list_imports
 
     try:
-        known = imports(state)
+        known = list_imports(state)
     except (DeedbookError, OSError):  # reading the workspace's own ledger says what is wrong with it
         return
     for one in known:

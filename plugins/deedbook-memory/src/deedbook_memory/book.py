@@ -15,7 +15,7 @@ from deedbook.format.events import EXCISED_KEY, first_workspace_hash, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.format.tail import lines_from_end
 
 from .recall import FAMILY, Change, Memory, Slot
@@ -95,7 +95,7 @@ class Book:
         held = slot.holds or {}
         made = {"persona": name.persona, "zone": name.zone, "key": name.key, "version": slot.version, **shown(held)}
         try:
-            entry = opened(self._folder, held["entry"])
+            entry = open_values(self._folder, held["entry"])
         except (FileNotFoundError, LedgerError):
             return {**made, ERASED: True}
         if EXCISED_KEY in entry:

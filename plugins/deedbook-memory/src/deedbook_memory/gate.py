@@ -12,7 +12,7 @@ import attrs
 
 from deedbook.contract import Failed, Object
 from deedbook.format import canonical
-from deedbook.format.entries import VERSION, WORLD, Forbidden
+from deedbook.format.entries import VERSION, WORLD, ForbiddenValues
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import Entry, label, new_id
 from deedbook.format.schema import foreign
@@ -60,7 +60,7 @@ class Gate:
         self._own, self._book, self._charter = own, book, charter
         self._said: Mapping[str, Any] = document.get("memory") or entry_of({})
         self._persona: str | None = (document.get("persona") or {}).get("id")
-        self._forbidden = Forbidden(tuple(self._said["never"]))
+        self._forbidden = ForbiddenValues(tuple(self._said["never"]))
         self._keys = [(glob, glob_test([glob]), body) for glob, body in self._said["keys"].items()]
         self._grounds = Grounds(book.state, document, self._said["verified_by"])
 
@@ -135,7 +135,7 @@ class Gate:
         about = {part: payload[part] for part in ("entry", "reason") if part in payload}
         said = {part: value for part, value in about.get("entry", {}).items() if part != "provenance"}
         raw = canonical.encode_payload(dict(payload))
-        held = self._forbidden.found([said, about.get("reason")]) or self._own.scrubbed(raw) != raw
+        held = self._forbidden.matches([said, about.get("reason")]) or self._own.scrub(raw) != raw
         return {"withheld": True} if held else {}
 
     def _checked(self, entry: Object, asked: Asked, checks: list[dict[str, Any]]) -> Source | None:

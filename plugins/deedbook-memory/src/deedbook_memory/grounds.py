@@ -19,7 +19,7 @@ from deedbook.format.events import SESSION_ID, Line, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.policy.conditions import ABSENT, glob_test, lookup
 from deedbook.policy.requests import answer_faults, approvers, call_digest
 
@@ -164,7 +164,7 @@ class Grounds:
     def _opened(self, session: str, line: Line) -> dict[str, Any]:
         try:
             with Folder.at(self._state / "sessions" / session) as folder:
-                found: dict[str, Any] = opened(folder, decode(line.payload))
+                found: dict[str, Any] = open_values(folder, decode(line.payload))
         except FileNotFoundError:
             raise Unproven("a value that it rests on was erased") from None
         return found

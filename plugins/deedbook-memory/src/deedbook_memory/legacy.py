@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from deedbook.contract import Object
 from deedbook.format import canonical
-from deedbook.format.entries import LEGACY, MAX_KEY, VERSION, Forbidden
+from deedbook.format.entries import LEGACY, MAX_KEY, VERSION, ForbiddenValues
 from deedbook.format.errors import IntakeError, MemoryRefused, fault
 from deedbook.format.events import Entry, label, split_line
 from deedbook.format.files import Folder
@@ -67,8 +67,8 @@ def take_over(own: WorkspaceLedger, book: Book, raw: bytes, persona: str | None,
     digest = canonical.digest(raw)
     kept = f"{SNAPSHOTS}/{digest}.json"
     found = list(items(said))
-    forbidden = Forbidden()
-    good = [each for each in found if not forbidden.found([each.key, each.value]) and _fits(each.value)]
+    forbidden = ForbiddenValues()
+    good = [each for each in found if not forbidden.matches([each.key, each.value]) and _fits(each.value)]
     taken = Taken(digest, form, kept, len(good), len(found) - len(good))
     with Folder.at(book.state) as state, state.sub(SNAPSHOTS, create=True):
         if not state.exists(kept):

@@ -60,7 +60,7 @@ def command(
     `deedbook tree --json SESSION` has the seq and the span of every call. Nothing is recorded and nothing is called.
     The exit status is 0 if the call is allowed, 3 if not, 1 if nobody can tell without asking a gate that is not pure.
     """
-    from deedbook.kernel import bound_for_judging
+    from deedbook.kernel import bindings_for_judging
     from deedbook.workspace.workspace import read_workspace
 
     event = words[0] if len(words) == 1 and "=" not in words[0] else None
@@ -68,7 +68,7 @@ def command(
         args=parse_arguments(text, () if event else words), facts=dict(map(_parse_fact, facts)), **who
     )
     source = read_workspace(asked.workspace, profile)
-    with bound_for_judging(source) as bindings:
+    with bindings_for_judging(source) as bindings:
         if event is not None:
             return _explain_recorded(asked, source, bindings, what, event)
         _refuse_session(source, bindings, what)

@@ -63,10 +63,10 @@ def _export_seed_002(place: Path) -> Iterable[bytes]:
 def _find_running(place: Path) -> frozenset[str]:
     """Return the processes that still run, where the ledger at *place* lies in its state folder."""
     from deedbook.format.files import Folder
-    from deedbook.ledger.liveness import living
+    from deedbook.ledger.liveness import list_living
 
     with Folder.at(place.absolute().parent.parent) as state:
-        return living(state)
+        return list_living(state)
 
 
 def _find_process(place: Path, session: str) -> str:

@@ -53,9 +53,9 @@ def command(  # noqa: PLR0913 - one for each option
     from deedbook.call.continuation.parent import read_parent
     from deedbook.cli.execution import execute
     from deedbook.cli.ledgers import session_file
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
 
-    parent = read_parent(_require_session(parted(session_file(asked.workspace, session))[0]))
+    parent = read_parent(_require_session(split_source(session_file(asked.workspace, session))[0]))
     forks: list[Fork] = []
 
     def begin(kernel: "Kernel") -> "Session":

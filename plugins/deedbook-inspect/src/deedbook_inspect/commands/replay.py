@@ -67,12 +67,12 @@ def command(asked: GlobalOptions, session: str, html: bool, out: str | None, spa
 def _verify(asked: GlobalOptions, place: Path) -> "VerificationResult":
     """Return what verification says of the ledger at *place*."""
     from deedbook.format.report import UNHASHED, UNWITNESSED
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
     from deedbook_audit.commands.naming import own_keys, select_one
     from deedbook_audit.whole import verify
     from deedbook_inspect.replaying.page import VerificationResult
 
-    file, _ = parted(place)
+    file, _ = split_source(place)
     if file.stat().st_size > MOST_BYTES:
         return VerificationResult(None, "not verified: the ledger is large; `deedbook verify` checks it")
     found = verify(select_one(asked.workspace, str(file)), own_keys=own_keys, named=display_path)

@@ -86,9 +86,9 @@ def _list_parts(found: LedgerFile) -> list[LedgerFile]:
     """Return what one name stands for: a ledger, or each session of a file of an older form that holds several."""
     from deedbook.format.errors import LedgerError
     from deedbook.format.reader import sessions_in
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
 
-    place, session = parted(found.place)
+    place, session = split_source(found.place)
     try:
         names = [] if session else sessions_in(place)
     except LedgerError:  # reading it says what is wrong with it

@@ -48,13 +48,13 @@ def command(
 
     Nothing is called, and nothing is written. The exit status is 1 if a decision changed.
     """
-    from deedbook.kernel import bound_for_judging
+    from deedbook.kernel import bindings_for_judging
     from deedbook_audit.rederive import rejudge
     from deedbook_inspect.rejudging.whatif import WhatIf
 
     places = _list_ledgers(asked.workspace, sessions, everything=everything)
     found = WhatIf(limit)
-    with bound_for_judging(_read_other(system, profile)) as bindings:
+    with bindings_for_judging(_read_other(system, profile)) as bindings:
         for place in places:
             found.add(rejudge(place, bindings))
         charter = bindings.charter
@@ -116,7 +116,7 @@ def _print_differences(workspace: str, charter: "Charter") -> None:
 
 
 def _print_result(found: "WhatIf", sessions: int) -> None:
-    from deedbook.format.report import counted
+    from deedbook.format.report import pluralise
     from deedbook.format.terminal import plain
     from deedbook_inspect.rejudging.whatif import TOTALS
 
@@ -131,13 +131,13 @@ def _print_result(found: "WhatIf", sessions: int) -> None:
         if name == "undetermined":
             for why, number in found.reasons.most_common():
                 say(plain(f"{number:>8}    {why}"))
-    calls = counted(sum(found.totals.values()), "call")
+    calls = pluralise(sum(found.totals.values()), "call")
     ways = (
         f"{found.directions['looser']} looser, {found.directions['tighter']} tighter"
         if found.changed
         else "nothing changed"
     )
-    say(f"{calls} of {counted(sessions, 'session')} judged again: {ways}")
+    say(f"{calls} of {pluralise(sessions, 'session')} judged again: {ways}")
 
 
 def _format_change(change: "DecisionChange") -> str:

@@ -7,7 +7,7 @@ import attrs
 from deedbook.format.errors import DeedbookError, DomainError, LedgerError, fault
 from deedbook.format.files import Folder
 from deedbook.format.leaves import Leaf
-from deedbook.format.reader import Listed, sessions
+from deedbook.format.reader import SessionSummary, list_sessions
 
 from .trees import Track
 from .writer import MOST, Made, Why, Writer
@@ -28,7 +28,7 @@ def cover(state: Folder, writer: Writer, why: Why, names: Collection[str] | None
     `LedgerError`, `SignatureError`.
     """
     left_out: dict[str, DomainError] = {}
-    found = {each.id: each for each in sessions(state)}
+    found = {each.id: each for each in list_sessions(state)}
     wanted = found if names is None else {name: found[name] for name in names if name in found}
     if names is None:
         left_out |= {name: _gone(state, name) for name in _lost(writer, found)}
@@ -38,7 +38,7 @@ def cover(state: Folder, writer: Writer, why: Why, names: Collection[str] | None
 
 
 def _grown(
-    state: Folder, writer: Writer, wanted: Mapping[str, Listed], left_out: dict[str, DomainError]
+    state: Folder, writer: Writer, wanted: Mapping[str, SessionSummary], left_out: dict[str, DomainError]
 ) -> Iterator[Track]:
     """Yield every session that has more lines than its last leaf, read and synced."""
     for name, listed in wanted.items():
@@ -51,7 +51,7 @@ def _grown(
             left_out[name] = problem.error if isinstance(problem, DeedbookError) else fault("FAILED", str(problem))
 
 
-def _track(state: Folder, listed: Listed, leaf: Leaf | None) -> Track | None:
+def _track(state: Folder, listed: SessionSummary, leaf: Leaf | None) -> Track | None:
     """Return the session to be read on, ``None`` where its last leaf says all; refuse one that is not what it says."""
     if leaf and (listed.events, listed.head) == (leaf.size, leaf.head):
         return None
@@ -63,7 +63,7 @@ def _track(state: Folder, listed: Listed, leaf: Leaf | None) -> Track | None:
     return Track(listed.id) if listed.events else None
 
 
-def _lost(writer: Writer, found: Mapping[str, Listed]) -> Iterator[str]:
+def _lost(writer: Writer, found: Mapping[str, SessionSummary]) -> Iterator[str]:
     own = writer.log.ledger.session_id
     return (name for name in writer.log.leaves if name not in found and name != own)
 

@@ -12,11 +12,11 @@ from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError, LedgerError, SignatureError, fault
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
-from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, Signed, spelled
+from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, SignedCheckpoint, encode_peaks
 from deedbook.format.notes import SigningKey, VerifierKey, sign
 from deedbook.format.proofs import Checkpoint, Frontier
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.ledger.newest import keep
+from deedbook.ledger.newest import update_newest
 
 from .keys import LogKeys, introduction
 from .log import Log
@@ -147,8 +147,8 @@ class Writer:
     def settle(self) -> None:
         """Put the newest checkpoint into its file, unless it is there; raises `LedgerError`, `OSError`."""
         if (made := self._unkept) is not None:
-            with self._ledger.alone():
-                keep(self._state, made.note)
+            with self._ledger.exclusive():
+                update_newest(self._state, made.note)
             if self._unkept is made:
                 self._unkept = None
 
@@ -168,7 +168,7 @@ class Writer:
         for leaf in leaves:
             tree.push(leaf.hash)
         note = str(sign(str(Checkpoint(self._keys.origin, tree.size, tree.root)), [key]))
-        signed = Signed(tree.size, tree.root.hex(), spelled(tree.peaks), note)
+        signed = SignedCheckpoint(tree.size, tree.root.hex(), encode_peaks(tree.peaks), note)
         entries = [self._entry(LEAF, leaf.payload()) for leaf in leaves]
         entries.append(self._entry(CHECKPOINT, signed.payload(self._keys.origin, why)))
         return entries, Made(tree.size, note, why, len(leaves) - 1)

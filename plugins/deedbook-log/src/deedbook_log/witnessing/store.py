@@ -90,7 +90,7 @@ class Store:
     def locked(self) -> Iterator[None]:
         """Hold the store against every other process and thread; a lock ends with its holder."""
         deadline = time.monotonic() + LOCK_SECONDS
-        with self._folder.held(_LOCK) as fd:
+        with self._folder.hold(_LOCK) as fd:
             while not _try(fd):
                 if time.monotonic() > deadline:
                     why = f"another process has held it for {LOCK_SECONDS:g} s; try again when it is done"

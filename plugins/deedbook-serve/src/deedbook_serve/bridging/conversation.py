@@ -334,7 +334,7 @@ def describe_refusal(refused: Err) -> str:
 
 def _build_pending_denial(refused: Err) -> Answer:
     """Return a denial; for a call that waits for a person, add the command that approves it."""
-    identity = refused.told.get("approval")
+    identity = refused.details.get("approval")
     if refused.error.code != "NEEDS_HUMAN" or identity is None:
         return _build_denial(refused)
     how = f"a person runs: deedbook approvals approve {identity} --as NAME; then make the same call again"
