@@ -8,11 +8,13 @@ unknown format, a ``$ref`` that leaves the document, a keyword with a value of t
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import attrs
-import jsonschema_rs
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 MAX_LEVELS: Final = 16
@@ -264,6 +266,8 @@ def _check_format(value: str, schema: Mapping[str, Any], _path: Path) -> Iterato
 
 
 def _check_pattern(value: str, _schema: Mapping[str, Any], _path: Path) -> Iterator[str]:
+    import jsonschema_rs
+
     try:
         jsonschema_rs.Draft202012Validator({"pattern": value}, pattern_options=pattern_options())
     except jsonschema_rs.ValidationError:
@@ -287,8 +291,10 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any], Path], Iterator[st
 )
 
 
-def pattern_options() -> jsonschema_rs.RegexOptions:
+def pattern_options() -> "jsonschema_rs.RegexOptions":
     """Return the options of the pattern engine: linear time, at most 1 MiB for each compiled pattern."""
+    import jsonschema_rs
+
     return jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES)
 
 

@@ -13,11 +13,9 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import attrs
-import fastjsonschema
-import jsonschema_rs
 
 from deedbook.contract import Object
 
@@ -25,6 +23,9 @@ from . import canonical
 from .errors import IntakeError, SchemaError, SourceError, fault
 from .lint import Violation, pattern_options, problems, suggest, violation
 from .schema_cost import SchemaCost
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 __all__ = ["MAX_BYTES", "Schemas", "Validator", "Violation", "data_folder", "foreign", "lint", "suggest"]
 
@@ -171,7 +172,7 @@ def data_folder(name: str) -> Path:
 class _Interpreted:
     """A foreign schema, interpreted by jsonschema-rs."""
 
-    _check: jsonschema_rs.Draft202012Validator
+    _check: "jsonschema_rs.Draft202012Validator"
     _schema: Any
 
     def valid(self, value: Any) -> bool:
@@ -218,6 +219,8 @@ class _Compiled:
     """One of the kernel's own schemas: fastjsonschema decides, jsonschema-rs describes violations."""
 
     def __init__(self, document: Object) -> None:
+        import fastjsonschema
+
         self._document = dict(document)
         # the library rewrites $ref in its argument, and fills in defaults unless that is disabled
         self._run = fastjsonschema.compile(copy.deepcopy(self._document), handlers=_Nowhere(), use_default=False)
@@ -252,7 +255,9 @@ def _no_retrieval(uri: str) -> NoReturn:
     raise ValueError(f"{uri} leads out of the document")
 
 
-def _interpret(schema: Any) -> jsonschema_rs.Draft202012Validator:
+def _interpret(schema: Any) -> "jsonschema_rs.Draft202012Validator":
+    import jsonschema_rs
+
     # without $id, which could name one of the library's own documents, # means this one
     local = {key: value for key, value in schema.items() if key != "$id"} if isinstance(schema, dict) else schema
     return jsonschema_rs.Draft202012Validator(
@@ -268,7 +273,7 @@ def _interpret(schema: Any) -> jsonschema_rs.Draft202012Validator:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> Iterator[Violation]:
+def _explain(error: "jsonschema_rs.ValidationError", schema: Any) -> Iterator[Violation]:
     """Yield the violations as texts that state what was expected and never repeat the value."""
     where, kind = error.instance_path, error.kind
     fields = kind.as_dict()
@@ -284,7 +289,7 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> Iterator[Viol
             yield violation(where, _words(error)[:_LONGEST])
 
 
-def _words(error: jsonschema_rs.ValidationError) -> str:
+def _words(error: "jsonschema_rs.ValidationError") -> str:
     name, fields = error.kind.name, error.kind.as_dict()
     if name == "required":
         missing = fields["property"]
@@ -312,7 +317,7 @@ def _meant(branches: Sequence[Sequence[Any]], where: list[str | int]) -> Sequenc
     return near[0] if len(near) == 1 else ()
 
 
-def _is_foreign_to(error: jsonschema_rs.ValidationError, where: list[str | int]) -> bool:
+def _is_foreign_to(error: "jsonschema_rs.ValidationError", where: list[str | int]) -> bool:
     below = len(error.instance_path) - len(where)
     return (below == 0 and error.kind.name == "type") or (below <= 1 and error.kind.name in ("const", "enum"))
 

@@ -6,9 +6,11 @@ condition on a path holds for a path that is absolute, leaves the root, or is am
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import jsonschema_rs
+if TYPE_CHECKING:
+    import jsonschema_rs
+
 
 ValueTest: TypeAlias = Callable[[Any], bool]
 Lookup: TypeAlias = Callable[[Mapping[str, Any]], Any]
@@ -230,6 +232,8 @@ def glob_test(globs: Sequence[str]) -> ValueTest:
 
 def too_large(globs: Sequence[str]) -> bool:
     """Return whether *globs* together need an automaton of more than 1 MiB."""
+    import jsonschema_rs
+
     try:
         glob_test(globs)
     except jsonschema_rs.ValidationError:
@@ -237,7 +241,9 @@ def too_large(globs: Sequence[str]) -> bool:
     return False
 
 
-def _automaton(pattern: str) -> jsonschema_rs.Draft202012Validator:
+def _automaton(pattern: str) -> "jsonschema_rs.Draft202012Validator":
+    import jsonschema_rs
+
     # jsonschema-rs runs in linear time; with `re`, a long text and three stars could block the call
     options = jsonschema_rs.RegexOptions(size_limit=_GLOB_BYTES)
     return jsonschema_rs.Draft202012Validator({"type": "string", "pattern": pattern}, pattern_options=options)

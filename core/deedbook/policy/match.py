@@ -10,10 +10,9 @@ keys must hold, a list means any of its items, a missing argument matches nothin
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
-import jsonschema_rs
 
 from deedbook.contract import PATHS, Call, Effects, Object
 from deedbook.format import canonical
@@ -37,6 +36,9 @@ from .conditions import (
     one_or_more,
     too_large,
 )
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 Test: TypeAlias = Callable[[Call], bool]
 Steps: TypeAlias = tuple[str | int, ...]
@@ -80,8 +82,10 @@ SCHEMA: Final[dict[str, Any]] = {
 
 
 @cache
-def _shape() -> jsonschema_rs.Draft202012Validator:
+def _shape() -> "jsonschema_rs.Draft202012Validator":
     """Return the validator of `SCHEMA`, compiled at its first use."""
+    import jsonschema_rs
+
     return jsonschema_rs.Draft202012Validator(SCHEMA)
 
 
@@ -235,7 +239,7 @@ def _problems(body: Any, at: Steps) -> Iterator[Violation]:
     yield from shape or _contradictions(body, at)
 
 
-def _explain(error: jsonschema_rs.ValidationError, at: Steps) -> Iterator[Violation]:
+def _explain(error: "jsonschema_rs.ValidationError", at: Steps) -> Iterator[Violation]:
     where = (*at, *error.instance_path)
     schema: Any = SCHEMA
     for step in error.schema_path[:-1]:
