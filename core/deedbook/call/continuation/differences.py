@@ -6,6 +6,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from deedbook.format.canonical import SEALED_KEY
+from deedbook.format.pointers import join_pointer
 
 WIDTH: Final = 200
 """Characters of a value that are told."""
@@ -28,8 +29,7 @@ def differences(before: Any, now: Any, path: str = "") -> Iterator[Difference]:
     """Yield where *before* and *now* part, in the order of the members; what is sealed on either side is not told."""
     if isinstance(before, dict) and isinstance(now, dict) and not (_sealed(before) or _sealed(now)):
         for key in sorted({*before, *now}):
-            step = key.replace("~", "~0").replace("/", "~1")
-            yield from differences(before.get(key, _NOTHING), now.get(key, _NOTHING), f"{path}/{step}")
+            yield from differences(before.get(key, _NOTHING), now.get(key, _NOTHING), path + join_pointer(key))
     elif isinstance(before, list) and isinstance(now, list):
         for index, (old, new) in enumerate(zip_longest(before, now, fillvalue=_NOTHING)):
             yield from differences(old, new, f"{path}/{index}")

@@ -15,6 +15,7 @@ from deedbook.format.errors import IntakeError, MemoryRefused, fault
 from deedbook.format.events import Entry, label, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE as LEDGER
+from deedbook.format.pointers import join_pointer
 from deedbook.ledger.ledger import WorkspaceLedger
 
 from .book import Book
@@ -93,10 +94,10 @@ def items(said: Object) -> Iterator[Found]:
         elif isinstance(value, list) and value:
             parts = [(str(index), _own_key(inner) or str(index), inner) for index, inner in enumerate(value)]
         else:
-            yield Found(f"/{_step(name)}", _key(name, seen), value)
+            yield Found(join_pointer(name), _key(name, seen), value)
             continue
         for step, key, inner in parts:
-            yield Found(f"/{_step(name)}/{_step(step)}", _key(f"{name}/{key}", seen), inner)
+            yield Found(join_pointer(name, step), _key(f"{name}/{key}", seen), inner)
 
 
 def _own_key(value: Any) -> str | None:
@@ -117,10 +118,6 @@ def _key(text: str, seen: set[str]) -> str:
         made = f"{base}-{number}"
     seen.add(made)
     return made
-
-
-def _step(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _fits(value: Any) -> bool:
