@@ -6,10 +6,14 @@ import sys
 
 import pytest
 
-NEVER = ("cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", "click", "ssl", "asyncio", "logging")
+NEVER = (
+    "cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", "click", "ssl", "asyncio", "logging",
+    "ruamel.yaml", "jsonschema_rs", "fastjsonschema", "importlib_metadata",
+)  # fmt: skip
 """Libraries: SDKs and engines that plugins use, and what only those need who wait, read YAML or type a command."""
 LATER = (
-    "deedbook.charter.abilities", "deedbook.charter.compiler", "deedbook.charter.guards",
+    "deedbook.approvals.keys", "deedbook.call.facts", "deedbook.call.pending_calls", "deedbook.call.prompts",
+    "deedbook.call.runs", "deedbook.charter.abilities", "deedbook.charter.changes", "deedbook.charter.compiler", "deedbook.charter.guards",
     "deedbook.charter.instances", "deedbook.charter.narrowing", "deedbook.charter.skills", "deedbook.format.loops",
     "deedbook.format.markdown", "deedbook.plugins.isolation", "deedbook.plugins.routing.bm25",
     "deedbook.plugins.routing.routes", "deedbook.programs.exchange", "deedbook.programs.scripts",
@@ -59,6 +63,11 @@ def test_client_of_the_runtime_begins_without_the_kernel():
         "deedbook.format", "deedbook.format.errors", "deedbook.format.jsontext",
     }  # fmt: skip
     assert not {"orjson", "ruamel", "jsonschema_rs", "fastjsonschema", "pluggy", *NEVER} & found
+
+
+def test_kernel_begins_with_few_modules(kernel):
+    own = [name for name in kernel if name.partition(".")[0] == "deedbook"]
+    assert len(own) <= 70, own
 
 
 def test_kernel_begins_without_any_plugin(kernel):

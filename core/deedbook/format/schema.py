@@ -22,7 +22,6 @@ from deedbook.contract import Object
 from . import canonical
 from .errors import IntakeError, SchemaError, SourceError, fault
 from .lint import Violation, pattern_options, problems, suggest, violation
-from .schema_cost import SchemaCost
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -85,10 +84,12 @@ def lint(schema: Any) -> tuple[Violation, ...]:
 
 
 def _endless(schema: Any) -> Iterator[Violation]:
-    effort = SchemaCost(schema)
-    if effort.circular():
+    from .schema_cost import SchemaCost
+
+    cost = SchemaCost(schema)
+    if cost.circular():
         yield violation((), "a reference leads back to itself without going into the value")
-    elif effort.unfolded() > MAX_UNFOLDED:
+    elif cost.unfolded() > MAX_UNFOLDED:
         yield violation((), f"its definitions, each use counted, are more than {MAX_UNFOLDED} schemas; use fewer")
 
 
@@ -200,9 +201,11 @@ class _Interpreted:
 
     def _can_say(self, value: Any, size: int) -> bool:
         """Return whether all errors can be listed: each alternative that fails keeps a copy of the value."""
-        effort = SchemaCost(self._schema)
-        within = effort.depth_within(_MOST_LOOKS)
-        return _depth(value) <= within and (not effort.alternatives or size * effort.unfolded() <= _MOST_BYTES)
+        from .schema_cost import SchemaCost
+
+        cost = SchemaCost(self._schema)
+        within = cost.depth_within(_MOST_LOOKS)
+        return _depth(value) <= within and (not cost.alternatives or size * cost.unfolded() <= _MOST_BYTES)
 
 
 def _depth(value: Any) -> int:

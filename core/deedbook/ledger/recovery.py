@@ -61,7 +61,8 @@ def refuse_cut(state: Path, identity: str, heads: Sequence[Head] | None = None) 
     for gap in find_gaps(state, known):
         why = (
             f"it is not what the workspace ledger recorded: {gap.check}: expected {gap.expected}, found {gap.found}. "
-            "Nothing was written. Restore the whole file from a copy, or leave it as it is; `deedbook verify` reports all"
+            "Nothing was written. Restore the whole file from a copy, or leave it as it is; `deedbook verify` reports "
+            "all differences"
         )
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(state / "sessions" / identity / LEDGER_FILE)))
 
