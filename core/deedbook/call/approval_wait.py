@@ -59,7 +59,7 @@ class ApprovalWait:
         self._again = again
 
     def use(self, grant: Grant, session: str, now: str) -> None:
-        """Mark *grant* as used by *session*, durably; raises `ApprovalError` where somebody else used it."""
+        """Mark *grant* as used by *session*, durably; raises `ApprovalError` if it has been used already."""
         self._pending_calls.use(grant, session, now)
 
     def request_approval(
@@ -232,7 +232,7 @@ class ApprovalWait:
         try:
             grant = self._pending_calls.take(found, parked.queue, now)
         except ApprovalError as problem:
-            if parked.shared and found.withdrawn:  # by who filed it; whoever else asks, asks for themselves now
+            if parked.shared and found.withdrawn:  # by the caller who filed it; this caller now files its own
                 self._ledger.append([self._withdrawal(parked, "who asked first does not wait any more")], durable=True)
                 return self._again(parked, parked.cause, None)
             return self._deny_refused(parked, found, problem.error)

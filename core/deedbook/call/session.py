@@ -223,7 +223,7 @@ class Session:
         self._cause = self.record_prompt(fired)
         return Ok(SubmittedPrompt(fired.prompt, fired.signals, self._cause))
 
-    # --- what somebody else does --------------------------------------------------------------------------------------
+    # --- effects of another program -----------------------------------------------------------------------------------
 
     def before(self, ability: str, args: Json) -> Result[Ticket]:
         """Decide about a call whose effect the caller performs; a ticket allows it, and `after` must follow."""
