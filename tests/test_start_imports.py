@@ -16,7 +16,7 @@ LATER = (
     "deedbook.workspace.activation", "deedbook.workspace.declarations", "deedbook.workspace.edits",
     "deedbook.workspace.listings", "deedbook.workspace.migrations", "deedbook.workspace.personas",
     "deedbook.workspace.servers", "deedbook.workspace.trees", "deedbook.workspace.workspace",
-    "deedbook_log.checkpoints.announcing", "deedbook_log.checkpoints.coverage",
+    "deedbook_log.checkpoints.announcer", "deedbook_log.checkpoints.coverage",
     "deedbook_log.checkpoints.followers", "deedbook_log.checkpoints.keeper", "deedbook_log.checkpoints.keys",
     "deedbook_log.checkpoints.log", "deedbook_log.checkpoints.trees", "deedbook_log.checkpoints.writer",
     "deedbook_serve.agents", "deedbook_serve.bridging.session_table", "deedbook_serve.tools", "deedbook_serve.workdocs",

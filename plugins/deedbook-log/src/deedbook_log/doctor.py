@@ -29,7 +29,7 @@ def check_log(workspace: Workspace) -> Iterator[Check]:
         return
     settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
     ledger = known.checkpoint.origin.removeprefix(origin_of(""))
-    lacks = LogKeys.of(ledger, settings.key).lacks(known.note.signatures[0].id)
+    lacks = LogKeys.of(ledger, settings.key).explain_missing(known.note.signatures[0].id)
     if lacks and settings.before:
         denied = f"calls that are {' or '.join(sorted(settings.before))} are denied"
         yield Check("log", "note", f"{lacks.error.message}; {denied}", "deedbook keys rotate --lost, or another user")

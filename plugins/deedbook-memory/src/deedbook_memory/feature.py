@@ -7,14 +7,14 @@ from deedbook.contract.features import featureimpl
 from deedbook.format.files import Folder
 from deedbook.maintenance.opening import OWN
 
-from .book import Book
+from .book import MemoryBook
 from .store import NAME
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace
 
 
-class Memory:
+class MemoryFeature:
     """Keeps the store in step with the workspace's ledger, whose fold it is."""
 
     @featureimpl
@@ -28,5 +28,5 @@ class Memory:
     def pages_renewed(self, workspace: "Workspace", name: str) -> None:
         """Write the store anew, where there was one."""
         if name == OWN and (workspace.state / NAME).exists():
-            with Book(workspace.state, afresh=True) as book:
+            with MemoryBook(workspace.state, afresh=True) as book:
                 book.rebuild()

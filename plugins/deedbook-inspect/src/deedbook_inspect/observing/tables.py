@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-__all__ = ["LIMIT", "OTHER", "Table", "read_name", "count_word"]
+__all__ = ["LIMIT", "OTHER", "Table", "count_word", "read_name"]
 
 V = TypeVar("V")
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["parse_time", "parse_moment"]
+__all__ = ["parse_moment", "parse_time"]
 
 _FORMAT: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})Z")
 _AGO: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])")

@@ -7,14 +7,14 @@ from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.files import Folder
 from deedbook.ledger.ledger import WorkspaceLedger
 
-from .writer import Made
+from .writer import NewCheckpoint
 
-Follower: TypeAlias = Callable[[Made], None]
+Follower: TypeAlias = Callable[[NewCheckpoint], None]
 """Is called on a thread of its own with the newest checkpoint; those in between may be passed over. What it raises
 (`DeedbookError`, `OSError`) is said and harms nothing."""
 
 
-def followers(settings: CheckpointSettings, state: Folder, ledger: WorkspaceLedger) -> tuple[Follower, ...]:
+def list_followers(settings: CheckpointSettings, state: Folder, ledger: WorkspaceLedger) -> tuple[Follower, ...]:
     """Return who is to be told, for a process that writes the workspace's *ledger* in *state*."""
     if not settings.witnesses:
         return ()

@@ -26,7 +26,7 @@ class Link(NamedTuple):
     own: bytes
 
 
-def link(raw: bytes, place: str) -> Link:
+def parse_link(raw: bytes, place: str) -> Link:
     """Take the hashes out of a line; raises `LedgerError` (``LEDGER_UNSOUND``)."""
     header, mark, rest = raw.partition(_MARK)
     if not mark or not raw.endswith(b"}\n"):
@@ -34,7 +34,7 @@ def link(raw: bytes, place: str) -> Link:
     return Link(header[-_DIGITS - 1 : -1], rest[:_DIGITS])
 
 
-class Grown:
+class LedgerTree:
     """A ledger as far as it was read: its *tree*, the hash *head* of its last line, and where that ends in the file."""
 
     __slots__ = ("end", "head", "tree")
@@ -44,7 +44,7 @@ class Grown:
 
     def add(self, raw: bytes, place: str) -> None:
         """Go on by one line, which has to follow from the one before; raises `LedgerError` (``LEDGER_UNSOUND``)."""
-        found = link(raw, place)
+        found = parse_link(raw, place)
         if found.prev.decode("latin-1") != self.head:
             why = f"event {self.tree.size} does not follow from the one before; verify the file"
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
@@ -56,7 +56,7 @@ class Grown:
         self.head, self.end = found.own.decode(), self.end + len(raw)
 
 
-class Track(Grown):
+class SessionTree(LedgerTree):
     """The ledger of one session, followed from its first line or from where a leaf of the log left it."""
 
     __slots__ = ("covered", "session")
@@ -68,15 +68,15 @@ class Track(Grown):
         """How many of its lines are covered by a checkpoint that this process knows of."""
 
     @classmethod
-    def after(cls, state: Folder, session: str, tree: Frontier, head: str) -> "Track":
+    def resume(cls, state: Folder, session: str, tree: Frontier, head: str) -> "SessionTree":
         """Follow *session* from where its *tree* ended with the hash *head*; what is before is not read.
 
         Raises `LedgerError` (``LEDGER_UNSOUND``) if its file has fewer lines, or another one there.
         """
-        place = _place(state, session)
+        place = _get_path(state, session)
         try:
             with state.open(f"sessions/{session}/{LEDGER_FILE}") as file:
-                return cls(session, tree, head, _end_of(file.fileno(), tree.size, head, place))
+                return cls(session, tree, head, _find_end(file.fileno(), tree.size, head, place))
         except FileNotFoundError:
             why = f"its file is gone; a checkpoint covers {tree.size} lines of it"
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=place)) from None
@@ -86,7 +86,7 @@ class Track(Grown):
 
         Raises `LedgerError` (``LEDGER_UNSOUND``) if the file was cut or is not what was written.
         """
-        place = _place(state, self.session)
+        place = _get_path(state, self.session)
         with state.open(f"sessions/{self.session}/{LEDGER_FILE}") as file:
             end = find_tail(file.fileno(), place=place).end if end is None else end
             if end < self.end or os.fstat(file.fileno()).st_size < end:
@@ -98,17 +98,17 @@ class Track(Grown):
                 DATASYNC(file.fileno())
 
 
-def _place(state: Folder, session: str) -> str:
+def _get_path(state: Folder, session: str) -> str:
     return f"{state.path}/sessions/{session}/{LEDGER_FILE}"
 
 
-def _end_of(fd: int, size: int, head: str, place: str) -> int:
+def _find_end(fd: int, size: int, head: str, place: str) -> int:
     """Return where line *size*, counted from 1, ends, whose hash is *head*; reads only what stands behind it."""
     tail = find_tail(fd, place=place)
     behind = split_line(tail.last, place=place).seq + 1 - size if tail.end else -1
     for count, (offset, raw) in enumerate(lines_from_end(fd, tail.end, place=place) if behind >= 0 else ()):
         if count == behind:
-            if link(raw, place).own.decode("latin-1") == head:
+            if parse_link(raw, place).own.decode("latin-1") == head:
                 return offset + len(raw)
             break
     why = f"a checkpoint covers its first {size} lines, and line {size} is gone or another one now; verify it"

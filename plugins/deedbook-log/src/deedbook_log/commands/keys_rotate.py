@@ -26,22 +26,26 @@ def command(asked: Asked, out: str | None, *, lost: bool) -> int:
     from deedbook.format.files import Folder
     from deedbook.workspace.own_ledger import open_own_ledger
     from deedbook.workspace.workspace import read_workspace
-    from deedbook_log.checkpoints.asked import Office
+    from deedbook_log.checkpoints.operations import LogOperations
 
     refuse_place(out)
     workspace = read_workspace(asked.workspace)
     settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
     with open_own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
-        done = Office(state, ledger, settings).rotate(lost=lost)
-    tell(asked, [done.key], out)
-    was = f"the key before, {done.before.id}, " if done.before else ""
-    if was:
-        message(f"{was}{'is lost and has not signed this' if done.lost else 'has signed this and is removed'}")
-    message(f"the private key is in {shown(done.where)}; whoever can read it can sign checkpoints of this workspace")
+        rotation = LogOperations(state, ledger, settings).rotate_key(lost=lost)
+    tell(asked, [rotation.key], out)
+    previous = f"the key before, {rotation.previous.id}, " if rotation.previous else ""
+    if previous:
+        message(
+            f"{previous}{'is lost and has not signed this' if rotation.is_previous_lost else 'has signed this and is removed'}"
+        )
+    message(
+        f"the private key is in {shown(rotation.place)}; whoever can read it can sign checkpoints of this workspace"
+    )
     if not asked.json:
         file = Path(out).name if out else "log.pub"
         message(f"readers trust it by .system/deedbook.yaml: checkpoints: {{keys: [{file}]}}")
-    left_out = done.asked.covered.left_out
+    left_out = rotation.checkpoint.coverage.left_out
     for name, why in left_out.items():
         complain(f"session {name} is not covered: {worded(why)}")
     return UNSOUND if left_out else 0

@@ -36,14 +36,14 @@ def command(asked: Asked, session: str | None, event: int | None, consistency: t
     source = read_workspace(asked.workspace)
     with Folder.at(source.state) as state:
         if consistency:
-            as_json(proving.prove_consistency(state, *map(_noted, consistency)))
+            as_json(proving.prove_consistency(state, *map(_read_note, consistency)))
         elif session:
-            named = WORKSPACE if session == WORKSPACE else session_here(source, session)
-            as_json(proving.prove_inclusion(state, named, event))
+            ledger = WORKSPACE if session == WORKSPACE else session_here(source, session)
+            as_json(proving.prove_inclusion(state, ledger, event))
     return 0
 
 
-def _noted(name: str) -> str:
+def _read_note(name: str) -> str:
     """Return a size or ``newest`` as it is, and else the note in the file of that name."""
     from pathlib import Path
 

@@ -30,17 +30,17 @@ _BUSY: Final = (
 )
 
 
-class Listener(ThreadingHTTPServer):
+class WitnessServer(ThreadingHTTPServer):
     """A server of *witness* at *host* and *port* (0: one that is free); `serve_forever` answers until it is shut down.
 
-    *say* is told a line for each request.
+    *report* is told a line for each request.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, witness: Witness, host: str, port: int, *, say: Callable[[str], None]) -> None:
-        self.witness, self.say = witness, say
+    def __init__(self, witness: Witness, host: str, port: int, *, report: Callable[[str], None]) -> None:
+        self.witness, self.report = witness, report
         self._free = threading.BoundedSemaphore(CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
@@ -73,7 +73,7 @@ class Listener(ThreadingHTTPServer):
         """Say nothing of a connection that broke, and nothing of the inside to anybody."""
 
 
-class _Punctual(io.RawIOBase):
+class _DeadlineReader(io.RawIOBase):
     """A connection's bytes, until a deadline for all of them together."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -97,11 +97,11 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "deedbook-witness"
     sys_version = ""
-    server: Listener
+    server: WitnessServer
 
     def setup(self) -> None:
         super().setup()
-        self._bytes = _Punctual(self.connection)
+        self._bytes = _DeadlineReader(self.connection)
         self.rfile = io.BufferedReader(self._bytes)
 
     def handle_one_request(self) -> None:
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer with the newest checkpoint that was cosigned of an origin."""
         found = _NEWEST.fullmatch(self.path)
         try:
-            note = self.server.witness.newest(found[1]) if found else None
+            note = self.server.witness.find_newest(found[1]) if found else None
         except (DeedbookError, OSError, ValueError):  # the store's, and no business of whoever asks
             self._refuse(BUSY, "the witness cannot read what it remembers")
             return
@@ -154,4 +154,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw if self.command != "HEAD" else b"")
         first = answer.text.partition("\n")[0] if answer.status != DONE else ""
-        self.server.say(f"{self.command or '-'} {self.client_address[0]}: {answer.status} {first}".rstrip())
+        self.server.report(f"{self.command or '-'} {self.client_address[0]}: {answer.status} {first}".rstrip())

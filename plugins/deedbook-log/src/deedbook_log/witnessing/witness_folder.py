@@ -29,52 +29,52 @@ from deedbook.format.witness_requests import (
 
 from .witness import Witness
 
-SECONDS: Final = 0.2
+POLL_SECONDS: Final = 0.2
 """How long the witness waits before it looks again."""
-MOST: Final = 256
+MAX_REQUESTS: Final = 256
 """So many requests are answered in one round, the first by name."""
 
 _NAME: Final = re.compile("[0-9a-f]{32}")
 _READABLE: Final = 0o644
 
 
-class Inbox:
+class WitnessFolder:
     """The folder at *place*. *say* is told a line for each request."""
 
-    def __init__(self, witness: Witness, place: Path, *, say: Callable[[str], None]) -> None:
-        self._witness, self._say = witness, say
+    def __init__(self, witness: Witness, place: Path, *, report: Callable[[str], None]) -> None:
+        self._witness, self._report = witness, report
         self._folder = Folder.at(place)
         self._stuck: frozenset[str] = frozenset()
 
-    def round(self) -> int:
+    def answer_requests(self) -> int:
         """Answer what is asked and not answered yet, and return how much that was; take away what was fetched."""
-        asked, answered = set(self._names(REQUESTS)), set(self._names(ANSWERS))
-        for name in answered - asked:
+        requests, answers = set(self._list_names(REQUESTS)), set(self._list_names(ANSWERS))
+        for name in answers - requests:
             with suppress(FileNotFoundError):
                 self._folder.remove(f"{ANSWERS}/{name}", sync=False)
-        self._stuck &= asked
-        waiting = sorted(asked - answered - self._stuck)[:MOST]
+        self._stuck &= requests
+        waiting = sorted(requests - answers - self._stuck)[:MAX_REQUESTS]
         for name in waiting:
             try:
-                self._answer(name)
+                self._answer_request(name)
             except (DeedbookError, OSError) as problem:  # something else has the answer's name
-                self._say(f"{name}: not answered: {short(str(problem))}")
+                self._report(f"{name}: not answered: {short(str(problem))}")
                 self._stuck |= {name}
         return len(waiting)
 
     def watch(self) -> Iterator[int]:
         """Answer for ever; yield after each round how much was asked."""
         while True:
-            yield self.round()
-            time.sleep(SECONDS)
+            yield self.answer_requests()
+            time.sleep(POLL_SECONDS)
 
-    def _names(self, folder: str) -> Iterator[str]:
+    def _list_names(self, folder: str) -> Iterator[str]:
         with suppress(FileNotFoundError):
             for name, is_folder, _ in self._folder.scan(folder):
                 if not is_folder and _NAME.fullmatch(name):
                     yield name
 
-    def _answer(self, name: str) -> None:
+    def _answer_request(self, name: str) -> None:
         try:
             body = self._folder.read(f"{REQUESTS}/{name}", limit=MAX_BODY)
             answer = self._witness.add(body)
@@ -83,13 +83,13 @@ class Inbox:
         except (DeedbookError, OSError):
             body, answer = b"", Answer(BAD, f"a file of at most {MAX_BODY} bytes is expected\n")
         if answer.status == DONE:
-            self._show(Request.parse(body).checkpoint.origin)
+            self._publish(Request.parse(body).checkpoint.origin)
         self._folder.replace(f"{ANSWERS}/{name}", bytes(answer), mode=_READABLE)
         first = answer.text.partition("\n")[0] if answer.status != DONE else ""
-        self._say(f"{name}: {answer.status} {short(first)}".rstrip())
+        self._report(f"{name}: {answer.status} {short(first)}".rstrip())
 
-    def _show(self, origin: str) -> None:
+    def _publish(self, origin: str) -> None:
         """Let whoever verifies read what was cosigned last."""
-        note = self._witness.newest(origin_hash(origin))
+        note = self._witness.find_newest(origin_hash(origin))
         if note is not None:
             self._folder.replace(f"{CHECKPOINTS}/{origin_hash(origin)}", str(note).encode(), mode=_READABLE)

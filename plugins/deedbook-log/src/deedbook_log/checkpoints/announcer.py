@@ -7,7 +7,7 @@ from threading import Condition, Thread
 from deedbook.format.errors import DeedbookError, DomainError, fault
 
 from .followers import Follower
-from .writer import Made
+from .writer import NewCheckpoint
 
 
 class Announcer:
@@ -16,24 +16,24 @@ class Announcer:
     *failed* is called with what a follower could not do.
     """
 
-    def __init__(self, followers: Sequence[Follower], failed: Callable[[DomainError], None]) -> None:
-        self._followers, self._failed = tuple(followers), failed
-        self._turn = Condition()
-        self._next: Made | None = None
+    def __init__(self, followers: Sequence[Follower], report: Callable[[DomainError], None]) -> None:
+        self._followers, self._report = tuple(followers), report
+        self._condition = Condition()
+        self._next: NewCheckpoint | None = None
         self._busy = self._closed = False
         self._thread: Thread | None = None
 
-    def __call__(self, made: Made) -> None:
-        """Tell of *made* soon; returns at once."""
+    def __call__(self, checkpoint: NewCheckpoint) -> None:
+        """Tell of *checkpoint* soon; returns at once."""
         if not self._followers:
             return
-        with self._turn:
-            if self._thread is None and not self._begun():
+        with self._condition:
+            if self._thread is None and not self._start_thread():
                 return
-            self._next = made
-            self._turn.notify_all()
+            self._next = checkpoint
+            self._condition.notify_all()
 
-    def _begun(self) -> bool:
+    def _start_thread(self) -> bool:
         """Begin the thread; say whether one could be had."""
         if not self._closed:
             thread = Thread(target=self._run, name="deedbook-announcer", daemon=True)
@@ -42,33 +42,33 @@ class Announcer:
                 self._thread = thread
         return self._thread is not None
 
-    def settle(self, seconds: float) -> bool:
+    def wait(self, seconds: float) -> bool:
         """Wait until everything is told, for at most *seconds*; say whether it is."""
-        with self._turn:
-            return self._turn.wait_for(lambda: self._next is None and not self._busy, seconds)
+        with self._condition:
+            return self._condition.wait_for(lambda: self._next is None and not self._busy, seconds)
 
     def close(self) -> None:
         """Tell no more; what is being told goes on by itself."""
-        with self._turn:
+        with self._condition:
             self._closed, self._next = True, None
-            self._turn.notify_all()
+            self._condition.notify_all()
 
     def _run(self) -> None:
-        while (made := self._taken()) is not None:
+        while (checkpoint := self._take_next()) is not None:
             for follower in self._followers:
                 try:
-                    follower(made)
+                    follower(checkpoint)
                 except DeedbookError as problem:
-                    self._failed(problem.error)
+                    self._report(problem.error)
                 except Exception as problem:  # noqa: BLE001 - whatever a follower does, checkpoints go on
-                    self._failed(fault("FAILED", f"{type(problem).__name__}: {problem}"))
-            with self._turn:
+                    self._report(fault("FAILED", f"{type(problem).__name__}: {problem}"))
+            with self._condition:
                 self._busy = False
-                self._turn.notify_all()
+                self._condition.notify_all()
 
-    def _taken(self) -> Made | None:
-        with self._turn:
-            self._turn.wait_for(lambda: self._closed or self._next is not None)
-            made, self._next = self._next, None
-            self._busy = made is not None
-            return made
+    def _take_next(self) -> NewCheckpoint | None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._closed or self._next is not None)
+            checkpoint, self._next = self._next, None
+            self._busy = checkpoint is not None
+            return checkpoint
