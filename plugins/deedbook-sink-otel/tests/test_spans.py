@@ -14,7 +14,8 @@ from deedbook_sink_otel.spans import SpanFold
 
 SEALED = {"$sealed": "ab" * 32, "size": 12}
 SOURCE = SimpleNamespace(
-    list_providers=lambda charter: {"model/a": "gemini"} if charter == "c" else {}, find_layer=lambda kind, charter: f"of {kind}"
+    list_providers=lambda charter: {"model/a": "gemini"} if charter == "c" else {},
+    find_layer=lambda kind, charter: f"of {kind}",
 )
 
 

@@ -1,4 +1,4 @@
-"""What `deedbook doctor` is told of the log of a workspace."""
+"""The check of the log for `deedbook doctor`."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from .checkpoints.keys import LogKeys
 
 
 def check_log(workspace: Workspace) -> Iterator[Check]:
-    """Look at the newest checkpoint, and whether this user has the key that signs the next."""
+    """Check the newest checkpoint, and whether this user has the key for the next one."""
     try:
         with Folder.at(workspace.state) as state:
             known = newest(state)

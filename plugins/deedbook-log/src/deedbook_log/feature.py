@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoints:
-    """Writes checkpoints before effects, at ends of sessions and every so often, once the workspace has a log."""
+    """Writes checkpoints before effects, at ends of sessions and periodically, once the workspace has a log."""
 
     def __init__(self) -> None:
         self._keeper: CheckpointKeeper | None = None
@@ -36,7 +36,7 @@ class Checkpoints:
     def before_effects(
         self, kernel: "Kernel", ledger: "Ledger", undo: ExitStack
     ) -> "Mapping[str, Callable[[Ticket], None]] | None":
-        """Follow the session, and let its effects begin only when a checkpoint covers their intents."""
+        """Follow the session, and let its effects begin only after a checkpoint covers their intents."""
         keeper = self._get_keeper(kernel)
         keeper.begin(ledger)
         undo.callback(keeper.forget, ledger.session_id)
@@ -48,17 +48,17 @@ class Checkpoints:
 
     @featureimpl
     def session_ended(self, kernel: "Kernel", session: "Session") -> None:
-        """Cover the session that has ended."""
+        """Cover the ended session."""
         self._get_keeper(kernel).end(session.ledger)
 
     @featureimpl
     def recovered(self, kernel: "Kernel") -> None:
-        """Cover what was ended for processes that died before they could."""
+        """Cover the sessions that were ended for dead processes."""
         self._get_keeper(kernel).cover_others(None)
 
     @featureimpl
     def kernel_closed(self) -> None:
-        """Write no more."""
+        """Stop writing checkpoints."""
         if self._keeper is not None:
             self._keeper.close()
 
@@ -76,7 +76,7 @@ class Checkpoints:
 
     @featureimpl
     def examine(self, workspace: "Workspace") -> "Iterator[Check]":
-        """Say whether there is a log, and whether this user can sign its next checkpoint."""
+        """Check whether there is a log, and whether this user can sign its next checkpoint."""
         from .doctor import check_log
 
         return check_log(workspace)

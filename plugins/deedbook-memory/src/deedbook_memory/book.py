@@ -1,7 +1,7 @@
-"""What a workspace remembers, read from its ledger and kept up to date by `refresh`; the store saves the reading.
+"""The memory of a workspace, read from its ledger and kept up to date by `refresh`; the store caches it.
 
-Whoever only reads writes nothing: not the store, not the ledger. A store that is absent, damaged, behind or of another
-ledger costs a reading of the whole ledger, and nothing else.
+A reader writes neither the store nor the ledger. If the store is absent, damaged, behind or of another ledger, the
+whole ledger is read.
 """
 
 from collections.abc import Iterator
@@ -27,9 +27,9 @@ ERASED: Final = "erased"
 
 
 class MemoryBook:
-    """The memory of a *state* folder; with *saves* `close` saves the store if anything is new, *afresh* reads none.
+    """The memory of a *state* folder; with *saves*, `close` saves a changed store; *afresh* ignores the store.
 
-    Raises `MemoryRefused` where the store is of a later form, and `FileNotFoundError` where there is no ledger.
+    Raises `MemoryRefused` if the store is of a later form, and `FileNotFoundError` if there is no ledger.
     """
 
     def __init__(self, state: Path, *, saves: bool = False, afresh: bool = False) -> None:
@@ -59,10 +59,10 @@ class MemoryBook:
             raise
 
     def refresh(self) -> None:
-        """Take in what was recorded since; raises `LedgerError` where a line is not what was written."""
+        """Apply the new events; raises `LedgerError` for a line that was changed."""
         with self._lock:
             self._apply()
-            if self._file.closed:  # another file took its place: of what was taken out of it nothing stays known
+            if self._file.closed:  # another file replaced the ledger: excised values must not stay in memory
                 self._follow.close()
                 self.place, self.memory = FoldPosition("", -1, "", 0), Memory()
                 self._begin()
@@ -81,17 +81,17 @@ class MemoryBook:
             self.place = FoldPosition(line.session_id, line.seq, line.envelope_hash, self._follow.end)
 
     def get_slot(self, name: Which) -> Slot:
-        """Return a key as it is now."""
+        """Return the current state of a key."""
         with self._lock:
             return self.memory.get_slot(name)
 
     def list_entries(self, persona: str | None, zone: str) -> list[tuple[str, Slot]]:
-        """Return the keys of a zone that hold something, in order."""
+        """Return the keys of a zone that have content, in order."""
         with self._lock:
             return list(self.memory.list_entries(persona, zone))
 
     def describe(self, name: Which, slot: Slot) -> dict[str, Any]:
-        """Return an entry as it is shown, with what was sealed in it opened; where that is gone, ``erased``."""
+        """Return an entry for display with sealed values opened; ``erased`` if they are gone."""
         content = slot.content or {}
         described = {
             "persona": name.persona,
@@ -111,19 +111,19 @@ class MemoryBook:
         return described
 
     def rebuild(self) -> str:
-        """Write the store anew and return its SHA-256."""
+        """Write the store again and return its SHA-256."""
         with self._lock, Folder.at(self.state) as folder:
             self.refresh()
             self._saved = self.place
             return save_store(folder, self.memory, self.place)
 
     def render(self) -> bytes:
-        """Return the store as it would be written now."""
+        """Return the store's bytes for the current memory."""
         with self._lock:
             return render_store(self.memory, self.place)
 
     def close(self) -> None:
-        """Let go of the files; twice is fine."""
+        """Close the files; may be called twice."""
         with self._lock:
             try:
                 if self._saves and self.place != self._saved:
@@ -140,7 +140,7 @@ class MemoryBook:
         self.close()
 
     def _matches_ledger(self, found: StoredMemory, place: str) -> bool:
-        """Say whether the ledger has, where the store says that it ends, the line that it says."""
+        """Return whether the ledger has the store's last line at the store's position."""
         if found.place is None:
             return False
         with self._folder.open(LEDGER_FILE) as file:
@@ -157,16 +157,16 @@ class MemoryBook:
 
 
 def describe_change(content: Any) -> dict[str, Any]:
-    """Return where an entry or a change stands, and who asked, as it is shown."""
+    """Return the position of an entry or a change, and who proposed it, for display."""
     by = content.get("by") if isinstance(content.get("by"), dict) else {}
     links = {part: content[part] for part in ("proposal", "session", "span", "trace_id", "source") if part in content}
     return {"at": content["ts"], "seq": content["seq"], **links, **({"by": by.get("id", by)} if by else {})}
 
 
 def read_history(state: Path) -> Iterator[Change]:
-    """Yield everything that ever happened to what is remembered, in order, from the whole ledger, each line checked.
+    """Yield every change of the memory, in order, from the whole ledger, each line checked.
 
-    Raises `LedgerError` (``LEDGER_UNSOUND``) where a line is not what was written.
+    Raises `LedgerError` (``LEDGER_UNSOUND``) for a line that was changed.
     """
     memory = Memory()
     for event in _read_events(state):

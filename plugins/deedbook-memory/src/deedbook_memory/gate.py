@@ -1,7 +1,7 @@
-"""The memory gate: a proposal is written down, checked, and committed or refused; nothing is remembered otherwise.
+"""The memory gate: a proposal is recorded, checked, and committed or refused; there is no other way into memory.
 
-The door has let the call through: the caller's scope has its zone, and policies have allowed it. Here it is about what
-is to be remembered: its form, its grounds, its place among what is. Each step is an event of the workspace ledger.
+The door has already allowed the call: the zone is in the caller's scope, and policies have allowed it. The gate checks
+the entry: its form, its grounds, its version. Each step is an event of the workspace ledger.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ _LONGEST: Final = 500
 
 @attrs.frozen(kw_only=True)
 class MemoryRequest:
-    """One call of an ability of the kind memory: who asks, in which session, and the intent's span."""
+    """One call of an ability of the kind memory: its caller, its session, and the intent's span."""
 
     caller: Caller
     ability: str
@@ -42,7 +42,7 @@ class MemoryRequest:
 
 
 class _ProposalRefused(Exception):  # noqa: N818 - it says what the proposal is
-    """A proposal that is not committed, with a code and why."""
+    """A proposal is refused, with a code and the reason."""
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
@@ -50,11 +50,11 @@ class _ProposalRefused(Exception):  # noqa: N818 - it says what the proposal is
 
 
 class _ConcurrentChange(Exception):  # noqa: N818 - it says what the key is
-    """Somebody else changed the key meanwhile."""
+    """Another process changed the key meanwhile."""
 
 
 class MemoryGate:
-    """The gate of one charter *document* (its digest: *charter*), over what is in *book*; writes to *own*."""
+    """The gate of one charter *document* (its digest: *charter*), over the memory in *book*; writes to *ledger*."""
 
     def __init__(self, ledger: WorkspaceLedger, book: MemoryBook, document: Object, charter: str) -> None:
         self._ledger, self._book, self._charter = ledger, book, charter
@@ -65,13 +65,13 @@ class MemoryGate:
         self._grounds = GroundsChecker(book.state, document, self._settings["verified_by"])
 
     def close(self) -> None:
-        """Let go of the memory, and save its store."""
+        """Close the memory, and save its store."""
         self._book.close()
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, args: Object) -> dict[str, Any]:
-        """Return the entries of a zone, or one of them, and where the ledger stood of which they are the fold."""
+        """Return the entries of a zone, or one of them, and the position of the ledger that they are a fold of."""
         self._book.refresh()
         key, limit = args.get("key"), args.get("limit", 100)
         fitting = glob_test([args["keys"]]) if "keys" in args else None
@@ -88,7 +88,7 @@ class MemoryGate:
     # --- proposing ---------------------------------------------------------------------------------------------------
 
     def propose(self, args: Object, request: MemoryRequest) -> dict[str, Any]:
-        """Propose an entry and return what it was committed as; raises `Failed` where it is refused."""
+        """Propose an entry and return the committed entry; raises `Failed` if it is refused."""
         entry = {**{part: args[part] for part in args if part != "expected_version"}, "schema_version": VERSION}
         proposal = f"m-{new_id()}"
         payload = {"proposal": proposal, **self._build_links(request), "entry": entry}
@@ -115,7 +115,7 @@ class MemoryGate:
         return {"proposal": proposal, "persona": self._persona, **committed}
 
     def retract(self, args: Object, request: MemoryRequest) -> dict[str, Any]:
-        """Let a key hold nothing any more and return the version that this is; raises `Failed`."""
+        """Remove the content of a key and return its new version; raises `Failed`."""
         name, expected = EntryName(self._persona, args["zone"], args["key"]), args.get("expected_version")
 
         def entries(version: int) -> list[Entry]:
@@ -137,7 +137,7 @@ class MemoryGate:
     # --- checking ----------------------------------------------------------------------------------------------------
 
     def _find_withheld(self, payload: Object) -> dict[str, bool]:
-        """Return that nothing of an entry may be written down, where that is so."""
+        """Return a marker if nothing of an entry may be recorded."""
         about = {part: payload[part] for part in ("entry", "reason") if part in payload}
         visible = {part: value for part, value in about.get("entry", {}).items() if part != "provenance"}
         raw = canonical.encode_payload(dict(payload))
@@ -145,7 +145,7 @@ class MemoryGate:
         return {"withheld": True} if is_forbidden else {}
 
     def _check(self, entry: Object, request: MemoryRequest, checks: list[dict[str, Any]]) -> Source | None:
-        """Check an entry, writing down each check; return the event that it rests on. Raises `_ProposalRefused`."""
+        """Check an entry and record each check; return its source event. Raises `_ProposalRefused`."""
         for check, why in self._check_form(entry):
             if why is not None:
                 self._fail(checks, check, "MEMORY_INVALID", why)
@@ -169,7 +169,7 @@ class MemoryGate:
         return source
 
     def _check_form(self, entry: Object) -> Iterator[tuple[str, str | None]]:
-        """Yield what is looked at of an entry, and what is wrong with it, if anything is."""
+        """Yield each check of an entry's form, and the violation, if there is one."""
         size, key = len(canonical.encode(entry["value"])), entry["key"]
         most = self._settings["max_bytes"]
         yield "size", None if size <= most else f"the value of {key!r} has {size} bytes; memory.max_bytes is {most}"
@@ -217,9 +217,9 @@ class MemoryGate:
     def _change(
         self, name: EntryName, expected: int | None, entries: Callable[[int], list[Entry]], *, must_exist: bool
     ) -> int:
-        """Append what changes a key as its next version, durably: of all who try one is next, the others try again.
+        """Append a change of a key as its next version, durably; after a concurrent change, try again.
 
-        Who *expected* a version is refused where it is another. *must_exist*: the key has to hold something.
+        With *expected*, another version is refused. *must_exist*: the key has to have content.
         """
         for _ in range(_TRIES):
             self._book.refresh()
@@ -248,7 +248,7 @@ class MemoryGate:
             raise _ProposalRefused("MEMORY_NOT_FOUND", f"nothing is remembered as {name.key} in {name.zone}")
 
     def _require_unchanged(self, name: EntryName, version: int) -> None:
-        """Raise `_ConcurrentChange` unless the key is as it was; called when nobody else can write any more."""
+        """Raise `_ConcurrentChange` unless the key is unchanged; called under the ledger's lock."""
         self._book.refresh()
         if self._book.get_slot(name).version != version:
             raise _ConcurrentChange
@@ -285,7 +285,7 @@ class MemoryGate:
 
 
 def _find_violation(schema: Object | None, value: Any) -> str | None:
-    """Return what is wrong with a value by the schema of its key, if anything is; what no validator can say is, too."""
+    """Return the violation of a value by the schema of its key, if there is one; a faulty schema counts, too."""
     if schema is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""What a proposal rests on, looked at in the ledgers: the event that its provenance names is there, and says so.
+"""Checks the grounds of a proposal in the ledgers: the event that its provenance names exists and supports it.
 
-A session's ledger is read as it lies there, every line checked and every head that the workspace ledger recorded held
-against it: what nobody recorded, or somebody rewrote, proves nothing.
+A session's ledger is read from its file, every line is checked, and every recorded head is compared: an unrecorded or
+changed event proves nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,18 +28,18 @@ _AGENT: Final = "agent:"
 _EXTERNAL: Final = ["tool", "elsewhere"]
 
 
-class UnprovenError(Exception):  # noqa: N818 - it says what the proposal is
-    """What a proposal rests on is not so; the message says why."""
+class UnprovenError(Exception):
+    """The grounds of a proposal do not hold; the message says why."""
 
 
 class Source(NamedTuple):
-    """The event that a proposal rests on, and where it stands."""
+    """The source event of a proposal, and its session."""
 
     session: str
     line: Line
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as ``memory.checked`` has it."""
+        """Return it in the form of ``memory.checked``."""
         line = self.line
         stands = {"seq": line.seq, "span": line.span_id, "hash": line.envelope_hash, "type": line.event_type}
         return {"session": self.session, **stands}
@@ -47,9 +47,9 @@ class Source(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Claim:
-    """Who proposes what in which call: what a claim is held against.
+    """A proposal to check: its session, its call, its principal, and its value.
 
-    *raw* are the arguments' canonical bytes, *call* the span of the intent, *actor* the class of who asks.
+    *raw* are the arguments' canonical bytes, *call* the span of the intent, *actor* the class of the caller.
     """
 
     session: str
@@ -63,7 +63,7 @@ class Claim:
 
 
 class GroundsChecker:
-    """Looks at claims: in the *state* folder, under the charter *document*."""
+    """Checks claims in the *state* folder, under the charter *document*."""
 
     def __init__(self, state: Path, document: Object, verified_by: Sequence[str]) -> None:
         self._state = state
@@ -72,7 +72,7 @@ class GroundsChecker:
         self._fits = glob_test(list(verified_by))
 
     def check(self, provenance: Object, claim: Claim) -> Source:
-        """Return the event that the provenance *provenance* names; raises `UnprovenError`."""
+        """Return the event that *provenance* names; raises `UnprovenError`."""
         try:
             how = {
                 "user_declared": self._find_message,
@@ -85,7 +85,7 @@ class GroundsChecker:
         return source
 
     def _find_message(self, provenance: Object, claim: Claim) -> Source:
-        """Find a person's own message, named by who is that person and acts without anybody between."""
+        """Find a person's own message; the proposal has to come from that person directly."""
         if claim.actor != "user" or claim.principal.startswith(_AGENT):
             raise UnprovenError(f"only a person declares; this was asked by {claim.actor} {claim.principal}")
         session = _get_text(provenance, "session")
@@ -99,7 +99,7 @@ class GroundsChecker:
         return Source(session, line)
 
     def _find_tool_result(self, provenance: Object, claim: Claim) -> Source:
-        """Find a tool's result that holds the value at the pointer, of a tool whose results count as proof."""
+        """Find a tool result that holds the value at the pointer, of a tool whose results count as proof."""
         session, pointer = _get_text(provenance, "session"), provenance.get("pointer", "")
         line = self._find_line(session, claim, "seq", provenance["seq"])
         if line.envelope_hash != _get_text(provenance, "hash"):
@@ -119,7 +119,7 @@ class GroundsChecker:
         return Source(session, line)
 
     def _find_approval(self, _: Object, claim: Claim) -> Source:
-        """Find the approval of exactly this call, under which it is performed."""
+        """Find the approval of exactly this call, under which it runs."""
         asked_or_called = ("memory.call", "approval.requested", "approval.granted")
         found = self._read_lines(claim.session, claim.persona, lambda line: line.event_type in asked_or_called)
         lines = {line.span_id: line for line in found}
@@ -147,7 +147,7 @@ class GroundsChecker:
         raise UnprovenError(f"session {session} has no event with {by} {str(wanted)[:40]}")
 
     def _read_lines(self, session: str, persona: str | None, wanted: Callable[[Line], bool]) -> list[Line]:
-        """Return the *wanted* lines of a session of the same persona, once all are checked, and every recorded head."""
+        """Return the *wanted* lines of a session of the same persona, after checking all lines and recorded heads."""
         if not SESSION_ID.fullmatch(session):
             raise UnprovenError("it names no session")
         heads = dict(_read_heads(self._state, session))
@@ -175,7 +175,7 @@ class GroundsChecker:
 def _select_lines(
     lines: Iterable[Line], session: str, heads: dict[int, str], persona: str | None, wanted: Callable[[Line], bool]
 ) -> list[Line]:
-    """Read a session's lines to the end and return those that are *wanted*; raises `UnprovenError`."""
+    """Read a session's lines to the end and return the *wanted* ones; raises `UnprovenError`."""
     selected, bound = [], None
     for number, line in enumerate(lines):
         if line.session_id != session or line.seq != number:
@@ -194,7 +194,7 @@ def _select_lines(
 
 
 def _read_heads(state: Path, session: str) -> Iterator[tuple[int, str]]:
-    """Yield what the workspace ledger recorded of a session: how many events it had, and the hash of the last."""
+    """Yield the recorded heads of a session: the number of its events, and the hash of the last."""
     name = session.encode()
     with Folder.at(state / "workspace") as folder, folder.open(LEDGER_FILE) as file:
         for raw in file:

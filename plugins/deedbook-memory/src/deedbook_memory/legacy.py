@@ -1,6 +1,6 @@
-"""Memory files of older forms, taken over: their bytes are kept, what they say is remembered in the zone ``legacy``.
+"""Imports memory files of older forms: their bytes are kept, and their content goes into the zone ``legacy``.
 
-Nobody knows on what grounds it stands there, so nothing of it is world state. Whoever wants that proposes it anew.
+Their grounds are unknown, so nothing of them becomes world state. To make it world state, propose it again.
 """
 
 import re
@@ -30,7 +30,7 @@ _STARTS: Final = re.compile(r"(^|/)[^a-z0-9]+")
 
 
 class LegacyEntry(NamedTuple):
-    """One thing that an old store says: where it stands there (a JSON pointer), the key that it gets, the value."""
+    """One entry of an old store: its position (a JSON pointer), its new key, its value."""
 
     pointer: str
     key: str
@@ -38,9 +38,9 @@ class LegacyEntry(NamedTuple):
 
 
 class MigrationResult(NamedTuple):
-    """What became of an old store: its bytes *kept* where, by their SHA-256, how many *entries*, how many left out.
+    """The result of an import: the SHA-256 of the store, where its bytes are *kept*, the number of entries.
 
-    *again*: it had been taken over before, and nothing was done.
+    *again*: it was imported before, and nothing was done.
     """
 
     sha256: str
@@ -52,15 +52,15 @@ class MigrationResult(NamedTuple):
 
 
 class _ConcurrentChange(Exception):  # noqa: N818 - it says what the memory is
-    """Somebody else changed one of the keys meanwhile."""
+    """Another process changed one of the keys meanwhile."""
 
 
 def take_over(
     ledger: WorkspaceLedger, book: MemoryBook, raw: bytes, persona: str | None, *, moved: bool = False
 ) -> MigrationResult:
-    """Take over the store *raw* into the memory of *persona*; *moved*: it lay in the place of our own.
+    """Import the store *raw* into the memory of *persona*; *moved*: it was in the place of our own.
 
-    Raises `MemoryRefused`: ``MEMORY_UNREADABLE``, ``MEMORY_FUTURE``, or that it is of the present form.
+    Raises `MemoryRefused`: ``MEMORY_UNREADABLE``, ``MEMORY_FUTURE``, or because it is of the current form.
     """
     form, document = detect_form(raw), parse_object(raw)
     if form is None or form == FORM:
@@ -85,7 +85,7 @@ def take_over(
 
 
 def list_items(document: Object) -> Iterator[LegacyEntry]:
-    """Yield everything that an old store says, whatever its shape: each member, of objects and lists their parts."""
+    """Yield every entry of an old store of any shape: each member, of objects and lists their parts."""
     seen: set[str] = set()
     for name, value in document.items():
         if name in _FORM:
@@ -102,7 +102,7 @@ def list_items(document: Object) -> Iterator[LegacyEntry]:
 
 
 def _find_name(value: Any) -> str | None:
-    """Return the name that a part of a list has itself."""
+    """Return the name that an element of a list has itself."""
     found = (
         next((value[part] for part in ("key", "id", "name") if part in value), None) if type(value) is dict else None
     )
@@ -110,7 +110,7 @@ def _find_name(value: Any) -> str | None:
 
 
 def _build_key(text: str, seen: set[str]) -> str:
-    """Return *text* as a key that nothing else of the store has."""
+    """Return *text* as a key that no other entry of the store has."""
     plain = _STARTS.sub(r"\1", _ODD.sub("-", text.lower()).strip("/")).strip("/")
     base = re.sub(r"/{2,}", "/", plain)[: MAX_KEY - 8].rstrip("/") or "entry"
     made, number = base, 1
@@ -133,7 +133,7 @@ def _is_small_enough(value: Any) -> bool:
 
 
 def _is_recorded(state: Path, digest: str, persona: str | None) -> bool:
-    """Say whether the workspace ledger has it already that a store was taken over for *persona*."""
+    """Return whether the workspace ledger records that the store was imported for *persona*."""
     name = digest.encode()
     with Folder.at(state / "workspace") as folder, folder.open(LEDGER) as file:
         lines = (split_line(raw) for raw in file if b'"memory.migrated"' in raw and name in raw)
@@ -151,7 +151,7 @@ def _append(
     *,
     moved: bool,
 ) -> None:
-    """Write down, in one append, what was kept and what was taken over."""
+    """Record the snapshot and the import in one append."""
     for _ in range(_TRIES):
         book.refresh()
         names = [EntryName(persona, LEGACY, each.key) for each in found]
@@ -173,8 +173,8 @@ def _append(
 
 
 def _build_entries(
-    ledger: WorkspaceLedger, found: list[LegacyEntry], before: list[int], result: MigrationResult, raw: bytes, persona: str | None,
-    *, moved: bool,
+    ledger: WorkspaceLedger, found: list[LegacyEntry], before: list[int], result: MigrationResult, raw: bytes,
+    persona: str | None, *, moved: bool,
 ) -> list[Entry]:  # fmt: skip
     about = {"sha256": result.sha256, "size": len(raw), "kept": result.kept}
     entries = [{"schema_version": VERSION, "zone": LEGACY, "key": each.key, "value": each.value} for each in found]

@@ -1,7 +1,7 @@
-"""What is remembered: the fold of a workspace ledger's ``memory.*`` events; pure.
+"""The memory: the fold of a workspace ledger's ``memory.*`` events; pure.
 
-A proposal is nothing until it is committed, and a commit counts only if it follows on what its key was: of two that
-claim the same version the first one is remembered. What was sealed stays so in the fold.
+A proposal counts only after its commit, and a commit only if its version follows the key's: of two with the same
+version the first counts. Sealed values stay sealed in the fold.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ _LINKS: Final = ("session", "span", "trace_id", "by", "charter")
 
 
 class EntryName(NamedTuple):
-    """Which entry: the *persona* whose memory it is (none: the workspace's own), the *zone* and the *key*."""
+    """The name of an entry: the *persona* (none: the workspace's own memory), the *zone* and the *key*."""
 
     persona: str | None
     zone: str
@@ -28,16 +28,16 @@ class EntryName(NamedTuple):
 
 @attrs.define
 class Slot:
-    """A key: its newest *version*, which counts changes from 1, and what it *content*; nothing after a retraction."""
+    """A key: its newest *version*, which counts changes from 1, and its *content*; none after a retraction."""
 
     version: int = 0
     content: dict[str, Any] | None = None
 
 
 class Change(NamedTuple):
-    """What an event did to a key: it is ``committed``, ``imported``, ``retracted`` or ``refused``, as which version.
+    """A change of a key by an event: ``committed``, ``imported``, ``retracted`` or ``refused``, and its version.
 
-    *content* is what was proposed, with links to where; for a refusal *why* says the code and the reason.
+    *content* is the proposed entry with its links; for a refusal *why* holds the code and the reason.
     """
 
     what: str
@@ -49,9 +49,9 @@ class Change(NamedTuple):
 
 @attrs.define
 class Memory:
-    """Everything that is remembered, and the proposals that nothing was decided about yet, by their ids.
+    """All entries, and the undecided proposals by their ids.
 
-    *excised* are the spans of proposals whose payload was taken out of its line.
+    *excised* are the spans of proposals whose payload was excised.
     """
 
     slots: dict[EntryName, Slot] = attrs.field(factory=dict)
@@ -59,16 +59,16 @@ class Memory:
     excised: list[str] = attrs.field(factory=list)
 
     def get_slot(self, name: EntryName) -> Slot:
-        """Return what is known of a key; an empty slot where nothing ever was."""
+        """Return a key; an empty slot if it never had content."""
         return self.slots.get(name) or Slot()
 
     def list_entries(self, persona: str | None, zone: str) -> Iterator[tuple[str, Slot]]:
-        """Yield the keys of a zone that hold something, in order."""
+        """Yield the keys of a zone that have content, in order."""
         found = [(name.key, slot) for name, slot in self.slots.items() if name[:2] == (persona, zone) and slot.content]
         yield from sorted(found, key=lambda each: each[0])
 
     def apply(self, event: Event) -> Change | None:
-        """Take *event* in and return what it changed; an event that does not fit what was before changes nothing."""
+        """Apply *event* and return its change; an event that does not follow from the state changes nothing."""
         handlers: dict[str, Callable[[Event], Change | None]] = {
             "memory.proposed": self._propose,
             "memory.checked": self._check,
@@ -80,7 +80,7 @@ class Memory:
         try:
             return handlers[event.type](event) if event.type in handlers else None
         except (KeyError, TypeError, ValueError, AttributeError):
-            return None  # not in the form of its type; verification says so
+            return None  # an invalid payload; verification reports it
 
     def _propose(self, event: Event) -> None:
         payload = event.payload
@@ -91,7 +91,7 @@ class Memory:
             self.pending[payload["proposal"]] = {name: payload[name] for name in parts}
 
     def _check(self, event: Event) -> None:
-        """Let a proposal be known again by its check, where nothing else is left of it."""
+        """Identify an excised proposal by its check."""
         payload = event.payload
         if event.parent in self.excised and payload["proposal"] not in self.pending:
             self.excised.remove(event.parent)
@@ -124,7 +124,7 @@ class Memory:
         return self._set("imported", {**payload, "zone": LEGACY, "key": payload["entry"]["key"]}, content)
 
     def _set(self, what: str, payload: Object, content: dict[str, Any]) -> Change | None:
-        """Let a key hold what *content* says, unless *payload* is about another one, or out of turn."""
+        """Set the content of a key, unless *payload* is for another key, or out of order."""
         entry, version = content["entry"], payload["version"]
         hidden = is_sealed(entry) or EXCISED_KEY in entry
         current, zone = (entry, payload["zone"]) if hidden else upcast(entry)
@@ -149,7 +149,7 @@ class Memory:
 
 
 def _get_position(event: Event) -> dict[str, Any]:
-    """Return where an event stands in the workspace ledger."""
+    """Return the position of an event in the workspace ledger."""
     return {"seq": event.seq, "ts": event.ts}
 
 
@@ -161,6 +161,6 @@ class RecallFold:
         return Memory()
 
     def step(self, state: Memory, event: Event) -> Memory:
-        """Take *event* in; what it is not about stays as it was."""
+        """Apply *event*."""
         state.apply(event)
         return state

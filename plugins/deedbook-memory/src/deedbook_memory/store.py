@@ -1,7 +1,7 @@
-"""The memory store: a file beside the ledger that says what its fold came to, and is only a cache of that.
+"""The memory store: a file beside the ledger that caches the fold of the ledger.
 
-It names the ledger, the line up to which it was folded, and its own checksum. One that is damaged, or of another
-ledger, is passed over; one of a later form is never touched, and one of an older form is for `memory.legacy`.
+It names the ledger, the last folded line, and its own checksum. A damaged store, or one of another ledger, is ignored;
+one of a later form is never touched, and one of an older form is for `memory.legacy`.
 """
 
 import re
@@ -24,7 +24,7 @@ _NODES: Final = 100_000_000
 
 
 class FoldPosition(NamedTuple):
-    """Where a fold stands in its *ledger*: the number of the last line, its hash, and where it ends in the file."""
+    """The position of a fold in its *ledger*: the number of the last line, its hash, and its end in the file."""
 
     ledger: str
     seq: int
@@ -33,9 +33,9 @@ class FoldPosition(NamedTuple):
 
 
 class StoredMemory(NamedTuple):
-    """What was found: nothing, a ``sound`` store with its *memory* and *place*, a ``damaged`` or an ``old`` one.
+    """The store as found: nothing, a ``sound`` one with its *memory* and *place*, a ``damaged`` or an ``old`` one.
 
-    *raw* is the file, *form* the version that it says it has.
+    *raw* is the file, *form* its version.
     """
 
     state: Literal["nothing", "sound", "damaged", "old"]
@@ -46,7 +46,7 @@ class StoredMemory(NamedTuple):
 
 
 def load_store(state: Folder) -> StoredMemory:
-    """Look at the store of a *state* folder; raises `MemoryRefused` (``MEMORY_FUTURE``) for one of a later form."""
+    """Read the store of a *state* folder; raises `MemoryRefused` (``MEMORY_FUTURE``) for one of a later form."""
     try:
         raw = state.read(NAME, limit=MAX_BYTES)
     except FileNotFoundError:
@@ -65,9 +65,9 @@ def load_store(state: Folder) -> StoredMemory:
 
 
 def detect_form(raw: bytes) -> str | None:
-    """Return the version of a store's form, ``v0`` where it is none of ours; ``None`` for what is no JSON object.
+    """Return the version of a store's form, ``v0`` for a foreign one; ``None`` if it is no JSON object.
 
-    Raises `MemoryRefused` (``MEMORY_FUTURE``) for a later one than is known here.
+    Raises `MemoryRefused` (``MEMORY_FUTURE``) for a later version than is known here.
     """
     try:
         document = decode(raw)
@@ -114,7 +114,7 @@ def _sort_key(item: tuple[EntryName, Slot]) -> tuple[str, str, str]:
 
 
 def _parse(document: dict[str, Any]) -> tuple[Memory, FoldPosition]:
-    """Take a store apart; raises `ValueError` where its checksum is another."""
+    """Return the content of a store; raises `ValueError` if its checksum is wrong."""
     checksum = document.pop("sha256")
     if digest(encode(document, _DEPTH, _NODES)) != checksum:
         raise ValueError
@@ -129,7 +129,7 @@ def _parse(document: dict[str, Any]) -> tuple[Memory, FoldPosition]:
 
 
 def parse_object(raw: bytes) -> Object:
-    """Return the JSON object in a file that somebody else wrote; raises `MemoryRefused` (``MEMORY_UNREADABLE``)."""
+    """Return the JSON object in a foreign file; raises `MemoryRefused` (``MEMORY_UNREADABLE``)."""
     try:
         document = parse(raw)
     except IntakeError as problem:

@@ -1,6 +1,6 @@
-"""The handlers of the kind memory, as entry points of Deedbook's own: they read, propose and retract.
+"""The handlers of the kind memory, entry points of Deedbook itself: they read, propose and retract.
 
-They need the workspace ledger, which no plugin is given; so there are these three, and abilities in YAML over them.
+They need the workspace ledger, which no plugin gets; YAML declares abilities over these three.
 """
 
 from typing import Any, ClassVar, Final
@@ -52,13 +52,13 @@ _CHANGED: Final = {
 
 
 class _MemoryTool:
-    """What the three have in common: one gate for all calls of a kernel."""
+    """The common part of the handlers: one gate for all calls of a kernel."""
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the shape of all plugins
         self._host = host
 
     def _get_gate(self, ctx: Any) -> tuple[MemoryGate, MemoryRequest]:
-        """Return the gate of the charter, and the call as it is asked there; raises `Failed`."""
+        """Return the gate of the charter, and the request; raises `Failed`."""
         if not isinstance(ctx, MemoryCall):
             raise Failed("BINDING_INVALID", "this handler is for abilities of kind memory; say kind: memory")
         try:
@@ -72,7 +72,7 @@ class _MemoryTool:
 
 
 class MemoryRead(_MemoryTool):
-    """Reads entries of one zone: of one key, of keys that fit a glob, or all."""
+    """Reads entries of one zone: of one key, of keys that match a glob, or all."""
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
         effects="read",
@@ -104,12 +104,12 @@ class MemoryRead(_MemoryTool):
     )
 
     def __call__(self, args: Any, ctx: Any, /) -> Json:
-        """Return what is remembered now."""
+        """Return the current entries."""
         return _call_safely(lambda: self._get_gate(ctx)[0].read(args))
 
 
 class MemoryPropose(_MemoryTool):
-    """Proposes an entry: it is checked and, if nothing speaks against it, remembered."""
+    """Proposes an entry, which is checked and then committed or refused."""
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
         effects="write",
@@ -130,13 +130,13 @@ class MemoryPropose(_MemoryTool):
     )
 
     def __call__(self, args: Any, ctx: Any, /) -> Json:
-        """Return what the proposal was committed as."""
+        """Return the committed entry."""
         gate, request = self._get_gate(ctx)
         return _call_safely(lambda: gate.propose(args, request))
 
 
 class MemoryRetract(_MemoryTool):
-    """Lets a key hold nothing any more; what it held stays in the ledger."""
+    """Removes the content of a key; it stays in the ledger."""
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
         effects="write",
@@ -155,13 +155,13 @@ class MemoryRetract(_MemoryTool):
     )
 
     def __call__(self, args: Any, ctx: Any, /) -> Json:
-        """Return the version that the key is at now."""
+        """Return the new version of the key."""
         gate, request = self._get_gate(ctx)
         return _call_safely(lambda: gate.retract(args, request))
 
 
 def _open_gate(ctx: MemoryCall) -> MemoryGate:
-    """Open the memory of the workspace; a store of an older form in its place is moved aside and taken over first."""
+    """Open the memory of the workspace; a store of an older form is moved aside and imported first."""
     book, document = MemoryBook(ctx.state, saves=True), ctx.charter.document
     try:
         if book.stored.state == "old":
@@ -174,7 +174,7 @@ def _open_gate(ctx: MemoryCall) -> MemoryGate:
 
 
 def _call_safely(do: Any) -> Json:
-    """Return what *do* does; what keeps the ledger from being read or written is the call's failure."""
+    """Return the result of *do*; a ledger error is the call's failure."""
     try:
         result: Json = do()
     except DeedbookError as problem:

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What the commands have in common. *cursor* is a file; *timeout* is in seconds, for a batch and its retries."""
+    """The common options of the commands. *cursor* is a file; *timeout* is in seconds, for a batch and its retries."""
 
     endpoint: str
     headers: tuple[str, ...]
@@ -59,7 +59,7 @@ def _add_options(command: F) -> F:
 @click.group("otel")
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Send what ledgers hold to an OpenTelemetry collector, as spans."""
+    """Send the events of ledgers to an OpenTelemetry collector, as spans."""
     from deedbook_inspect.reading import Ledgers  # noqa: PLC0415 - help is quick
 
     ctx.obj = Ledgers(ctx.obj.workspace)
@@ -97,9 +97,9 @@ def export(ledgers: "Ledgers", /, sessions: tuple[str, ...], **given: Any) -> in
 @_add_options
 @click.pass_obj
 def follow(ledgers: "Ledgers", /, sessions: tuple[str, ...], **given: Any) -> int:
-    """Send spans as they end, of each SESSION until it is over, or of all and new ones until interrupted.
+    """Send spans as they end, of each SESSION until it ends, or of all and new ones until interrupted.
 
-    Where it ended, it goes on: what was taken is kept in a cursor beside the ledgers.
+    A restart continues where the last run ended: the sent position is kept in a cursor beside the ledgers.
     """
     from .cursors import find_cursor  # noqa: PLC0415 - help is quick
     from .work import LedgerFollower  # noqa: PLC0415 - help is quick
@@ -116,9 +116,9 @@ def follow(ledgers: "Ledgers", /, sessions: tuple[str, ...], **given: Any) -> in
 
 @contextmanager
 def _connect(options: Options, place: "Path | str | None") -> "Iterator[tuple[Collector, Cursor]]":
-    """Open the collector and the cursor; say in one line what kept a batch from being taken."""
+    """Open the collector and the cursor; report a refused batch in one line."""
     from .cursors import Cursor  # noqa: PLC0415 - help is quick
-    from .delivery import Collector, UndeliveredError  # noqa: PLC0415 - the SDK takes its time
+    from .delivery import Collector, UndeliveredError  # noqa: PLC0415 - the SDK is slow to import
 
     headers = dict(_parse_header(each) for each in options.headers)
     collector = Collector(options.endpoint, headers=headers, timeout=options.timeout)

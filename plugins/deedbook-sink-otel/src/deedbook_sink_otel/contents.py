@@ -1,4 +1,4 @@
-"""What was said and done, as attributes; asked for with ``--contents``. Of a sealed value there is only that it was."""
+"""Messages, arguments and results as attributes, on request (``--contents``). A sealed value is only marked."""
 
 import json
 from collections.abc import Mapping
@@ -9,20 +9,20 @@ from deedbook import Object
 __all__ = ["format_message", "format_request", "format_response", "format_value"]
 
 MAX_TEXT: Final = 32_768
-"""Characters of one attribute; what is longer is cut, and says so."""
+"""The largest number of characters of one attribute; a longer text is cut and marked."""
 _SEALED: Final = "$sealed"
 _FINISH: Final[Mapping[str, str]] = {"tool_use": "tool_call", "max_tokens": "length", "safety": "content_filter"}
 
 
 def format_value(value: Any) -> str:
-    """Return a value as text, without any sealed part, and cut where it is long."""
+    """Return a value as text, with sealed parts marked, cut if it is long."""
     open_ = _mark_sealed(value)
     text = open_ if isinstance(open_, str) else json.dumps(open_, ensure_ascii=False, separators=(",", ":"))
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text)} characters)"
 
 
 def format_message(role: str, text: Any) -> str:
-    """Return one message as the conventions have it."""
+    """Return one message in the form of the conventions."""
     return format_value([{"role": role, "parts": [_build_text(text)]}])
 
 
@@ -35,7 +35,7 @@ def format_request(request: Object) -> str:
 
 
 def format_response(response: Object) -> str:
-    """Return the one message of a model's answer."""
+    """Return the one message of a model's response."""
     parts = _build_parts(response)
     finish_reason = str(response.get("finish_reason", "stop"))
     return format_value(

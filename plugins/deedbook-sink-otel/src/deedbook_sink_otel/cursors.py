@@ -1,4 +1,4 @@
-"""How far a collector was told, in a file: after a batch was taken and never before, so that nothing is left out."""
+"""The position up to which a collector has received events, in a file: written only after a batch was accepted."""
 
 import json
 import os
@@ -20,20 +20,20 @@ _PRIVATE: Final = 0o600
 
 @attrs.frozen
 class CursorPosition:
-    """Where a session's ledger was told up to: the last event's number, and the hash of its line."""
+    """The last sent event of a session's ledger: its number, and the hash of its line."""
 
     seq: int
     hash: str
 
 
 def find_cursor(state: Path, endpoint: str, *, contents: bool) -> Path:
-    """Return where the cursor of one collector is, beside the ledgers."""
+    """Return the path of the cursor of one collector, beside the ledgers."""
     digest = sha256(f"{endpoint}\n{contents}".encode()).hexdigest()[:16]
     return state / "sinks" / f"otel-{digest}.json"
 
 
 class Cursor:
-    """The cursor in one file, held by one process."""
+    """The cursor in one file, locked by one process."""
 
     def __init__(self, place: Path | None) -> None:
         self._place = place
@@ -42,7 +42,7 @@ class Cursor:
     @classmethod
     @contextmanager
     def open(cls, place: Path | None) -> "Iterator[Cursor]":
-        """Take the cursor at *place* (``None``: one that is not kept); raises `click.ClickException`."""
+        """Lock the cursor at *place* (``None``: one that is not saved); raises `click.ClickException`."""
         if place is None:
             yield cls(None)
             return
@@ -57,19 +57,19 @@ class Cursor:
             yield cursor
 
     def get(self, session: str) -> CursorPosition | None:
-        """Return how far *session* was told."""
+        """Return the last sent position of *session*."""
         return self._positions.get(session)
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Remove all positions."""
         self._positions = {}
 
     def move(self, session: str, seq: int, hash_: str) -> None:
-        """Note that *session* was told up to an event; it is kept with `keep`."""
+        """Set the position of *session*; `save` writes it."""
         self._positions[session] = CursorPosition(seq, hash_)
 
     def save(self) -> None:
-        """Write the file, whole or not at all, and safe on the disk."""
+        """Write the file atomically and durably."""
         if self._place is None:
             return
         document = {name: [each.seq, each.hash] for name, each in self._positions.items()}

@@ -1,7 +1,7 @@
-"""Sending spans to a collector through OpenTelemetry's own SDK: OTLP over HTTP, protobuf, its retries, its variables.
+"""Sends spans to a collector with OpenTelemetry's own SDK: OTLP over HTTP, protobuf, its retries, its variables.
 
-A batch was taken, or it was not: whatever the collector answers, there is one message about it and nothing is dropped
-in silence. The SDK's own log lines are not shown; the message says what they would.
+A batch is accepted or not: every answer of the collector gives one message, and nothing is dropped silently. The SDK's
+own log lines are not shown; the message replaces them.
 """
 
 import logging
@@ -44,8 +44,8 @@ _SHOWN: Final = 200
 _MOST: Final = 1000
 
 
-class UndeliveredError(Exception):  # noqa: N818 - it says what the spans are
-    """A batch was not taken; the message says why. *is_temporary*: it may be taken if it is sent again as it is."""
+class UndeliveredError(Exception):
+    """A batch was not accepted; the message says why. *is_temporary*: a retry may succeed."""
 
     def __init__(self, why: str, *, is_temporary: bool) -> None:
         super().__init__(why)
@@ -53,10 +53,10 @@ class UndeliveredError(Exception):  # noqa: N818 - it says what the spans are
 
 
 class Collector:
-    """The end of an OTLP connection. *endpoint* is a URL; empty: what ``OTEL_EXPORTER_OTLP_…`` say, or this machine.
+    """The end of an OTLP connection. *endpoint* is a URL; empty: from ``OTEL_EXPORTER_OTLP_…``, or this machine.
 
-    *timeout* is in seconds, for one batch with all its retries. *rejected* counts the spans that the collector refused
-    of batches that it took, which must not be sent again.
+    *timeout* is in seconds, for one batch with all its retries. *rejected* counts the spans that the collector rejected
+    in accepted batches, which must not be sent again.
     """
 
     def __init__(self, endpoint: str = "", *, headers: Mapping[str, str], timeout: float) -> None:
@@ -92,11 +92,11 @@ class Collector:
         self._count_rejected(self._session.last)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._session.close()
 
     def _build_span(self, span: Span) -> ReadableSpan:
-        """Return a span of the SDK's, with the ledger's ids."""
+        """Return a span of the SDK, with the ledger's ids."""
         self._ids.trace, self._ids.span = int(span.trace, 16), int(span.id, 16)
         above = NonRecordingSpan(_build_context(span.trace, span.parent)) if span.parent else None
         sdk_span = self._tracer.start_span(
@@ -121,7 +121,7 @@ class Collector:
 
 
 class _Session(requests.Session):
-    """A connection that remembers how the last request ended."""
+    """A connection that stores how the last request ended."""
 
     last: "requests.Response | Exception | None" = None
 
@@ -137,7 +137,7 @@ class _Session(requests.Session):
 
 
 class _GivenIds(IdGenerator):
-    """Gives the ids that it was told."""
+    """Generates the ids that were set."""
 
     trace = span = 0
 
@@ -156,17 +156,17 @@ class _LastSpan(SpanProcessor):
     _last: ReadableSpan | None = None
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Take a span that ended."""
+        """Store an ended span."""
         self._last = span
 
     def take(self) -> ReadableSpan:
-        """Return it."""
+        """Return the last ended span."""
         assert self._last is not None
         return self._last
 
 
 def _build_resource() -> Resource:
-    """Return who sends: as the environment says; without an id that the SDK would make anew for each process."""
+    """Return the resource from the environment; without the id that the SDK would generate for each process."""
     own = {SERVICE_NAME: "deedbook", **Resource.create({}).attributes}
     if str(own[SERVICE_NAME]).startswith("unknown_service"):
         own[SERVICE_NAME] = "deedbook"
@@ -176,7 +176,7 @@ def _build_resource() -> Resource:
 
 
 def _describe_problem(answer: "requests.Response | Exception | None") -> str:
-    """Say why a batch was not taken; empty if it was."""
+    """Return why a batch was not accepted; empty if it was."""
     if isinstance(answer, Exception):
         reason = getattr(answer.args[0], "reason", answer) if answer.args else answer
         return f"the collector cannot be reached: {_shorten(str(reason).rpartition('): ')[2].rpartition('>: ')[2])}"
@@ -192,7 +192,7 @@ def _describe_problem(answer: "requests.Response | Exception | None") -> str:
 
 
 def _is_temporary(answer: "requests.Response | Exception | None") -> bool:
-    """Say whether what went wrong may pass by itself; who asks wrongly, or with a wrong address, has to mend that."""
+    """Return whether a failure may pass; a wrong request or address has to be corrected."""
     if isinstance(answer, requests.Response):
         return answer.status_code in (408, 429) or answer.status_code >= 500
     return isinstance(answer, Exception) and not isinstance(answer, ValueError)
@@ -215,7 +215,7 @@ _NO_CONTEXT: Final = SpanContext(0, 0, is_remote=False)
 
 
 def _build_links(parents: Sequence[str]) -> Iterator[Link]:
-    """Yield a link for each foreign ``traceparent`` that is one."""
+    """Yield a link for each valid foreign ``traceparent``."""
     for parent in parents:
         found = TraceContextTextMapPropagator().extract({"traceparent": parent})
         for span in found.values():
@@ -236,7 +236,7 @@ def _parse_nanoseconds(ts: str) -> int:
 
 @contextmanager
 def _silence_sdk() -> Iterator[None]:
-    """Keep what the SDK logs to itself for a while: what went wrong is said once, by who asked."""
+    """Suppress the SDK's log lines; the caller reports failures once."""
     logger = logging.getLogger("opentelemetry")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -1,4 +1,4 @@
-"""What each event is as a span: its name and attributes when it begins, and what its end adds."""
+"""The span of each event: its name and attributes at its start, and the additions of its end."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -35,21 +35,21 @@ CLOSES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "system.boot": frozenset({"system.shutdown"}),
     }
 )
-"""What begins a span, and what may end it; the end hangs under the beginning."""
+"""The events that begin a span, and those that may end it; the end hangs under the beginning."""
 POINTS: Final = frozenset(
     {"tool.denied", "ledger.created", "ledger.key", "ledger.checkpoint", "ledger.witnessed", "ledger.charter"}
 )
-"""What is a span that takes no time."""
+"""The events that are a span without duration."""
 SOFT: Final = frozenset(
     {"session.start", "user.message", "skill.invoke", "agent.transition", "approval.requested", "system.boot"}
 )
-"""What may end without a line that says so, with what it hangs under; calls may not."""
+"""The spans that may end without a line of their own, together with their parent; calls may not."""
 _CALLS: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool_name", "memory": "ability", "flow": "flow"})
 _LATEST: Final = 4096
 
 
 class LedgerSource(Protocol):
-    """What is known beside the ledger."""
+    """Information beside the ledger."""
 
     def list_providers(self, charter: str) -> Mapping[str, str]:
         """Return the provider of each model in a charter."""
@@ -60,7 +60,7 @@ class LedgerSource(Protocol):
 
 @attrs.define
 class SpanStart:
-    """How a span begins."""
+    """The start of a span."""
 
     name: str
     attributes: dict[str, Any] = attrs.field(factory=dict)
@@ -69,7 +69,7 @@ class SpanStart:
 
 
 class SpanShapes:
-    """The shapes of one ledger's spans; it remembers what earlier events say about later ones."""
+    """The shapes of one ledger's spans; it keeps what earlier events contribute to later ones."""
 
     def __init__(self, source: LedgerSource, *, contents: bool) -> None:
         self._source, self._contents = source, contents
@@ -99,10 +99,10 @@ class SpanShapes:
             "ledger.witnessed": lambda _, payload: SpanStart("witnessed", _get_members(payload, "size", "witness")),
         }
 
-    # --- beginnings ---------------------------------------------------------------------------------------------------
+    # --- beginnings --------------------------------------------------------------------------------------------------
 
     def begin(self, ledger_event: "LedgerEvent") -> SpanStart | None:
-        """Return how the span begins that an event is; ``None`` for one that is none."""
+        """Return the start of an event's span; ``None`` if the event is no span."""
         event = ledger_event.event
         if event.type not in CLOSES and event.type not in POINTS:
             return None
@@ -112,12 +112,12 @@ class SpanShapes:
         return start
 
     def list_links(self, ledger_event: "LedgerEvent") -> list[str]:
-        """Return the foreign trace that an event names, for the span that it is in."""
+        """Return the foreign trace that an event names, for its span."""
         parent = ledger_event.event.payload.get("traceparent") if ledger_event.event.type == "session.linked" else None
         return [parent] if isinstance(parent, str) else []
 
     def build_point(self, ledger_event: "LedgerEvent") -> SpanStart:
-        """Return the span that an event is which is none, and has none above it that is open."""
+        """Return the span without duration for an event outside of any open span."""
         return SpanStart(
             ledger_event.event.type, {**self._common_attributes(ledger_event), **self.build_note(ledger_event)}
         )
@@ -225,10 +225,10 @@ class SpanShapes:
             f"approval {_get_text(payload, 'name')}", {**attributes, names.CONVERSATION: ledger_event.session}
         )
 
-    # --- ends ---------------------------------------------------------------------------------------------------------
+    # --- ends --------------------------------------------------------------------------------------------------------
 
     def end(self, span: "Span", ledger_event: "LedgerEvent") -> None:
-        """Add to *span* what the event says that ends it."""
+        """Add the attributes of the ending event to *span*."""
         event, payload = ledger_event.event, ledger_event.event.payload
         failed = event.type.endswith(".error")
         outcome = _get_text(payload, "outcome") if failed else "ok"
@@ -287,14 +287,14 @@ class SpanShapes:
             span.attributes[names.OUTPUT_MESSAGES] = formats.format_response(response)
 
     def mark_unknown(self, span: "Span") -> None:
-        """Say of *span*, a call, that nobody knows how it ended."""
+        """Mark *span*, a call, as having an unknown outcome."""
         span.error = "OUTCOME_UNKNOWN"
         span.attributes |= {names.ERROR: span.error, "deedbook.outcome": "unknown"}
 
-    # --- what happens within ------------------------------------------------------------------------------------------
+    # --- events within spans -----------------------------------------------------------------------------------------
 
     def build_note(self, ledger_event: "LedgerEvent") -> dict[str, Any]:
-        """Return the attributes of an event that is no span; what judged a call is kept for the call."""
+        """Return the attributes of an event that is no span; gate events are kept for their call."""
         event, payload = ledger_event.event, ledger_event.event.payload
         attributes: dict[str, Any] = {
             "deedbook.seq": event.seq,
@@ -317,7 +317,7 @@ class SpanShapes:
         return _drop_empty(attributes)
 
     def _take_decision(self, ledger_event: "LedgerEvent", ability: str) -> dict[str, Any]:
-        """Return how the call was judged that an intent or a denial is about: its siblings just before say it."""
+        """Return the decision about a call, from the gate events just before it."""
         decision = self._decisions.pop((ledger_event.event.parent, ability), None)
         if decision is None:
             return {}
@@ -329,7 +329,7 @@ class SpanShapes:
         )
 
     def _take_call_id(self, parent: str | None, ability: str) -> str | None:
-        """Return the id that the model's answer has for the call; calls of one name are made in their order."""
+        """Return the call's id from the model's answer; calls of one name are made in order."""
         model_calls = self._model_calls.get(parent or "", [])
         found = next((call for call in model_calls if call[0] == ability), None)
         if found:
@@ -343,7 +343,7 @@ _RANK: Final[Mapping[str, int]] = MappingProxyType({"allow": 0, "transform": 1, 
 
 
 def _get_text(payload: Object, name: str) -> str:
-    """Return a name; a sealed one is said to be so."""
+    """Return a name; a sealed one is marked."""
     value = payload.get(name, "")
     return value[:200] if isinstance(value, str) else "[sealed]"
 
@@ -358,7 +358,7 @@ def _get_members(payload: Object, *members: str, under: str = "") -> dict[str, A
 
 
 def _drop_empty(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what is no value of an attribute: absent, sealed, or empty."""
+    """Return the attributes with a valid value: not absent, sealed, or empty."""
     return {
         name: value
         for name, value in attributes.items()

@@ -1,8 +1,8 @@
-"""From the events of a ledger to spans: a fold, without the SDK; the same ledger makes the same spans each time.
+"""From the events of a ledger to spans: a fold without the SDK; the same ledger always gives the same spans.
 
-What begins and ends is one span, with the id of the event that began it. What only happens is a note on the innermost
-span that is open above it, or where none is, a span that takes no time. A span's parent is the nearest span above it in
-the ledger's tree.
+A pair of beginning and end is one span, with the id of the beginning. Any other event is a note on the innermost open
+span above it, or, without one, a span without duration. A span's parent is the nearest span above it in the ledger's
+tree.
 """
 
 from collections import OrderedDict
@@ -18,11 +18,11 @@ from .shapes import CLOSES, SOFT, LedgerSource, SpanShapes
 __all__ = ["LedgerEvent", "Span", "SpanFold", "SpanNote"]
 
 _MAX_HOMES: Final = 200_000
-"""Of so many events of a ledger it is known what they hang under; what hangs under an older one is put at the root."""
+"""The number of events whose span is remembered; children of older events are put at the root."""
 
 
 class LedgerEvent(Protocol):
-    """An event of a ledger, with what its line says beyond."""
+    """An event of a ledger, with the ids and the hash of its line."""
 
     @property
     def event(self) -> Event:
@@ -38,12 +38,12 @@ class LedgerEvent(Protocol):
 
     @property
     def hash(self) -> str:
-        """The hash of its line; empty where its form has none."""
+        """The hash of its line; empty if its form has none."""
 
 
 @attrs.frozen
 class SpanNote:
-    """Something that happened within a span."""
+    """An event within a span."""
 
     name: str
     ts: str
@@ -52,7 +52,7 @@ class SpanNote:
 
 @attrs.define
 class Span:
-    """One span: ids in hex, times as the ledger has them. *error* is why it failed, if it did."""
+    """One span: ids in hex, times as in the ledger. *error* is why it failed, if it did."""
 
     name: str
     trace: str
@@ -70,7 +70,7 @@ class Span:
 
 
 class SpanFold:
-    """The spans of one ledger. *source* knows what is told beside it; *contents* says whether payloads are, too."""
+    """The spans of one ledger. *source* gives information beside it; *contents*: include payloads."""
 
     def __init__(self, source: LedgerSource, *, contents: bool = False) -> None:
         self._shape = SpanShapes(source, contents=contents)
@@ -79,11 +79,11 @@ class SpanFold:
 
     @property
     def unfinished(self) -> int:
-        """How many spans have begun and not ended."""
+        """The number of spans that have begun and not ended."""
         return len(self._open)
 
     def __call__(self, ledger_event: LedgerEvent) -> Iterator[Span]:
-        """Take the next event in, and yield the spans that ended with it."""
+        """Apply the next event, and yield the spans that ended with it."""
         event = ledger_event.event
         above = self._open.get(event.parent or "")
         if above and event.type in CLOSES.get(above.type, ()):
@@ -113,25 +113,25 @@ class SpanFold:
             self._open[span.id] = span
 
     def _record_home(self, event: str, home: str | None, above: str | None) -> None:
-        """Keep in which span an event is, and which span is above that."""
+        """Record the span of an event, and the span above it."""
         self._homes[event] = home, above
         if len(self._homes) > _MAX_HOMES:
             self._homes.popitem(last=False)
 
     def _find_span_above(self, parent: str | None) -> str | None:
-        """Return the span that the event with the span id *parent* is in."""
+        """Return the span of the event with the span id *parent*."""
         if parent is None:
             return None
         known = self._homes.get(parent)
         return known[0] if known else next(iter(self._open), None)
 
     def _end_role(self, event: Event) -> Iterator[Span]:
-        """End the turn of the role that worked before under the same cause."""
+        """End the turn of the previous role under the same cause."""
         for span in [each for each in self._open.values() if each.cause == event.parent and each.type == event.type]:
             yield from self._close(span, event.ts)
 
     def _close(self, span: Span, ts: str, *, last: bool = False) -> Iterator[Span]:
-        """End *span*; with it what ends by itself below, and at the end of the session whatever is open."""
+        """End *span*, the soft spans below it, and at the end of the session all open spans."""
         del self._open[span.id]
         for each in list(self._open.values()):
             if each.id in self._open and (last or (each.type in SOFT and each.cause == span.id)):
@@ -142,7 +142,7 @@ class SpanFold:
         yield span
 
     def _add_note(self, ledger_event: LedgerEvent, home: str | None) -> bool:
-        """Put an event that is no span on the innermost open one above it, and say whether there is one."""
+        """Add an event to the innermost open span above it; return whether there is one."""
         while home is not None and home not in self._open:
             known = self._homes.get(home)
             home = known[1] if known else None

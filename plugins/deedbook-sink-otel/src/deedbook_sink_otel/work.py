@@ -1,4 +1,4 @@
-"""From ledgers to a collector: read, sent in batches, and the cursor goes on with what was taken."""
+"""From ledgers to a collector: reads events, sends batches, and moves the cursor after each accepted batch."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _RELIST: Final = 2.0
 
 
 class LedgerFile(Protocol):
-    """A ledger: where it is, and whether somebody writes it."""
+    """A ledger: its file, and whether a process writes it."""
 
     @property
     def place(self) -> Path:
@@ -29,28 +29,28 @@ class LedgerFile(Protocol):
 
     @property
     def is_live(self) -> bool:
-        """Whether somebody writes it."""
+        """Whether a process writes it."""
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Its size in bytes."""
 
 
 class LedgerReader(Protocol):
     """A ledger, open for reading."""
 
     def __call__(self) -> Iterator[LedgerEvent]:
-        """Yield what was added since."""
+        """Yield the new events."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
 
 
 class Ledgers(LedgerSource, Protocol):
-    """What the kernel gives its commands for reading ledgers."""
+    """The access to ledgers that the kernel gives its commands."""
 
     def find(self, name: str) -> LedgerFile:
-        """Return the ledger that *name* is."""
+        """Return the ledger that *name* refers to."""
 
     def list_all(self) -> Iterator[LedgerFile]:
         """Yield every ledger of the workspace."""
@@ -59,7 +59,7 @@ class Ledgers(LedgerSource, Protocol):
         """Open a ledger for reading."""
 
     def describe_unread(self, found: LedgerFile) -> str:
-        """Say what cannot be read at the end of a ledger that nobody writes; empty: nothing."""
+        """Return what cannot be read at the end of a ledger that no process writes; empty if all can."""
 
     @property
     def state(self) -> Path:
@@ -67,7 +67,7 @@ class Ledgers(LedgerSource, Protocol):
 
 
 class LedgerExport:
-    """One ledger on its way to a collector. Called, it sends what was added, and says how many spans that were."""
+    """The export of one ledger to a collector. A call sends the new spans, and returns their number."""
 
     def __init__(self, ledgers: Ledgers, place: Path, collector: Collector, cursor: Cursor, *, contents: bool) -> None:
         self._reader: LedgerReader = ledgers.open(place)
@@ -83,20 +83,20 @@ class LedgerExport:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of the ledger."""
+        """Close the ledger."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the ledger."""
+        """Close the ledger."""
         self._reader.close()
 
     @property
     def unfinished(self) -> int:
-        """How many spans have begun and not ended; they are sent when they end."""
+        """The number of spans that have begun and not ended; they are sent when they end."""
         return self._spans.unfinished
 
     def __call__(self) -> int:
-        """Send what was added; raises `Undelivered`, `DeedbookError` and `click.ClickException`."""
+        """Send the new spans; raises `UndeliveredError`, `DeedbookError` and `click.ClickException`."""
         batch: list[Span] = []
         sent = 0
         for ledger_event in self._reader():
@@ -112,14 +112,14 @@ class LedgerExport:
         return sent + self._send(batch)
 
     def _refuse_shorter(self) -> None:
-        """Refuse a ledger that has less than was sent of it."""
+        """Refuse a ledger that is shorter than what was sent."""
         position = self._cursor.get(self._last.session) if self._last else None
         if self._last and position and self._last.event.seq < position.seq:
             why = f"it ends at event {self._last.event.seq}, and {position.seq} was sent; verify it"
             raise click.ClickException(f"{self._place}: {why}. --from-start sends it anew")
 
     def _send(self, batch: list[Span]) -> int:
-        """Send a batch, and then move the cursor to the event that was read last."""
+        """Send a batch, and then move the cursor to the last read event."""
         self._collector.send(batch)
         last = self._last
         if last is not None and not self._is_sent(last):
@@ -128,7 +128,7 @@ class LedgerExport:
         return len(batch)
 
     def _is_sent(self, ledger_event: LedgerEvent) -> bool:
-        """Say whether the collector has what ended with an event; refuse a ledger that is not the one that it has."""
+        """Return whether the collector has the spans up to an event; refuse a changed ledger."""
         position = self._cursor.get(ledger_event.session)
         if position is None or ledger_event.event.seq > position.seq:
             return False
@@ -139,7 +139,7 @@ class LedgerExport:
 
 
 class LedgerFollower:
-    """Ledgers, followed: those that *names* name, or all of the workspace, and new ones."""
+    """Ledgers that are followed: those in *names*, or all of the workspace, also new ones."""
 
     def __init__(
         self, ledgers: Ledgers, names: tuple[str, ...], collector: Collector, cursor: Cursor, *, contents: bool
@@ -152,7 +152,7 @@ class LedgerFollower:
         self._found: list[LedgerFile] = []
 
     def __call__(self) -> int:
-        """Send as it is written; return how many spans, when each that was named has ended."""
+        """Send spans as events are written; return their number once each named ledger has ended."""
         sent = 0
         try:
             while True:
@@ -165,7 +165,7 @@ class LedgerFollower:
                 export.close()
 
     def send_new(self) -> int:
-        """Send what was written since; return how many spans that were."""
+        """Send the new spans; return their number."""
         now = time.monotonic()
         if now - self._listed >= _RELIST:
             self._listed = now
@@ -173,7 +173,7 @@ class LedgerFollower:
         return sum(self._follow_one(each) for each in self._found)
 
     def _follow_one(self, found: LedgerFile) -> int:
-        """Go on with one ledger; one that nobody writes any more is closed, and looked at again if it grows."""
+        """Continue with one ledger; a finished one is closed, and opened again if it grows."""
         size = found.size
         if self._finished.get(found.place) == size:
             return 0

@@ -1,4 +1,4 @@
-"""Telling followers of checkpoints in the background: no call waits for them, and who ends may wait for a while."""
+"""Announces checkpoints to followers in the background: no call waits for them, and a close may wait for a while."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,9 +11,9 @@ from .writer import NewCheckpoint
 
 
 class Announcer:
-    """Tells *followers* of the newest checkpoint, on a daemon thread that begins with the first.
+    """Announces the newest checkpoint to *followers*, on a daemon thread that starts with the first one.
 
-    *failed* is called with what a follower could not do.
+    *report* is called with the failures of followers.
     """
 
     def __init__(self, followers: Sequence[Follower], report: Callable[[DomainError], None]) -> None:
@@ -24,7 +24,7 @@ class Announcer:
         self._thread: Thread | None = None
 
     def __call__(self, checkpoint: NewCheckpoint) -> None:
-        """Tell of *checkpoint* soon; returns at once."""
+        """Announce *checkpoint* soon; returns at once."""
         if not self._followers:
             return
         with self._condition:
@@ -34,7 +34,7 @@ class Announcer:
             self._condition.notify_all()
 
     def _start_thread(self) -> bool:
-        """Begin the thread; say whether one could be had."""
+        """Start the thread; return whether it runs."""
         if not self._closed:
             thread = Thread(target=self._run, name="deedbook-announcer", daemon=True)
             with suppress(RuntimeError):
@@ -43,12 +43,12 @@ class Announcer:
         return self._thread is not None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until everything is told, for at most *seconds*; say whether it is."""
+        """Wait up to *seconds* until everything is announced; return whether it is."""
         with self._condition:
             return self._condition.wait_for(lambda: self._next is None and not self._busy, seconds)
 
     def close(self) -> None:
-        """Tell no more; what is being told goes on by itself."""
+        """Announce nothing more; a running announcement continues."""
         with self._condition:
             self._closed, self._next = True, None
             self._condition.notify_all()
@@ -60,7 +60,7 @@ class Announcer:
                     follower(checkpoint)
                 except DeedbookError as problem:
                     self._report(problem.error)
-                except Exception as problem:  # noqa: BLE001 - whatever a follower does, checkpoints go on
+                except Exception as problem:  # noqa: BLE001 - a follower's failure must not stop checkpoints
                     self._report(fault("FAILED", f"{type(problem).__name__}: {problem}"))
             with self._condition:
                 self._busy = False

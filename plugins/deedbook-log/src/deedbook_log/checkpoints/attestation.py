@@ -1,6 +1,6 @@
-"""Lets a witness sign checkpoints: it is asked after each, what it says is recorded, and what it refuses is said.
+"""Asks a witness to sign checkpoints: it is asked after each, its answer is recorded, and a refusal is reported.
 
-The proofs are made of the leaves in the workspace ledger, which is read on from where it was left.
+The proofs are built from the leaves in the workspace ledger, which is read incrementally.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,22 +23,22 @@ WITNESSED: Final = "ledger.witnessed"
 
 
 class WrittenCheckpoint(Protocol):
-    """A checkpoint that was written."""
+    """A written checkpoint."""
 
     @property
     def size(self) -> int:
-        """How many leaves it has."""
+        """The number of its leaves."""
 
     @property
     def note(self) -> str:
-        """What was signed."""
+        """Its signed note."""
 
 
 _OURS: Final = b'"event_type":"ledger.'
 
 
 class Leaves:
-    """All leaves of the log in *ledger*, its newest checkpoint, and how much of it each witness has seen, by key."""
+    """All leaves of the log in *ledger*, its newest checkpoint, and the size that each witness has seen, by key."""
 
     def __init__(self, ledger: WorkspaceLedger) -> None:
         self.tree = Tree()
@@ -48,7 +48,7 @@ class Leaves:
         self._ledger, self._end, self._lines, self._moves = ledger, 0, 0, ledger.moves
 
     def catch_up(self) -> None:
-        """Read what was added; raises `LedgerError`."""
+        """Read the new lines; raises `LedgerError`."""
         place = self._ledger.place
         if self._moves != self._ledger.moves:
             self._moves, self._end = self._ledger.moves, self._ledger.end_of(self._lines)
@@ -66,11 +66,11 @@ class Leaves:
                 self.record_seen(payload["witness"], payload["size"])
 
     def record_seen(self, witness: str, size: int) -> None:
-        """Remember that a witness has cosigned so many leaves."""
+        """Record that a witness has cosigned so many leaves."""
         self.seen_sizes[witness] = max(self.seen_sizes.get(witness, 0), size)
 
     def prove(self, old: int, new: Checkpoint) -> Sequence[bytes]:
-        """Return the proof that the checkpoint *new* goes on from one of *old* leaves; raises `LedgerError`."""
+        """Return the proof that the checkpoint *new* extends one of *old* leaves; raises `LedgerError`."""
         if not old <= new.size <= self.tree.size or self.tree.root(new.size) != new.root:
             why = f"the checkpoint of {new.size} leaves is not of the leaves in it; verify the workspace"
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=self._ledger.place))
@@ -78,9 +78,10 @@ class Leaves:
 
 
 class Attestation:
-    """Asks the witness *party* about the checkpoints in *ledger*, whose state folder is *state*; *leaves* are shared.
+    """Asks *witness* about the checkpoints in *ledger*, whose state folder is *state*; *leaves* are shared.
 
-    Called with what was written. Raises `WitnessError` and `LedgerError`; then it is asked again after the next one.
+    It is called with each checkpoint. Raises `WitnessError` and `LedgerError`; the witness is then asked again after
+    the next one.
     """
 
     def __init__(self, witness: WitnessClient, state: Folder, ledger: WorkspaceLedger, leaves: Leaves) -> None:
@@ -104,11 +105,11 @@ class Attestation:
                 leaves.catch_up()
                 if leaves.tree.size < ahead.known:
                     raise
-                return  # another process wrote a later checkpoint meanwhile, and asked about that
+                return  # another process has written a later checkpoint, and asked the witness about it
             self._record(signed, checkpoint.size)
 
     def _collect(self) -> None:
-        """Take over what the witness answered when nobody waited any more; what is no cosignature is asked anew."""
+        """Record late answers of the witness; an answer without a cosignature is requested again."""
         channel = self._witness.channel
         late = channel.collect(origin_of(self._ledger.session_id)) if isinstance(channel, FolderChannel) else []
         for request, answer in late:
@@ -122,7 +123,7 @@ class Attestation:
                 self._record(signed, request.checkpoint.size)
 
     def _record(self, signed: Note, size: int) -> None:
-        """Write down that the witness has signed, and let the workspace's newest note say so."""
+        """Record that the witness has signed, and add the signature to the workspace's newest note."""
         key, ledger = str(self._witness.key), self._ledger
         payload = encode({"size": size, "witness": key, "note": str(signed)})
         ledger.append([Entry(label(WITNESSED, "runtime", None), ledger.span(), ledger.root, payload)])
@@ -136,5 +137,5 @@ class Attestation:
 
 
 def _hash_leaf(payload: Mapping[str, Any]) -> bytes:
-    """Return the hash of a leaf; that all leaves come to what was signed is checked where they are used."""
+    """Return the hash of a leaf; the users of the leaves check them against what was signed."""
     return leaf_hash(encode({name: payload[name] for name in ("head", "root", "session_id", "size")}))

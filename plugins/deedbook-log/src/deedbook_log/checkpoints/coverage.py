@@ -1,4 +1,4 @@
-"""Covering every session of a workspace by a checkpoint, also those of other processes, open or dead."""
+"""Covers every session of a workspace with a checkpoint, also sessions of other processes, open or dead."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -15,7 +15,7 @@ from .writer import MAX_SESSIONS, CheckpointWriter, NewCheckpoint, Why
 
 @attrs.frozen
 class CoverageResult:
-    """What was covered: the checkpoints that were *checkpoints*, and the sessions that were *left out*, each with why."""
+    """The written *checkpoints*, and the sessions that were *left_out*, each with the reason."""
 
     checkpoints: Sequence[NewCheckpoint]
     left_out: Mapping[str, DomainError]
@@ -24,10 +24,10 @@ class CoverageResult:
 def cover_sessions(
     state: Folder, writer: CheckpointWriter, why: Why, names: Collection[str] | None = None
 ) -> CoverageResult:
-    """Write checkpoints with a leaf of every session of *state* that grew since its last (or of *names* alone).
+    """Write checkpoints with a leaf of every session of *state* that grew since its last leaf (or of *names* alone).
 
-    The log of *writer* is a whole one. A session that is not what its last leaf says is left out and told. Raises
-    `LedgerError`, `SignatureError`.
+    The log of *writer* has to be a whole one. A session that differs from its last leaf is left out and reported.
+    Raises `LedgerError`, `SignatureError`.
     """
     left_out: dict[str, DomainError] = {}
     found = {each.id: each for each in sessions(state)}
@@ -54,7 +54,10 @@ def _advance_tracks(
 
 
 def _build_track(state: Folder, listed: Listed, leaf: Leaf | None) -> SessionTree | None:
-    """Return the session to be read on, ``None`` where its last leaf says all; refuse one that is not what it says."""
+    """Return the tree of a session to read on, ``None`` if it has not grown.
+
+    Raises `LedgerError` if the session differs from its last leaf.
+    """
     if leaf and (listed.events, listed.head) == (leaf.size, leaf.head):
         return None
     if leaf:

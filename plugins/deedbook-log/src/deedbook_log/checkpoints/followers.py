@@ -1,4 +1,4 @@
-"""Who is told of every checkpoint after it is durable: the witnesses that the workspace names."""
+"""The followers of checkpoints, called after each is durable: the witnesses that the workspace names."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -15,7 +15,7 @@ Follower: TypeAlias = Callable[[NewCheckpoint], None]
 
 
 def list_followers(settings: CheckpointSettings, state: Folder, ledger: WorkspaceLedger) -> tuple[Follower, ...]:
-    """Return who is to be told, for a process that writes the workspace's *ledger* in *state*."""
+    """Return the followers for a process that writes the workspace's *ledger* in *state*."""
     if not settings.witnesses:
         return ()
     from deedbook_audit.submission import WitnessClient  # noqa: PLC0415 - few workspaces name a witness

@@ -1,4 +1,4 @@
-"""Keeps the log of a workspace up to date while a process writes sessions: when a checkpoint is due, it is written."""
+"""Keeps the log of a workspace up to date while a process writes sessions: it writes each checkpoint that is due."""
 
 import time
 from collections.abc import Callable, Collection
@@ -21,17 +21,17 @@ from .trees import SessionTree
 from .writer import CheckpointWriter, NewCheckpoint, Why
 
 POLL_SECONDS: Final = 0.2
-"""How often the sizes of open sessions are looked at."""
+"""Seconds between two looks at the sizes of open sessions."""
 CLOSE_SECONDS: Final = 30.0
-"""How long the end of a process waits for a checkpoint that is being written."""
+"""Seconds that the end of a process waits for a checkpoint that is being written."""
 END_SECONDS: Final = 2.0
-"""How long the end of a session waits for those who are told of its checkpoint."""
+"""Seconds that the end of a session waits for the followers of its checkpoint."""
 
 
 class CheckpointKeeper:
-    """Writes the checkpoints of a process: before irreversible effects, at ends of sessions, every so often.
+    """Writes the checkpoints of a process: before irreversible effects, at ends of sessions, and periodically.
 
-    *failed* is called with every checkpoint that could not be written and had nobody to be denied.
+    *report* is called with the failures that denied no call.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CheckpointKeeper:
         self._thread: Thread | None = None
 
     def begin(self, ledger: Ledger) -> None:
-        """Follow a session that begins; nothing of it is recorded yet."""
+        """Follow a new session, before its first event is recorded."""
         track = SessionTree(ledger.session_id)
         self._writer.follow(track)
         self._open[ledger.session_id] = ledger, track
@@ -60,12 +60,12 @@ class CheckpointKeeper:
             if self._thread is None:
                 self._last_time = time.monotonic()
                 thread = Thread(target=self._run, name="deedbook-checkpoints", daemon=True)
-                with suppress(RuntimeError):  # none can be had: the ends of sessions are covered all the same
+                with suppress(RuntimeError):  # no thread is available: the ends of sessions are still covered
                     thread.start()
                     self._thread = thread
 
     def cover(self, session: str, why: Why = "irreversible") -> NewCheckpoint:
-        """Write a checkpoint that covers all that was recorded of *session*, or let one that is being written do it.
+        """Write a checkpoint that covers all of *session*, or join one that is being written.
 
         Raises `LedgerError` (``CHECKPOINT_FAILED``).
         """
@@ -78,11 +78,11 @@ class CheckpointKeeper:
             raise LedgerError(fault("CHECKPOINT_FAILED", message, retryable=cause.retryable)) from problem
 
     def end(self, ledger: Ledger) -> None:
-        """Cover a session that has ended; a failure is said, and the session has ended all the same."""
+        """Cover a session that has ended; a failure is reported, and the session has still ended."""
         try:
             if ledger.session_id in self._open:
                 self.cover(ledger.session_id, "session_end")
-            else:  # it began before there was a log
+            else:  # the session began before there was a log
                 self.cover_others([ledger.session_id])
         except DeedbookError as problem:
             self._report(problem.error)
@@ -91,14 +91,14 @@ class CheckpointKeeper:
         self._announcer.wait(END_SECONDS)
 
     def forget(self, session: str) -> None:
-        """Follow a session no more that never began."""
+        """Stop following a session that never began."""
         self._open.pop(session, None)
         self._writer.forget(session)
 
     def cover_others(self, sessions: Collection[str] | None) -> None:
         """Cover sessions that this process has not written from the beginning, ``None`` for all that have grown.
 
-        Raises as `CheckpointWriter.write` does.
+        Raises like `CheckpointWriter.write`.
         """
         writer = CheckpointWriter(
             self._state, self._ledger, self._keys, WorkspaceLog.read_whole(self._ledger), self._announce
@@ -107,7 +107,7 @@ class CheckpointKeeper:
             self._report(left_out)
 
     def close(self) -> None:
-        """Look no more; what is open is covered when it ends, or by whoever ends it."""
+        """Stop the thread; an open session is covered when it ends."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(CLOSE_SECONDS)
@@ -131,7 +131,7 @@ class CheckpointKeeper:
             why = "its file does not hold what this process wrote into it; verify it"
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=ledger.place))
 
-    # --- every so often -----------------------------------------------------------------------------------------------
+    # --- periodic checkpoints ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stop.wait(POLL_SECONDS):

@@ -1,8 +1,8 @@
-"""The log's private key: where it lies, and which of those that lie there is in force.
+"""The log's private key: where it is stored, and which of the stored keys is in force.
 
-Without a setting it is in the user's own key ring, in a file named after the workspace ledger and the key's id: a new
-key never takes the place of one that is still needed. With ``checkpoints: {key: PATH}`` it is in that file, and one
-that is about to come into force beside it, with ``.next`` at the end.
+Without a setting it is in the user's own key ring, in a file named after the workspace ledger and the key's id, so that
+a new key never replaces one that is still needed. With ``checkpoints: {key: PATH}`` it is in that file, and a key that
+is about to come into force is beside it, with the suffix ``.next``.
 """
 
 import os
@@ -34,22 +34,22 @@ class LogKeys:
 
     @classmethod
     def of(cls, ledger: str, place: Path | None) -> "LogKeys":
-        """Return the keys of whoever runs this process."""
+        """Return the keys of the user of this process."""
         return cls(ledger, KeyRing(place.parent) if place else KeyRing.of(os.environ), place)
 
     @property
     def origin(self) -> str:
-        """What the keys are called, which is the log's origin."""
+        """The name of the keys, which is the log's origin."""
         return origin_of(self.ledger)
 
     def list_names(self) -> Sequence[str]:
-        """Return the names of the files that hold a key of this log, or may."""
+        """Return the names of the files that may hold a key of this log."""
         if self.place:
             return [name for name in self._file_names(self.place) if (self.ring.place / name).exists()]
         return [name for name in self.ring.names() if name.startswith(f"{self.ledger}.")]
 
     def load_signing_key(self, log: WorkspaceLog) -> SigningKey:
-        """Return the private key that is in force; raises `SignatureError` (``KEY_REFUSED``) if it is not here."""
+        """Return the private key in force; raises `SignatureError` (``KEY_REFUSED``) if it is missing."""
         if log.signer:
             return self._load(VerifierKey.parse(log.signer).id, log.signer)
         if log.newest is None:
@@ -62,7 +62,7 @@ class LogKeys:
         return key
 
     def explain_missing(self, identity: str) -> SignatureError | None:
-        """Return why the key with that id cannot be used by this process; ``None`` if it can."""
+        """Return why this process cannot use the key with that id; ``None`` if it can."""
         try:
             self._load(identity, None)
         except SignatureError as problem:
@@ -81,17 +81,17 @@ class LogKeys:
         raise SignatureError(fault("KEY_REFUSED", why, place=str(where)))
 
     def keep(self, key: SigningKey) -> None:
-        """Keep a key that is about to come into force; the one before stays where it is."""
+        """Store a key that is about to come into force; the previous one stays."""
         if self.place:
             self.ring.keep(key, self._file_names(self.place)[1], force=True)
         else:
             self.ring.keep(key, f"{self.ledger}.{key.public.id}")
 
     def activate(self, key: SigningKey) -> Path:
-        """Remove every other key of the log, now that *key* is in force, and return where that is."""
+        """Remove every other key of the log, now that *key* is in force, and return its path."""
         if self.place:
             now, coming = self._file_names(self.place)
-            self.ring.keep(key, now, force=True)  # killed here, it is still in the other file
+            self.ring.keep(key, now, force=True)  # after a kill here the key is still in the other file
             self.ring.remove(coming)
             return self.place
         for name in self.list_names():
@@ -104,9 +104,9 @@ class LogKeys:
 
 
 def build_key_payload(origin: str, key: SigningKey, previous: VerifierKey | None, old: SigningKey | None) -> Object:
-    """Return the payload of ``ledger.key`` that brings *key* into force after *previous*, whose private half is *old*.
+    """Return the payload of ``ledger.key`` that brings *key* into force after *previous* (private half: *old*).
 
-    Without *old* the previous key is said to be lost.
+    Without *old* it declares the previous key lost.
     """
     text = f"deedbook log key v1\n{origin}\n{key.public}\n{previous or '-'}\n"
     signed = sign(text, [key, *([old] if old else [])])

@@ -1,7 +1,7 @@
-"""The log of a workspace as its ledger has it: a fold of its last lines, kept up to date by reading what was added.
+"""The log of a workspace: a fold of the last lines of its ledger, kept up to date by reading new lines.
 
-It begins at the newest checkpoint, which is found from the end of the file, so that no part of the ledger is read
-twice. Nothing is believed that does not come to what was signed.
+It begins at the newest checkpoint, which is searched from the end of the file, so that no part of the ledger is read
+twice. Lines that do not match what was signed are an error.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from .trees import LedgerTree
 
 _OURS: Final = b'"event_type":"ledger.'
 _HEADER: Final = 512
-"""Within so many bytes of a line its type stands."""
+"""The first bytes of a line that hold its type."""
 
 
 class WorkspaceLog:
     """The log in a workspace's *ledger*: its *tree*, the ledger's *own* tree, the newest checkpoint, the key.
 
-    *signer* is the verifier key of the newest ``ledger.key`` that was read; where none was, the newest checkpoint says
-    who signs. *leaves* holds the last leaf of each session in it, or with *every* of all sessions. Made by `recent` or
-    `whole`; `catch_up` reads on, as far as the ledger's writer knows its file.
+    *signer* is the verifier key of the newest ``ledger.key`` that was read; without one, the newest checkpoint names
+    the signer. *leaves* holds the last leaf of each session in it, or with *every* of all sessions. Made by
+    `read_recent` or `read_whole`; `catch_up` reads on, as far as the ledger's writer knows its file.
     """
 
     def __init__(self, ledger: WorkspaceLedger, own: LedgerTree, newest: Signed | None, *, every: bool) -> None:
@@ -40,14 +40,14 @@ class WorkspaceLog:
 
     @classmethod
     def read_whole(cls, ledger: WorkspaceLedger) -> Self:
-        """Read the ledger from its first line, and remember the last leaf of every session. Raises `LedgerError`."""
+        """Read the ledger from its first line, and keep the last leaf of every session. Raises `LedgerError`."""
         log = cls(ledger, _empty_tree(ledger), None, every=True)
         log.catch_up()
         return log
 
     @classmethod
     def read_recent(cls, ledger: WorkspaceLedger) -> Self:
-        """Read the ledger from its newest checkpoint on; the whole, where it has none. Raises `LedgerError`."""
+        """Read the ledger from its newest checkpoint; the whole ledger if it has none. Raises `LedgerError`."""
         found: Signed | None = None
         after, own = 0, None
         for offset, raw in ledger.backwards():
@@ -66,7 +66,7 @@ class WorkspaceLog:
         return log
 
     def catch_up(self) -> None:
-        """Read what was added to the ledger; raises `LedgerError` (``LEDGER_UNSOUND``) if it is not what was signed."""
+        """Read the new lines of the ledger; raises `LedgerError` (``LEDGER_UNSOUND``) for lines that were changed."""
         own, place = self.own, self.ledger.place
         if self._moves != self.ledger.moves:
             self._moves, self._begin, own.end = self.ledger.moves, 0, self.ledger.end_of(own.tree.size)
@@ -99,7 +99,7 @@ class WorkspaceLog:
 
 
 def _decode_line(raw: bytes, place: str) -> tuple[str, Mapping[str, Any]]:
-    """Return type and payload of a line that may be of the log; empty ones of every other."""
+    """Return type and payload of a line of the log; empty ones for any other line."""
     if _OURS not in raw[:_HEADER]:
         return "", {}
     line = split_line(raw, place=place)

@@ -1,4 +1,4 @@
-"""What a person asks of the log: a checkpoint of everything now, and another key."""
+"""The operations on the log that a person asks for: a checkpoint of everything now, and a new key."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,14 +22,14 @@ from .log import WorkspaceLog
 from .writer import CheckpointWriter, Why
 
 WAIT_SECONDS: Final = 10.0
-"""How long a command waits for those who are told of its checkpoint."""
+"""Seconds that a command waits for the followers of its checkpoint."""
 
 
 @attrs.frozen
 class CheckpointResult:
-    """What came of a checkpoint that was asked for: its *note*, with the signatures of witnesses that have answered.
+    """The result of a requested checkpoint: its *note*, with the signatures of witnesses that have answered.
 
-    *failures* is what those who are told of it could not do.
+    *failures* are those of the followers.
     """
 
     coverage: CoverageResult
@@ -39,7 +39,10 @@ class CheckpointResult:
 
 @attrs.frozen
 class RotationResult:
-    """A new key of the log: its public half, the one *previous*, if that is *is_previous_lost*, and *place* the private one is."""
+    """A new key of the log: its public half, the *previous* key, and the *place* of the private key.
+
+    *is_previous_lost*: the previous key is lost and has not signed the change.
+    """
 
     key: VerifierKey
     previous: VerifierKey | None
@@ -63,9 +66,9 @@ class LogOperations:
         return CheckpointResult(coverage, tuple(failures), self._find_cosigned(coverage.checkpoints[-1].note))
 
     def rotate_key(self, *, lost: bool) -> RotationResult:
-        """Make a key and bring it into force, sign everything with it, and remove the one before.
+        """Make a key and bring it into force, sign everything with it, and remove the previous key.
 
-        With *lost* that one need not be here. Raises `LedgerError`, `SignatureError`.
+        With *lost*, the previous key may be missing. Raises `LedgerError`, `SignatureError`.
         """
         with self._open_writer() as (writer, _, _):
             change = writer.rotate(lost=lost)
@@ -75,7 +78,7 @@ class LogOperations:
         )
 
     def _find_cosigned(self, note: str) -> str:
-        """Return *note* as the state folder has it by now, where that is its newest."""
+        """Return *note* as the state folder has it now, if it is the newest there."""
         known = newest(self._state)
         return str(known.note) if known and known.note.text == Note.parse(note).text else note
 

@@ -1,7 +1,6 @@
-"""The Merkle tree of a ledger, grown from the lines of its file as they are added; each line is read once.
+"""The Merkle tree of a ledger, extended with the new lines of its file; each line is read once.
 
-Leaf n holds the envelope hash of line n. That a line is what was written is for `verify` to say; here it only has to
-follow from the one before.
+Leaf n holds the envelope hash of line n. `verify` checks the lines; here each only has to follow from the previous one.
 """
 
 import os
@@ -20,14 +19,14 @@ _DIGITS: Final = 64
 
 
 class Link(NamedTuple):
-    """What of a line its tree needs: the hash before it, and its own."""
+    """The hashes of a line that its tree needs: the previous line's, and its own."""
 
     prev: bytes
     own: bytes
 
 
 def parse_link(raw: bytes, place: str) -> Link:
-    """Take the hashes out of a line; raises `LedgerError` (``LEDGER_UNSOUND``)."""
+    """Return the hashes of a line; raises `LedgerError` (``LEDGER_UNSOUND``)."""
     header, mark, rest = raw.partition(_MARK)
     if not mark or not raw.endswith(b"}\n"):
         raise LedgerError(fault("LEDGER_UNSOUND", "not a line of format 1.1; verify the file", place=place))
@@ -35,7 +34,7 @@ def parse_link(raw: bytes, place: str) -> Link:
 
 
 class LedgerTree:
-    """A ledger as far as it was read: its *tree*, the hash *head* of its last line, and where that ends in the file."""
+    """The read part of a ledger: its *tree*, the hash *head* of its last line, and that line's *end* in the file."""
 
     __slots__ = ("end", "head", "tree")
 
@@ -43,7 +42,7 @@ class LedgerTree:
         self.tree, self.head, self.end = tree, head, end
 
     def add(self, raw: bytes, place: str) -> None:
-        """Go on by one line, which has to follow from the one before; raises `LedgerError` (``LEDGER_UNSOUND``)."""
+        """Add one line, which has to follow from the previous one; raises `LedgerError` (``LEDGER_UNSOUND``)."""
         found = parse_link(raw, place)
         if found.prev.decode("latin-1") != self.head:
             why = f"event {self.tree.size} does not follow from the one before; verify the file"
@@ -57,7 +56,7 @@ class LedgerTree:
 
 
 class SessionTree(LedgerTree):
-    """The ledger of one session, followed from its first line or from where a leaf of the log left it."""
+    """The ledger of one session, followed from its first line or from a leaf of the log."""
 
     __slots__ = ("covered", "session")
 
@@ -65,13 +64,13 @@ class SessionTree(LedgerTree):
         super().__init__(tree or Frontier(), head or first_hash(session), end)
         self.session = session
         self.covered = self.tree.size
-        """How many of its lines are covered by a checkpoint that this process knows of."""
+        """The number of its lines covered by a checkpoint that this process knows."""
 
     @classmethod
     def resume(cls, state: Folder, session: str, tree: Frontier, head: str) -> "SessionTree":
-        """Follow *session* from where its *tree* ended with the hash *head*; what is before is not read.
+        """Follow *session* from where its *tree* ended with the hash *head*; earlier lines are not read.
 
-        Raises `LedgerError` (``LEDGER_UNSOUND``) if its file has fewer lines, or another one there.
+        Raises `LedgerError` (``LEDGER_UNSOUND``) if its file has fewer lines, or another line there.
         """
         place = _get_path(state, session)
         try:
@@ -82,9 +81,9 @@ class SessionTree(LedgerTree):
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=place)) from None
 
     def advance(self, state: Folder, end: int | None = None, *, durable: bool = False) -> None:
-        """Read what was added, up to the byte *end* or the last whole line, and make it *durable*, unless it is.
+        """Read the new lines, up to the byte *end* or the last whole line, and sync the file unless it is *durable*.
 
-        Raises `LedgerError` (``LEDGER_UNSOUND``) if the file was cut or is not what was written.
+        Raises `LedgerError` (``LEDGER_UNSOUND``) if the file was cut or changed.
         """
         place = _get_path(state, self.session)
         with state.open(f"sessions/{self.session}/{LEDGER_FILE}") as file:
@@ -103,7 +102,7 @@ def _get_path(state: Folder, session: str) -> str:
 
 
 def _find_end(fd: int, size: int, head: str, place: str) -> int:
-    """Return where line *size*, counted from 1, ends, whose hash is *head*; reads only what stands behind it."""
+    """Return the end of line *size*, from 1, with the hash *head*; reads only the lines behind it."""
     tail = find_tail(fd, place=place)
     behind = split_line(tail.last, place=place).seq + 1 - size if tail.end else -1
     for count, (offset, raw) in enumerate(lines_from_end(fd, tail.end, place=place) if behind >= 0 else ()):

@@ -1,4 +1,4 @@
-"""Writes checkpoints: leaves of what has grown and the signed state of the log, as one append, made under the lock."""
+"""Writes checkpoints: the leaves of grown sessions and the signed state of the log, as one append under the lock."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -24,15 +24,15 @@ from .trees import SessionTree
 
 Why: TypeAlias = Literal["session_end", "events", "seconds", "irreversible", "asked", "key"]
 MAX_SESSIONS: Final = 5000
-"""How many sessions one append names; of more, several are made, since a torn append is read as a whole."""
+"""The largest number of sessions in one append; a torn append is read as a whole, so more sessions need several."""
 
 SAVED_LATER: Final = frozenset({"irreversible", "events", "seconds"})
-"""Checkpoints that are put into their file by whoever looks after it, since somebody waits or more will come soon."""
+"""Checkpoints that the keeper saves to their file later, because a call waits or more come soon."""
 
 
 @attrs.frozen
 class NewCheckpoint:
-    """A checkpoint that was written: the log's *size* and its *note*, *why*, and how many *sessions* had grown."""
+    """A written checkpoint: the log's *size*, its *note*, the reason *why*, and the number of grown *sessions*."""
 
     size: int
     note: str
@@ -42,7 +42,7 @@ class NewCheckpoint:
 
 @attrs.frozen
 class KeyChange:
-    """A new *key* of the log, the one *previous*, and whether that was *is_previous_lost* and has not signed."""
+    """A new *key* of the log, the *previous* one, and whether that is lost and has not signed."""
 
     key: SigningKey
     previous: VerifierKey | None
@@ -50,9 +50,9 @@ class KeyChange:
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of one process into the workspace's *ledger*, signed with the key that is in force.
+    """Writes the checkpoints of one process into the workspace's *ledger*, signed with the key in force.
 
-    *made* is called with every checkpoint after it is durable. Safe in threads; *log* is read from then on.
+    *on_written* is called with every checkpoint after it is durable. Safe in threads; *log* is read from then on.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class CheckpointWriter:
         self._unsaved: NewCheckpoint | None = None
 
     def follow(self, track: SessionTree) -> None:
-        """Listen for leaves that other processes make of the session of *track*; before its first line is written."""
+        """Follow the leaves that other processes write of this session; before its first line is written."""
         self.log.leaves.setdefault(track.session, None)
 
     def forget(self, session: str) -> None:
-        """Listen no more: the session has ended."""
+        """Stop following a session that has ended."""
         self.log.leaves.pop(session, None)
 
     def add(self, track: SessionTree, advance: Callable[[SessionTree], None]) -> None:
@@ -85,9 +85,9 @@ class CheckpointWriter:
         self._wanted[track.session] = track, advance
 
     def cover(self, why: Why, track: SessionTree, size: int, advance: Callable[[SessionTree], None]) -> NewCheckpoint:
-        """Let a checkpoint cover the first *size* lines of a session; of many who wait, one writes for all.
+        """Cover the first *size* lines of a session; of several waiting threads one writes for all.
 
-        *advance* reads what was added, durably. Raises `LedgerError`, `SignatureError`, `OSError`.
+        *advance* reads the new lines, durably. Raises `LedgerError`, `SignatureError`, `OSError`.
         """
         self.add(track, advance)
         with self._lock:
@@ -99,14 +99,14 @@ class CheckpointWriter:
             return self._write(why, [track, *_advance_all(wanted.values())])
 
     def write(self, why: Why, tracks: Collection[SessionTree]) -> NewCheckpoint:
-        """Write a checkpoint with leaves of *tracks*, as far as they have grown; raises as `cover` does."""
+        """Write a checkpoint with leaves of *tracks*, as far as they have grown; raises like `cover`."""
         with self._lock:
             return self._write(why, tracks)
 
     def rotate(self, *, lost: bool) -> KeyChange:
         """Make a new key of the log and bring it into force; raises `LedgerError`, `SignatureError`.
 
-        With *lost* the key before need not be here. `LogKeys.settle` is the caller's to call afterwards.
+        With *lost*, the previous key may be missing. The caller has to call `LogKeys.activate` afterwards.
         """
         made: list[KeyChange] = []
 
@@ -150,7 +150,7 @@ class CheckpointWriter:
         return made[0]
 
     def save_newest(self) -> None:
-        """Put the newest checkpoint into its file, unless it is there; raises `LedgerError`, `OSError`."""
+        """Save the newest checkpoint to its file, unless it is there; raises `LedgerError`, `OSError`."""
         if (checkpoint := self._unsaved) is not None:
             with self._ledger.alone():
                 keep(self._state, checkpoint.note)
@@ -179,7 +179,7 @@ class CheckpointWriter:
         return entries, NewCheckpoint(tree.size, note, why, len(leaves) - 1)
 
     def _load_key(self) -> SigningKey:
-        """Return the key in force; it is read again where another process has changed it."""
+        """Return the key in force; it is loaded again after another process has changed it."""
         if self._key is None or self._signer != self.log.signer:
             self._key, self._signer = self._keys.load_signing_key(self.log), self.log.signer
         return self._key
@@ -190,7 +190,7 @@ class CheckpointWriter:
 
 
 def _advance_all(waiting: Iterable[tuple[SessionTree, Callable[[SessionTree], None]]]) -> Iterator[SessionTree]:
-    """Yield the others who wait, read on; one that cannot be read is left to who waits for it."""
+    """Yield the other waiting sessions, read on; an unreadable one is left to its own thread."""
     for track, advance in waiting:
         with suppress(DeedbookError, OSError):
             advance(track)

@@ -13,14 +13,16 @@ UNSOUND = 4
 
 @data_command
 @click.command("rotate")
-@click.option("--lost", is_flag=True, help="The key that is in force is gone: let the new one come without its word.")
+@click.option(
+    "--lost", is_flag=True, help="The key in force is lost: let the new one come into force without its signature."
+)
 @out_option
 @json_option
 @click.pass_obj
 def command(asked: Asked, out: str | None, *, lost: bool) -> int:
-    """Make the key that signs this workspace's log, or another in its place, and print its public half.
+    """Make the key that signs this workspace's log, or a new one in its place, and print its public half.
 
-    From then on checkpoints are written, and the ledgers that are here are covered at once.
+    From then on checkpoints are written, and the present ledgers are covered at once.
     """
     from deedbook.charter.settings import CheckpointSettings
     from deedbook.format.files import Folder
@@ -36,9 +38,8 @@ def command(asked: Asked, out: str | None, *, lost: bool) -> int:
     tell(asked, [rotation.key], out)
     previous = f"the key before, {rotation.previous.id}, " if rotation.previous else ""
     if previous:
-        message(
-            f"{previous}{'is lost and has not signed this' if rotation.is_previous_lost else 'has signed this and is removed'}"
-        )
+        fate = "is lost and has not signed this" if rotation.is_previous_lost else "has signed this and is removed"
+        message(f"{previous}{fate}")
     message(
         f"the private key is in {shown(rotation.place)}; whoever can read it can sign checkpoints of this workspace"
     )

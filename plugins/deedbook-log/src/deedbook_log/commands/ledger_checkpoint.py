@@ -19,9 +19,9 @@ UNSOUND = 4
 @json_option
 @click.pass_obj
 def command(asked: Asked) -> int:
-    """Sign how far all ledgers have come, also those that other processes write or left behind.
+    """Sign the current state of all ledgers, also those that other processes write or left behind.
 
-    Prints the signed checkpoint, which is good to keep elsewhere.
+    Prints the signed checkpoint, which you should keep elsewhere.
     """
     from deedbook.charter.settings import CheckpointSettings
     from deedbook.format.files import Folder
@@ -43,7 +43,7 @@ def command(asked: Asked) -> int:
 
 
 def _is_denied(why: "DomainError") -> bool:
-    """Say whether a witness knows another history than this workspace's."""
+    """Return whether a witness knows another history than this workspace's."""
     return why.code == "WITNESS_REFUSED"
 
 

@@ -22,7 +22,7 @@ SECTION: Final = "Proof"
 @json_option
 @click.pass_obj
 def command(asked: Asked, session: str | None, event: int | None, consistency: tuple[str, str] | None) -> int:
-    """Print a proof, as JSON, that SESSION (or one event of it) stands in the workspace's log, up to a checkpoint.
+    """Print a proof, as JSON, that SESSION (or one event of it) is in the workspace's log, up to a checkpoint.
 
     `workspace` is the workspace's own ledger. `deedbook verify --proof FILE` checks it, on any machine.
     """
@@ -44,7 +44,7 @@ def command(asked: Asked, session: str | None, event: int | None, consistency: t
 
 
 def _read_note(name: str) -> str:
-    """Return a size or ``newest`` as it is, and else the note in the file of that name."""
+    """Return a size or ``newest`` unchanged, else the note in the file of that name."""
     from pathlib import Path
 
     from deedbook.format.files import Folder

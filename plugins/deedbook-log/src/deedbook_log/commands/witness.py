@@ -29,7 +29,7 @@ store_option = click.option(
 @data_command
 @click.group("witness", cls=Suggesting)
 def command() -> None:
-    """Be a witness for logs: remember how far each was, and cosign only what goes on from there. Needs no workspace."""
+    """Be a witness for logs: store the state of each, and cosign only its extensions. Needs no workspace."""
 
 
 @command.command("new")
@@ -40,7 +40,7 @@ def command() -> None:
 def new(asked: Asked, name: str, place: str | None) -> int:
     """Make a witness NAME with a key of its own, which stays in its store, and print the key's public half.
 
-    A name is best a URL without its scheme, such as witness.example.com/w1.
+    The best name is a URL without its scheme, such as witness.example.com/w1.
     """
     from deedbook_log.witnessing.store import WitnessStore
 
@@ -72,7 +72,7 @@ def show(asked: Asked, place: str | None) -> int:
 def trust(_: Asked, logkey: str, origin: str | None, place: str | None) -> int:
     """Serve the log whose checkpoints LOGKEY signs: a key, a file that holds one, or a signed change of keys.
 
-    A log may have several keys. A change of keys counts where a key that is trusted already signed it.
+    A log may have several keys. A change of keys counts if a trusted key signed it.
     """
     from deedbook_log.witnessing.store import WitnessStore
 
@@ -88,7 +88,7 @@ def trust(_: Asked, logkey: str, origin: str | None, place: str | None) -> int:
 @store_option
 @click.pass_obj
 def serve(_: Asked, listen: str, place: str | None) -> int:
-    """Answer over HTTP, as C2SP's tlog-witness has it, until SIGTERM or Ctrl-C."""
+    """Answer over HTTP by C2SP's tlog-witness protocol, until SIGTERM or Ctrl-C."""
     from deedbook_log.witnessing.store import WitnessStore
     from deedbook_log.witnessing.witness import Witness
     from deedbook_log.witnessing.witness_server import WitnessServer
@@ -109,7 +109,7 @@ def serve(_: Asked, listen: str, place: str | None) -> int:
 @store_option
 @click.pass_obj
 def watch(_: Asked, folder: str, place: str | None, *, once: bool) -> int:
-    """Answer requests that stand as files in FOLDER, for another user of this machine or a mount that both see."""
+    """Answer requests that are files in FOLDER, from another user of this machine or over a shared mount."""
     from deedbook_log.witnessing.store import WitnessStore
     from deedbook_log.witnessing.witness import Witness
     from deedbook_log.witnessing.witness_folder import WitnessFolder
@@ -123,7 +123,7 @@ def watch(_: Asked, folder: str, place: str | None, *, once: bool) -> int:
 
 
 def _run_until_stopped(work: Callable[[], Any]) -> None:
-    """Work until a signal says to stop, which is how such a program ends."""
+    """Run until a signal stops the program."""
     with suppress(KeyboardInterrupt):
         for _ in work() or ():
             pass
@@ -138,7 +138,7 @@ def _find_store(place: str | None) -> Path:
 
 
 def _read_key(store: "WitnessStore", given: str, origin: str | None) -> "tuple[VerifierKey, str]":
-    """Return the key that *given* means, and the log's origin."""
+    """Return the key in *given*, and the log's origin."""
     from deedbook.format.errors import SignatureError, fault
     from deedbook.format.notes import MAX_TEXT, Note, VerifierKey
     from deedbook.format.rotation import Rotation

@@ -1,7 +1,8 @@
-"""What a witness keeps: its key, the logs it serves and their keys, and the newest checkpoint it cosigned of each.
+"""The store of a witness: its key, the logs it serves with their keys, and the newest cosigned checkpoint of each.
 
-``key`` (0600) and ``key.pub`` stand in the store's folder; ``logs/<SHA-256 of the origin>/`` holds ``trusted`` (the
-origin, then the log's keys, a line each), ``checkpoint``, and under ``refused/`` requests that are proof against a log.
+``key`` (0600) and ``key.pub`` are in the store's folder; ``logs/<SHA-256 of the origin>/`` holds ``trusted`` (the
+origin, then the log's keys, one per line), ``checkpoint``, and under ``refused/`` requests that are evidence against a
+log.
 """
 
 import os
@@ -26,7 +27,7 @@ from deedbook.format.witness_requests import origin_hash
 
 LOCK_SECONDS: Final = 10.0
 MAX_REFUSED: Final = 64
-"""So many requests are kept of each log as proof against it: the first ones."""
+"""The largest number of requests kept of each log as evidence: the first ones."""
 
 _KEY: Final = "key"
 _PUBLIC: Final = "key.pub"
@@ -36,25 +37,25 @@ _ORIGIN: Final = re.compile("[0-9a-f]{64}")
 
 
 class StoreBusy(DeedbookError):  # noqa: N818 - what it is, as `FileExistsError` says what there is
-    """Another process has held the store for too long (``WITNESS_BUSY``)."""
+    """Another process has locked the store for too long (``WITNESS_BUSY``)."""
 
 
 @attrs.frozen
 class ServedLog:
-    """A log that the witness serves: its *origin*, and the keys of which one must have signed a checkpoint."""
+    """A log that the witness serves: its *origin*, and its keys; one of them must have signed a checkpoint."""
 
     origin: str
     keys: tuple[VerifierKey, ...]
 
     def is_signed(self, note: Note) -> bool:
-        """Say whether a key of the log signed *note*, and nothing in it only claims to be of one."""
+        """Return whether a key of the log signed *note*, and no signature falsely claims to be by one."""
         named = {(each.name, each.id) for each in note.signatures}
         mine = [key for key in self.keys if (key.name, key.id) in named]
         return bool(mine) and all(map(note.signed_by, mine))
 
 
 class WitnessStore:
-    """The folder of one witness. Whoever checks and writes holds `locked` around both."""
+    """The folder of one witness. Check and write under one `lock`."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -64,7 +65,7 @@ class WitnessStore:
 
     @classmethod
     def create(cls, place: Path, name: str) -> "WitnessStore":
-        """Make a store with a key of its own; raises `SignatureError` (``KEY_REFUSED``) where there is one."""
+        """Make a store with a key of its own; raises `SignatureError` (``KEY_REFUSED``) if there is one."""
         signer = WitnessSigner.generate(name)
         with Folder.at(place, create=True) as folder:
             if folder.exists(_KEY):
@@ -77,7 +78,7 @@ class WitnessStore:
 
     @property
     def key(self) -> WitnessSigner:
-        """The witness's key; raises `SignatureError` where it is not kept safely."""
+        """The witness's key; raises `SignatureError` if it is not stored safely."""
         with self._folder.open(_KEY) as file:
             found = os.fstat(file.fileno())
             if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
@@ -88,7 +89,7 @@ class WitnessStore:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the store against every other process and thread; a lock ends with its holder."""
+        """Lock the store against other processes and threads; a lock ends with its holder."""
         deadline = time.monotonic() + LOCK_SECONDS
         with self._folder.held(_LOCK) as fd:
             while not _try_lock(fd):
@@ -98,22 +99,22 @@ class WitnessStore:
                 time.sleep(0.002)
             yield
 
-    # --- logs ---------------------------------------------------------------------------------------------------------
+    # --- logs --------------------------------------------------------------------------------------------------------
 
     def list_logs(self) -> list[ServedLog]:
-        """Return the logs that are served, by origin."""
+        """Return the served logs, by origin."""
         names = [entry.name for entry in self._folder.scan("logs") if entry.folder and _ORIGIN.fullmatch(entry.name)]
         return sorted((self._read_log(name) for name in names), key=lambda log: log.origin)
 
     def find_log(self, origin: str) -> ServedLog | None:
-        """Return the log with that origin; ``None`` where it is not served."""
+        """Return the log with that origin; ``None`` if it is not served."""
         try:
             return self._read_log(origin_hash(origin))
         except FileNotFoundError:
             return None
 
     def trust(self, origin: str, key: VerifierKey) -> ServedLog:
-        """Serve the log with that origin, and take checkpoints that *key* signed, beside those of its other keys."""
+        """Serve the log with that origin, and accept checkpoints signed by *key*, beside those of its other keys."""
         with self.lock():
             known = self.find_log(origin) or ServedLog(origin, ())
             log = known if key in known.keys else ServedLog(origin, (*known.keys, key))
@@ -136,7 +137,7 @@ class WitnessStore:
         self._folder.replace(f"logs/{origin_hash(origin)}/checkpoint", str(note).encode(), mode=0o600)
 
     def save_refused(self, origin: str, request: bytes) -> None:
-        """Keep a request that the log signed and that does not go on from what it signed before."""
+        """Save a request that the log signed and that does not extend what it signed before."""
         place = f"logs/{origin_hash(origin)}/refused"
         self._folder.make(place)
         if len(self._folder.scan(place)) < MAX_REFUSED:
@@ -148,7 +149,7 @@ class WitnessStore:
         return ServedLog(origin, tuple(map(VerifierKey.parse, keys)))
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the folder."""
         self._folder.close()
 
 

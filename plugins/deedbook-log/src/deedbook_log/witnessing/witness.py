@@ -1,4 +1,4 @@
-"""The witness itself: checks what a log asks, remembers it durably, and only then signs that it saw it."""
+"""The witness: it checks a log's request, saves the checkpoint durably, and only then signs it."""
 
 import time
 from collections.abc import Callable
@@ -24,23 +24,23 @@ from .store import StoreBusy, WitnessStore
 
 
 class Witness:
-    """A witness with its *store*; several, in several processes, may share one. *clock* gives seconds since 1970."""
+    """A witness with its *store*; several processes may share one. *clock* gives seconds since 1970."""
 
     def __init__(self, store: WitnessStore, *, clock: Callable[[], float] = time.time) -> None:
         self._store, self._clock = store, clock
         self._key = store.key
 
     def add(self, body: bytes) -> Answer:
-        """Answer the request *body*; whatever it holds, nothing is raised."""
+        """Answer the request *body*; never raises."""
         try:
             return self._add(body)
         except StoreBusy as problem:
             return _build_answer(BUSY, problem.error.message)
-        except (DeedbookError, OSError, ValueError):  # the store's, and no business of whoever asks
+        except (DeedbookError, OSError, ValueError):  # a failure of the store, which the client must not see
             return _build_answer(BROKEN, "the witness cannot read or write what it remembers")
 
     def find_newest(self, name: str) -> Note | None:
-        """Return the newest checkpoint that was cosigned of the origin whose hash is *name*."""
+        """Return the newest cosigned checkpoint of the origin whose hash is *name*."""
         return self._store.read_newest(name)
 
     def _add(self, body: bytes) -> Answer:
@@ -59,7 +59,7 @@ class Witness:
             return self._check_consistency(request)
 
     def _check_consistency(self, request: Request) -> Answer:
-        """Hold *request* against what was cosigned last; the store is locked."""
+        """Compare *request* with the last cosigned checkpoint; the store is locked."""
         before, known = self._read_last(request.checkpoint.origin)
         if request.old != known.size:
             return Answer(CONFLICT, f"{known.size}\n")
@@ -74,9 +74,9 @@ class Witness:
         return Answer(DONE, f"{line}\n")
 
     def _read_last(self, origin: str) -> tuple[int, Checkpoint]:
-        """Return when a checkpoint of *origin* was cosigned last, and what it said.
+        """Return the time of the last cosigned checkpoint of *origin*, and the checkpoint.
 
-        Raises `SignatureError` where the file is not what this witness wrote: it is better to say nothing.
+        Raises `SignatureError` or `ValueError` if this witness did not write the file.
         """
         note = self._store.read_newest(origin_hash(origin))
         if note is None:

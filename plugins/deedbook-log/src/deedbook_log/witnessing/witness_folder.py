@@ -1,8 +1,8 @@
-"""The witness over a folder: requests as files, answers as files, for another user or a mount that both see.
+"""The witness over a folder: requests and answers are files, for another user or a shared mount.
 
-``requests/<32 hex digits>`` is written by the log, ``answers/<the same>`` by the witness, each in one step; the log
-takes its request away once it has the answer, and then the witness takes away the answer. What the witness knows of a
-log stands in ``checkpoints/<SHA-256 of the origin>``.
+The log writes ``requests/<32 hex digits>``, the witness ``answers/<the same>``, each atomically; the log removes its
+request once it has the answer, and then the witness removes the answer. The newest checkpoint that the witness cosigned
+of a log is in ``checkpoints/<SHA-256 of the origin>``.
 """
 
 import re
@@ -30,16 +30,16 @@ from deedbook.format.witness_requests import (
 from .witness import Witness
 
 POLL_SECONDS: Final = 0.2
-"""How long the witness waits before it looks again."""
+"""Seconds between two looks at the folder."""
 MAX_REQUESTS: Final = 256
-"""So many requests are answered in one round, the first by name."""
+"""The largest number of requests answered in one round, in the order of their names."""
 
 _NAME: Final = re.compile("[0-9a-f]{32}")
 _READABLE: Final = 0o644
 
 
 class WitnessFolder:
-    """The folder at *place*. *say* is told a line for each request."""
+    """The folder at *place*. *report* receives a line for each request."""
 
     def __init__(self, witness: Witness, place: Path, *, report: Callable[[str], None]) -> None:
         self._witness, self._report = witness, report
@@ -47,7 +47,7 @@ class WitnessFolder:
         self._stuck: frozenset[str] = frozenset()
 
     def answer_requests(self) -> int:
-        """Answer what is asked and not answered yet, and return how much that was; take away what was fetched."""
+        """Answer all open requests, and return their number; remove the answers that were fetched."""
         requests, answers = set(self._list_names(REQUESTS)), set(self._list_names(ANSWERS))
         for name in answers - requests:
             with suppress(FileNotFoundError):
@@ -57,13 +57,13 @@ class WitnessFolder:
         for name in waiting:
             try:
                 self._answer_request(name)
-            except (DeedbookError, OSError) as problem:  # something else has the answer's name
+            except (DeedbookError, OSError) as problem:  # another kind of file has the answer's name
                 self._report(f"{name}: not answered: {short(str(problem))}")
                 self._stuck |= {name}
         return len(waiting)
 
     def watch(self) -> Iterator[int]:
-        """Answer for ever; yield after each round how much was asked."""
+        """Answer forever; yield the number of requests after each round."""
         while True:
             yield self.answer_requests()
             time.sleep(POLL_SECONDS)
@@ -78,7 +78,7 @@ class WitnessFolder:
         try:
             body = self._folder.read(f"{REQUESTS}/{name}", limit=MAX_BODY)
             answer = self._witness.add(body)
-        except FileNotFoundError:  # taken back meanwhile
+        except FileNotFoundError:  # the log has removed its request
             return
         except (DeedbookError, OSError):
             body, answer = b"", Answer(BAD, f"a file of at most {MAX_BODY} bytes is expected\n")
@@ -89,7 +89,7 @@ class WitnessFolder:
         self._report(f"{name}: {answer.status} {short(first)}".rstrip())
 
     def _publish(self, origin: str) -> None:
-        """Let whoever verifies read what was cosigned last."""
+        """Publish the newest cosigned checkpoint for verifiers."""
         note = self._witness.find_newest(origin_hash(origin))
         if note is not None:
             self._folder.replace(f"{CHECKPOINTS}/{origin_hash(origin)}", str(note).encode(), mode=_READABLE)

@@ -1,4 +1,4 @@
-"""Show what is remembered and why; propose, retract, import."""
+"""Show the memory and its grounds; propose, retract, import."""
 
 import json
 import re
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deedbook.call.session import Session
     from deedbook.cli.acting import Ending
     from deedbook.workspace.declarations import Workspace
+    from deedbook_memory.book import MemoryBook
     from deedbook_memory.recall import Change
 
 SECTION: Final = "Do"
@@ -45,7 +46,7 @@ expected_option = click.option(
 @data_command
 @click.group("memory", cls=Suggesting)
 def command() -> None:
-    """Show what is remembered and why; propose, retract, rebuild, import."""
+    """Show the memory and its grounds; propose, retract, rebuild, import."""
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ def command() -> None:
 @json_option
 @click.pass_obj
 def list_entries(asked: Asked, *, zone: str | None, persona: str | None) -> int:
-    """List what is remembered, zone by zone; it is read from the ledger, and nothing is written."""
+    """List the memory, zone by zone; it is read from the ledger, and nothing is written."""
     from deedbook_memory.recall import EntryName
 
     workspace = _read_workspace(asked)
@@ -66,7 +67,9 @@ def list_entries(asked: Asked, *, zone: str | None, persona: str | None) -> int:
     if (workspace.state / "workspace").exists():
         with _open_book(workspace, afresh=True) as book:
             for each in (zone,) if zone else _ZONES:
-                rows += [book.told(EntryName(owner, each, key), slot) for key, slot in book.entries(owner, each)]
+                rows += [
+                    book.describe(EntryName(owner, each, key), slot) for key, slot in book.list_entries(owner, each)
+                ]
     if asked.json:
         as_json({"schema_version": "v1", "persona": owner, "entries": rows})
     elif rows:
@@ -83,17 +86,17 @@ def list_entries(asked: Asked, *, zone: str | None, persona: str | None) -> int:
 @json_option
 @click.pass_obj
 def show(asked: Asked, zone: str, key: str, persona: str | None) -> int:
-    """Show what is remembered as KEY in ZONE, who proposed it, and on what grounds."""
+    """Show the entry KEY in ZONE, who proposed it, and its grounds."""
     from deedbook.format.errors import MemoryRefused, fault
     from deedbook_memory.recall import EntryName
 
     workspace = _read_workspace(asked)
     name = EntryName(_find_persona(workspace, persona), zone, key)
     with _open_book(workspace, afresh=True) as book:
-        slot = book.slot(name)
-        if slot.holds is None:
+        slot = book.get_slot(name)
+        if slot.content is None:
             raise MemoryRefused(fault("MEMORY_NOT_FOUND", f"nothing is remembered as {key} in {zone}"))
-        found = book.told(name, slot)
+        found = book.describe(name, slot)
     if asked.json:
         as_json({"schema_version": "v1", "persona": name.persona, "entries": [found]})
         return 0
@@ -110,7 +113,7 @@ def show(asked: Asked, zone: str, key: str, persona: str | None) -> int:
 @json_option
 @click.pass_obj
 def history(asked: Asked, zone: str | None, key: str | None, persona: str | None) -> int:
-    """Tell everything that happened to a zone or to KEY: committed, refused, retracted, imported; the whole ledger."""
+    """Show all changes of a zone or of KEY: committed, refused, retracted, imported; reads the whole ledger."""
     from deedbook_memory.book import read_history as changes
 
     workspace = _read_workspace(asked)
@@ -154,7 +157,7 @@ def propose(  # noqa: PLR0913 - one for each option
     asked: Asked, zone: str, key: str, value: str, *, said: str | None, result: str | None, pointer: str,
     approved: bool, reason: str | None, expected: int | None, profile: str | None, principal: str | None, wait: float,
 ) -> int:  # fmt: skip
-    """Propose VALUE (JSON, or text) as KEY in ZONE. For world_state you declare it, unless you say otherwise."""
+    """Propose VALUE (JSON, or text) as KEY in ZONE. For world_state you declare it, unless you give other grounds."""
     more = {**({"reason": reason} if reason else {}), **({} if expected is None else {"expected_version": expected})}
     args = {"zone": zone, "key": key, "value": _parse_value(value), **more}
     if sum((said is not None, result is not None, approved)) > 1:
@@ -189,7 +192,7 @@ def retract(  # noqa: PLR0913 - one for each option
     asked: Asked, zone: str, key: str, *, reason: str, expected: int | None, profile: str | None,
     principal: str | None, wait: float,
 ) -> int:  # fmt: skip
-    """Let KEY in ZONE hold nothing any more; what it held stays in the ledger."""
+    """Remove the content of KEY in ZONE; it stays in the ledger."""
     args = {"zone": zone, "key": key, "reason": reason, **({} if expected is None else {"expected_version": expected})}
 
     def work(session: "Session") -> "Ending":
@@ -204,13 +207,13 @@ def retract(  # noqa: PLR0913 - one for each option
 @json_option
 @click.pass_obj
 def rebuild(asked: Asked) -> int:
-    """Write the memory store anew from the ledger, whatever is there now; one of a later form is left alone."""
+    """Write the memory store again from the ledger; a store of a later form is left alone."""
     workspace = _read_workspace(asked)
     with _open_book(workspace, afresh=True) as book:
         migration = None
-        if book.found.what == "old":
-            migration = _take_over(workspace, book, book.found.raw, moved=True)
-        before, digest = book.found.what, book.rebuild()
+        if book.stored.state == "old":
+            migration = _take_over(workspace, book, book.stored.raw, moved=True)
+        before, digest = book.stored.state, book.rebuild()
         document = {"store": "memory/memory_store.json", "found": before, "sha256": digest, "seq": book.place.seq}
     more = {"taken_over": migration} if migration else {}
     if asked.json:
@@ -225,14 +228,14 @@ def rebuild(asked: Asked) -> int:
 @json_option
 @click.pass_obj
 def import_file(asked: Asked, file: str) -> int:
-    """Take over a memory_store.json of an older form into the zone legacy; its bytes are kept as they are."""
+    """Import a memory_store.json of an older form into the zone legacy; its bytes are kept unchanged."""
     from pathlib import Path
 
     from deedbook.workspace.own_ledger import open_own_ledger
 
     workspace = _read_workspace(asked)
     raw = Path(file).read_bytes()
-    with open_own_ledger(workspace):  # a workspace may begin with what was remembered before
+    with open_own_ledger(workspace):  # a new workspace may begin with an import
         pass
     with _open_book(workspace) as book:
         migration = _take_over(workspace, book, raw)
@@ -245,7 +248,7 @@ def import_file(asked: Asked, file: str) -> int:
     return 0
 
 
-def _take_over(workspace: "Workspace", book: Any, raw: bytes, *, moved: bool = False) -> dict[str, Any]:
+def _take_over(workspace: "Workspace", book: "MemoryBook", raw: bytes, *, moved: bool = False) -> dict[str, Any]:
     from deedbook.workspace.own_ledger import open_own_ledger
     from deedbook_memory.legacy import take_over
 
@@ -262,7 +265,7 @@ def _act(
 
 
 def _find_ability(session: "Session", tool: str) -> str:
-    """Return the ability over one of memory's handlers: the first, where there are several."""
+    """Return the first ability over one of memory's handlers."""
     from deedbook.format.errors import MemoryRefused, fault
 
     abilities = session.bindings.charter.document["abilities"]
@@ -284,7 +287,7 @@ def _declare(session: "Session", text: str) -> dict[str, Any]:
 
 
 def _find_result(asked: Asked, name: str, pointer: str) -> dict[str, Any]:
-    """Return the result of a tool that *name* names as grounds; raises `click.BadParameter`."""
+    """Return the tool result *name* as grounds; raises `click.BadParameter`."""
     from deedbook.cli.ledgers import session_file
     from deedbook.format.events import split_line
 
@@ -301,7 +304,7 @@ def _find_result(asked: Asked, name: str, pointer: str) -> dict[str, Any]:
 
 
 def _parse_value(text: str) -> Any:
-    """Return the JSON that *text* is, or the text itself where it is none; raises `RefusedJson` for refused JSON."""
+    """Return the JSON in *text*, or the text itself if it is no JSON; raises `RefusedJson` for refused JSON."""
     try:
         return read_json(text, "VALUE")
     except RefusedJson as problem:
@@ -313,7 +316,7 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-# --- what is said ---------------------------------------------------------------------------------------------------
+# --- text output ----------------------------------------------------------------------------------------------------
 
 
 def _read_workspace(asked: Asked) -> "Workspace":
@@ -327,8 +330,8 @@ def _find_persona(workspace: "Workspace", persona: str | None) -> str | None:
     return own if persona is None else None if persona == _OWN else persona
 
 
-def _open_book(workspace: "Workspace", *, afresh: bool = False) -> Any:
-    """Open the memory; raises `MemoryRefused` where there is no ledger yet that it could be the fold of."""
+def _open_book(workspace: "Workspace", *, afresh: bool = False) -> "MemoryBook":
+    """Open the memory; raises `MemoryRefused` if there is no ledger yet."""
     from deedbook.format.errors import MemoryRefused, fault
     from deedbook_memory.book import MemoryBook
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deedbook.format.errors import Result
     from deedbook.kernel import Kernel
     from deedbook.workspace.declarations import Workspace
+    from deedbook_serve.tasks.book import TaskBook
     from deedbook_serve.tasks.runner import Created, Tasks
     from deedbook_serve.tasks.views import Task
 
@@ -284,7 +285,7 @@ def _open_book(asked: Asked) -> Any:
         return nullcontext()
 
 
-def _require_book(asked: Asked) -> Any:
+def _require_book(asked: Asked) -> "TaskBook":
     from deedbook.format.errors import TaskError, fault
     from deedbook_serve.tasks.book import TaskBook
 
