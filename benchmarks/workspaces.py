@@ -64,7 +64,9 @@ def session(
                 LogOperations(
                     kernel.state,
                     kernel.ledger,
-                    CheckpointSettings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root),
+                    CheckpointSettings.read(
+                        kernel.active_charter.charter.document.get("checkpoints", {}), kernel.site.root
+                    ),
                 ).rotate_key(lost=False)
             with kernel.session("call") as made:
                 yield made

@@ -10,12 +10,12 @@ import pytest
 from persons import approving
 
 from deedbook import Err, Ok, allow, ask, deny, transform
-from deedbook.approvals.answering import answer, queue
+from deedbook.approvals.answering import answer, open_queue
 from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
-from deedbook.policy.requests import shown_of
+from deedbook.policy.requests import shown_digest
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_ask_parks_the_call_in_both_ledgers_and_ends_it_as_before(lab, ran, way)
     identity = park(lab)
     mine = lab.payload("approval.requested")
     assert [dict(event.payload) for event in own(lab) if event.type == "approval.requested"] == [dict(mine)]
-    assert mine["shown"] == shown_of(mine)
+    assert mine["shown"] == shown_digest(mine)
     assert (mine["name"], mine["args"], mine["approval"]) == ("pay", {"to": "bob"}, identity)
     denied = lab.payload("tool.denied")
     assert (denied["code"], ran) == ("NEEDS_HUMAN", [])
@@ -280,7 +280,7 @@ def soon(lab, **options):
     def work():
         while True:
             try:
-                with queue(lab.state) as waiting:
+                with open_queue(lab.state) as waiting:
                     found = [each.id for each in waiting]
             except DeedbookError:
                 found = []
@@ -382,7 +382,7 @@ def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):
 
         def race():
             soon(office).join()
-            with queue(office.state) as waiting:
+            with open_queue(office.state) as waiting:
                 (pending,) = waiting
             try:
                 results.append(perform(office, pending.id))

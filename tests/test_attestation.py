@@ -74,8 +74,8 @@ def test_checkpoint_is_witnessed_and_the_newest_note_says_so(seen):
     told = witnessed(seen)
     assert [each["size"] for each in told] == [made.coverage.checkpoints[-1].size for made in (first, second)]
     assert {each["witness"] for each in told} == {str(seen.store.key.public)}
-    assert seen.store.key.public.seen(Note.parse(told[-1]["note"])) is not None
-    assert seen.store.key.public.seen(kept(seen)) is not None
+    assert seen.store.key.public.cosigned_at(Note.parse(told[-1]["note"])) is not None
+    assert seen.store.key.public.cosigned_at(kept(seen)) is not None
     assert kept(seen).signed_by(seen.key)
 
 
@@ -117,7 +117,10 @@ def test_two_witnesses_sign_the_same_note(seen, tmp_path):
         finally:
             server.shutdown()
             thread.join()
-    assert [key.seen(kept(seen)) is not None for key in (seen.store.key.public, other.key.public)] == [True, True]
+    assert [key.cosigned_at(kept(seen)) is not None for key in (seen.store.key.public, other.key.public)] == [
+        True,
+        True,
+    ]
     assert len(kept(seen).signatures) == 3
     assert count(seen, "ledger.witnessed") == 2
 
@@ -201,7 +204,7 @@ def test_key_of_a_witness_that_is_none_refuses_the_workspace(lab, key):
 
 
 def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_path, monkeypatch):
-    from deedbook.cli.common import Asked
+    from deedbook.cli.common import GlobalOptions
     from deedbook.format.files import Folder
     from deedbook_audit import proving
     from deedbook_audit.commands.proof import check_proof
@@ -213,7 +216,7 @@ def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_pa
 
     def told(place):
         with redirect_stdout(io.StringIO()) as out:
-            assert check_proof(Asked(str(place), json=True), str(tmp_path / "proof.json"), [], []) == 0
+            assert check_proof(GlobalOptions(str(place), json=True), str(tmp_path / "proof.json"), [], []) == 0
         return json.loads(out.getvalue())
 
     (tmp_path / "elsewhere").mkdir()

@@ -7,7 +7,8 @@ import workshop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.charter.changes import Difference, compare
+from deedbook.charter.changes import compare
+from deedbook.charter.difference import Difference
 
 BASE_POLICY = "rules:\n  - {match: {effects: [read]}, then: allow}\n  - {match: {tags: x}, then: deny}\ndefault: ask\n"
 

@@ -1,9 +1,13 @@
 """`deedbook run` and `deedbook call` as a user meets them: answers, refusals, exit codes, odd requests."""
 
 import json
+import re
 
 import pytest
 from commandline import Place, play, report, verdict
+
+from deedbook.cli.output import format_error
+from deedbook.format.errors import fault
 
 HOSTILE = "Say hello to Ada\x1b[2J\x1b]0;owned\x07\u202e\u2066evil\x9b31m"
 REFUSING_HOOK = """
@@ -242,8 +246,22 @@ def test_call_that_wants_a_person_exits_3(place: Place):
         """,
     )
     ran = place.run("call", "echo", "--args", '{"text":"hi"}', status=3)
-    assert "[NEEDS_HUMAN]" in ran.err
+    assert re.match(r"error: waits for a person: echo: .*; approval [0-9a-f]{32} waits .* \[NEEDS_HUMAN\]\n", ran.err)
+    assert "denied" not in ran.err
     assert "tool.call" not in place.types(ran.session)
+    ran = place.run("run", "Say hello to Ada", status=3)
+    assert ran.err.count("error: waits for a person: echo: ") == 1
+    assert "denied" not in ran.err
+
+
+def test_error_says_whether_it_is_a_denial_or_waits_for_a_person():
+    """Other commands print a request for a person as an error, without what the ledger says of it."""
+    assert format_error(fault("GATE_DENIED", "no")) == "denied: no [GATE_DENIED]"
+    assert (
+        format_error(fault("NEEDS_HUMAN", "a person looks first"))
+        == "waits for a person: a person looks first [NEEDS_HUMAN]"
+    )
+    assert format_error(fault("TOOL_ERROR", "no")) == "no [TOOL_ERROR]"
 
 
 def test_call_of_a_tool_that_fails_exits_1_with_its_own_code(place: Place):

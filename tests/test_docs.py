@@ -32,7 +32,7 @@ from deedbook.contract.lifecycle import ALIASES, EVENTS, Lifecycle
 from deedbook.format import folds
 from deedbook.format.errors import CODES
 from deedbook.format.families import CATALOGUE
-from deedbook.plugins.plugins import GROUPS
+from deedbook.plugins.groups import GROUPS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

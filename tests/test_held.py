@@ -18,7 +18,7 @@ ECHO = [sys.executable, "-c", "import sys\nfor line in sys.stdin: print(line.upp
 @pytest.fixture
 def host(tmp_path):
     with Folder.at(tmp_path) as folder, Workers() as workers:
-        made = WorkspaceHost(folder, ["."], [], {"gh": "hunter2"}, workers=workers)
+        made = WorkspaceHost(folder, ["."], [], {"gh": "hunter2"}, workers=lambda: workers)
         yield made
         made.close()
 
@@ -84,7 +84,7 @@ def test_closing_kills_the_whole_tree(host):
 def test_kernel_that_closes_ends_it_and_its_reader(tmp_path):
     with Folder.at(tmp_path) as folder:
         with Workers() as workers:
-            kept = WorkspaceHost(folder, ["."], [], {}, workers=workers).keep(ECHO)
+            kept = WorkspaceHost(folder, ["."], [], {}, workers=lambda: workers).keep(ECHO)
         assert kept.stdout.read() == b""
         assert until(lambda: "ended" in kept.complaint())
         kept.close()
@@ -108,13 +108,13 @@ class Shared:
 def test_what_is_shared_is_made_once_and_closed_once(host):
     log = []
     made = []
-    threads = [threading.Thread(target=lambda: made.append(host.shared("x", lambda: Shared(log)))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: made.append(host.share("x", lambda: Shared(log)))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(set(map(id, made))) == 1
-    other = host.shared("y", lambda: Shared(log))
+    other = host.share("y", lambda: Shared(log))
     assert other is not made[0]
     host.close()
     host.close()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deedbook.contract import Entry, Failed
+from deedbook.contract import Failed, FolderEntry
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, IntakeError
 from deedbook.format.files import Folder
@@ -204,14 +204,14 @@ def test_scan_lists_what_can_be_reached_sorted_and_nothing_else(host: WorkspaceH
         ("...", False, 4), ("..odd", False, 3), (".github", True, 0), (".gitignore", False, 1),
         (".system", True, 0), ("State2", True, 0), ("a.txt", False, 1), ("src", True, 0),
     ]  # fmt: skip
-    assert host.scan("src/") == [Entry("src/b.txt", False, 1), Entry("src/deep", True, 0)]
+    assert host.scan("src/") == [FolderEntry("src/b.txt", False, 1), FolderEntry("src/deep", True, 0)]
 
 
 def test_scan_leads_to_the_roots_and_shows_nothing_beside_them(folder: Folder) -> None:
     host = WorkspaceHost(folder, ["src/deep"], [], {})
-    assert host.scan("") == [Entry("src", True, 0)]
-    assert host.scan("src") == [Entry("src/deep", True, 0)]
-    assert host.scan("src/deep") == [Entry("src/deep/c.txt", False, 1)]
+    assert host.scan("") == [FolderEntry("src", True, 0)]
+    assert host.scan("src") == [FolderEntry("src/deep", True, 0)]
+    assert host.scan("src/deep") == [FolderEntry("src/deep/c.txt", False, 1)]
     with refused(match="outside the allowed roots"):
         host.scan(".github")
 
@@ -374,7 +374,7 @@ def test_schema_that_nobody_has_is_refused_with_the_nearest(folder: Folder) -> N
 @pytest.fixture(name="runs")
 def make_running_host(folder: Folder) -> Iterator[WorkspaceHost]:
     with Workers() as workers:
-        yield WorkspaceHost(folder, ["."], ["state"], {}, workers=workers)
+        yield WorkspaceHost(folder, ["."], ["state"], {}, workers=lambda: workers)
 
 
 def test_program_runs_in_a_folder_of_the_workspace(runs: WorkspaceHost, root: Path) -> None:
@@ -401,7 +401,7 @@ def test_program_is_not_started_in_a_folder_that_is_not_there(runs: WorkspaceHos
 
 def test_program_runs_only_beneath_the_roots(folder: Folder) -> None:
     with Workers() as workers:
-        host = WorkspaceHost(folder, ["src"], [], {}, workers=workers)
+        host = WorkspaceHost(folder, ["src"], [], {}, workers=lambda: workers)
         assert host.run(["pwd"], cwd="src/deep", seconds=60).status == 0
         with refused():
             host.run(["pwd"], cwd=".github", seconds=60)

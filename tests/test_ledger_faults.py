@@ -16,7 +16,7 @@ from writing import NAME, again, begin, checked, code, note, types
 from deedbook.format.errors import DeedbookError, LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.ledger import journal
 from deedbook.ledger.ledger import Ledger
 
@@ -230,7 +230,7 @@ def sound_with(place: Path, acknowledged: list[str]) -> None:
         ledger.append([note(ledger, "at last")], durable=True)
     checked(place)
     with Folder.at(place) as folder:
-        texts = [opened(folder, event.payload).get("text") for event in read(place)]
+        texts = [open_values(folder, event.payload).get("text") for event in read(place)]
     assert [text for text in texts if text in acknowledged] == acknowledged
 
 

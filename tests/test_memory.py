@@ -415,7 +415,8 @@ def test_persona_file_is_checked(lab):
     ],
 )
 def test_what_becomes_looser_or_tighter_is_said(section, way, said):
-    from deedbook.charter.changes import Difference, _memory
+    from deedbook.charter.changes import _memory
+    from deedbook.charter.difference import Difference
     from deedbook.policy.zones import entry_of
 
     def compared(old, new):

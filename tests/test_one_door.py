@@ -49,6 +49,8 @@ NO_EFFECT = {
         "stop": "asks hooks, and records their answers",
         "fire": "asks hooks, and records their answers",
         "note": "records an event",
+        "record": "records an event of a feature",
+        "record_prompt": "records a prompt",
         "refuse": "records a refusal",
         "end": "records, and asks hooks",
         "id": "is a name",
@@ -57,6 +59,7 @@ NO_EFFECT = {
     },
     Door: {
         "open": "is a table",
+        "hearing": "is where calls wait for a person",
         "refuse": "records a refusal",
         "close": "records what is unknown",
     },

@@ -294,7 +294,7 @@ def test_what_no_checkpoint_covers_cannot_be_proved_yet(tmp_path, state):
 
 def called(monkeypatch, capsys, *args):
     monkeypatch.setattr(sys, "argv", ["deedbook", *args])
-    status = cli._status(cli.Asked())
+    status = cli._status(cli.GlobalOptions())
     return status, *capsys.readouterr()
 
 

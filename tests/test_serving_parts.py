@@ -1,5 +1,6 @@
 """The parts of the runtime by themselves: the order of a batch, a stream, what a ledger says of a request."""
 
+import errno
 import os
 import socket
 import threading
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 from deedbook.contract import Event
 from deedbook.format.errors import DeedbookError, Err, Ok
 from deedbook.format.files import Folder
+from deedbook_serve.client import Runtime
 from deedbook_serve.serving.action_records import read_actions
 from deedbook_serve.serving.actions import describe_ended, describe_not_started, get_status, rebuild_outcomes
 from deedbook_serve.serving.batches import order_actions
 from deedbook_serve.serving.instance_lock import hold_instance_lock
 from deedbook_serve.serving.sockets import get_peer_uid, listen, notify, take_inherited
 from deedbook_serve.serving.streams import MAX_LINE, LineTooLongError, Stream
+from deedbook_serve.serving.wire import to_error
 
 # --- the order of a batch --------------------------------------------------------------------------------------------
 
@@ -151,6 +154,46 @@ def test_reader_that_is_woken_sees_the_end_and_can_still_answer(pair):
 
 
 # --- sockets and the state folder -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Return a connection that the runtime's side has closed before it answered."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        with Runtime(tmp_path / "s") as runtime:
+            listener.accept()[0].close()
+            yield runtime
+
+
+CALL = {"id": "a", "action": "CALL", "ability": "act", "args": {}}
+QUESTIONS = {
+    "health": (lambda runtime: runtime.health(), True),
+    "describe": (lambda runtime: runtime.describe(), True),
+    "sessions": (lambda runtime: runtime.sessions(), True),
+    "open": (lambda runtime: runtime.open(), False),
+    "call": (lambda runtime: runtime.call("s", "act"), False),
+    "submit": (lambda runtime: runtime.submit("s", "Hi"), False),
+    "actions": (lambda runtime: runtime.actions("s", [CALL]), False),
+    "actions with a key": (lambda runtime: runtime.actions("s", [CALL], idempotency_key="k"), True),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_lost_answer_is_retryable_only_if_nothing_can_be_done_twice(broken, name):
+    ask, retryable = QUESTIONS[name]
+    with pytest.raises(DeedbookError) as caught:
+        ask(broken)
+    error = caught.value.error
+    assert (error.code, error.retryable) == ("RUNTIME_UNREACHABLE", retryable)
+    assert error.message.endswith("; what was asked may have been done")
+
+
+def test_error_of_the_system_within_a_request_is_not_retryable():
+    """It can come after an effect."""
+    error = to_error(OSError(errno.EIO, "input/output error"))
+    assert (error.code, error.retryable) == ("FAILED", False)
 
 
 def test_peer_is_known_by_its_user_id():

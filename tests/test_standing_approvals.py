@@ -13,7 +13,7 @@ import pytest
 from persons import approving
 
 from deedbook import Err, Failed, Ok, ask, transform
-from deedbook.approvals.answering import answer, queue
+from deedbook.approvals.answering import answer, open_queue
 from deedbook.approvals.keys import KeyRing
 from deedbook.call.pending_calls import PendingCalls
 from deedbook.call.queue import Waiting
@@ -24,7 +24,7 @@ from deedbook.format.errors import DeedbookError
 from deedbook.format.events import Entry, label, timestamp
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
-from deedbook.policy.requests import answered as statement
+from deedbook.policy.requests import sign_answer as statement
 
 BOB = {"to": "bob"}
 SECRET = "s3cr3t-of-the-office"
@@ -63,7 +63,7 @@ def answered(lab, identity, *, approve=True, **options):
 
 def states(lab):
     """Return how every request of the queue stands."""
-    with queue(lab.state) as waiting:
+    with open_queue(lab.state) as waiting:
         return [each.state(timestamp(time.time())) for each in waiting]
 
 
@@ -145,7 +145,7 @@ def test_what_does_not_stand_is_asked_for_anew(office, ran, end):
         answered(office, identity)
         time.sleep(1.1)
     else:
-        with office.kernel() as kernel, queue(office.state) as waiting:
+        with office.kernel() as kernel, open_queue(office.state) as waiting:
             kernel.parking().withdraw(waiting.request(waiting.find(identity)), "never mind")
     assert asked(office.session()) != identity
     assert (ran, states(office)) == ([], [end, "waiting"])
@@ -156,7 +156,7 @@ def test_answer_that_does_not_count_is_not_taken_over_and_does_not_block(office,
     office.damaged = True
     identity = asked(office.session())
     other = KeyRing.of(os.environ).create("eve", force=True)
-    with office.kernel() as kernel, queue(office.state) as waiting:
+    with office.kernel() as kernel, open_queue(office.state) as waiting:
         pending, ledger = waiting.find(identity), kernel.ledger
         said = {"answer": "approve", "approver": "ada", "ledger": ledger.session_id, "at": ledger.now(), "nonce": "0"}
         payload = statement(waiting.request(pending), other, {**said, "note": ""})
@@ -347,7 +347,7 @@ def test_who_was_not_the_first_to_file_says_so_and_goes_on_with_the_other_reques
 def test_only_what_is_recent_is_read_of_the_queue(office):
     session = office.session()
     asked_for = [asked(session, {"to": name}) for name in ("ann", "ben", "cid") if not time.sleep(0.01)]
-    with queue(office.state) as waiting:
+    with open_queue(office.state) as waiting:
         times = [each.asked.ts for each in waiting]
     for number, moment in enumerate(times):
         with Waiting.since(Folder.at(office.state / "workspace"), moment) as waiting:

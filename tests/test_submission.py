@@ -116,10 +116,10 @@ def refused(party, log, size, known=0):
 def test_any_witness_that_keeps_to_the_protocol_can_serve(other):
     """Lines of others in its answer are not taken over, a size that it names is proved from, what it asked is exact."""
     signed = submit(other.party, LOG, 5)
-    assert other.party.key.seen(signed) == 4711
+    assert other.party.key.cosigned_at(signed) == 4711
     assert [each.name for each in signed.signatures] == [LOG.name, "other.example/w"]
     assert other.asked == [body(0, [], LOG.note(5)).decode()]
-    assert other.party.key.seen(submit(other.party, LOG, 9, known=2)) == 4711
+    assert other.party.key.cosigned_at(submit(other.party, LOG, 9, known=2)) == 4711
     assert [raw.partition("\n")[0] for raw in other.asked[1:]] == ["old 2", "old 5"]
     assert other.asked[-1].encode() == LOG.request(5, 9)
 
@@ -222,7 +222,7 @@ def test_our_witness_is_asked_over_http_and_shows_what_it_cosigned(store):
     with running(WitnessServer(Witness(store, clock=lambda: 1000), "127.0.0.1", 0, report=lambda _: None)) as server:
         party = WitnessClient.read({"key": str(store.key.public), "url": server.url})
         assert party.fetch_newest(LOG.origin) is None
-        assert party.key.seen(submit(party, LOG, 5)) == 1000
+        assert party.key.cosigned_at(submit(party, LOG, 5)) == 1000
         assert party.fetch_newest(LOG.origin).text == LOG.text(5)
         with pytest.raises(WitnessAheadError):
             submit(party, LOG, 4)
@@ -244,8 +244,8 @@ def test_our_witness_is_asked_through_a_folder(store, tmp_path):
     party = WitnessClient.read({"key": str(store.key.public), "folder": str(tmp_path)})
     try:
         assert party.fetch_newest(LOG.origin) is None
-        assert party.key.seen(submit(party, LOG, 5)) == 1000
-        assert party.key.seen(submit(party, LOG, 8)) == 1000
+        assert party.key.cosigned_at(submit(party, LOG, 5)) == 1000
+        assert party.key.cosigned_at(submit(party, LOG, 8)) == 1000
         assert party.fetch_newest(LOG.origin).text == LOG.text(8)
         assert refused(party, FORK, 9, known=8) == "WITNESS_REFUSED"
     finally:
@@ -266,7 +266,7 @@ def test_answer_that_comes_later_is_collected_later_and_an_older_question_is_tak
     inbox.answer_requests()
     assert channel.collect("another") == []
     ((request, answer),) = channel.collect(LOG.origin)
-    assert party.key.seen(party.add_cosignature(str(request.note), answer.text)) == 1000
+    assert party.key.cosigned_at(party.add_cosignature(str(request.note), answer.text)) == 1000
     assert (request.checkpoint.size, channel.collect(LOG.origin)) == (5, [])
 
 

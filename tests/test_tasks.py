@@ -238,7 +238,7 @@ def test_hook_after_a_call_cannot_speak_to_who_runs_a_task_and_the_effect_is_not
     for _ in range(2):
         answered = tasks.run(task)
         assert answered.error.code == "GATE_DENIED"
-        assert "psst" not in json.dumps([str(answered.error), dict(answered.told)])
+        assert "psst" not in json.dumps([str(answered.error), dict(answered.details)])
     assert (len(shop.done), tasks.get(task).value.state) == (1, "succeeded")
     assert tasks.get(task).value.result is None
 

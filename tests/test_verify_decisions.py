@@ -100,7 +100,7 @@ def test_verify_judges_again_and_imports_no_plugin_unless_asked(tmp_path):
     code = (
         "import sys; from deedbook.cli import program as cli\n"
         "sys.argv = ['deedbook', 'verify', '--json']\n"
-        "status = cli._status(cli.Asked())\n"
+        "status = cli._status(cli.GlobalOptions())\n"
         "print(sorted({name.split('.')[0] for name in sys.modules if name.startswith('deedbook_')}), file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

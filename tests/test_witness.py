@@ -57,7 +57,7 @@ def known(store):
 def cosigned(store, log, size, answer, *, at=1000):
     """Say whether *answer* is the witness's word for the log's note of *size*."""
     note = Note.parse(log.note(size) + answer.text)
-    return answer.status == 200 and store.key.public.seen(note) == at
+    return answer.status == 200 and store.key.public.cosigned_at(note) == at
 
 
 # --- what is cosigned -------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_newest_checkpoint_is_kept_with_the_logs_signature_and_its_own(store, wi
     witness.add(LOG.request(0, 5))
     note = store.read_newest(HASH)
     assert note.signed_by(VerifierKey.parse(LOG.key))
-    assert store.key.public.seen(note) == 1000
+    assert store.key.public.cosigned_at(note) == 1000
 
 
 def test_time_of_a_cosignature_never_goes_back(store):
@@ -299,7 +299,7 @@ def test_key_is_the_witnesss_alone_and_is_not_replaced(tmp_path):
 
 def called(monkeypatch, capsys, *args):
     monkeypatch.setattr(sys, "argv", ["deedbook", *args])
-    status = cli._status(cli.Asked())
+    status = cli._status(cli.GlobalOptions())
     return status, *capsys.readouterr()
 
 
@@ -561,7 +561,7 @@ def test_proofs_of_the_definitions_are_what_the_kernel_makes_and_takes():
     from deedbook.format import proofs
 
     leaves = LOG.leaves(20)
-    tree = proofs.Tree(leaves)
+    tree = proofs.MerkleTree(leaves)
     for size in range(1, 21):
         top = rfc9162.root(leaves[:size])
         assert tree.root(size) == top

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from deedbook.contract import Failed, HandlerSpec, Ran
+from deedbook.contract import Failed, HandlerSpec, ProgramResult
 from deedbook.format.errors import Ok
 from deedbook.programs.workers import Workers
 
@@ -63,7 +63,7 @@ ECHO = "import sys\nfor line in sys.stdin: print('got', line.strip(), flush=True
 
 def test_run_returns_status_and_both_outputs(workers):
     code = "import sys; sys.stdout.write(sys.stdin.read().upper()); sys.stderr.write('hm'); sys.exit(3)"
-    assert workers.run(python(code), stdin=b"abc", seconds=LONG) == Ran(3, b"ABC", b"hm")
+    assert workers.run(python(code), stdin=b"abc", seconds=LONG) == ProgramResult(3, b"ABC", b"hm")
 
 
 def test_run_returns_minus_the_signal_that_ended_the_program(workers):
@@ -103,7 +103,7 @@ def test_run_restores_signals_that_python_ignores(workers):
     code = "import signal; print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, signal.pthread_sigmask(0, []))"
     assert workers.run(python(code), seconds=LONG).out == b"True set()\n"
     ran = workers.run(["sh", "-c", "yes | head -n 1"], seconds=LONG)
-    assert ran == Ran(0, b"y\n", b"")  # without SIGPIPE, `yes` complains
+    assert ran == ProgramResult(0, b"y\n", b"")  # without SIGPIPE, `yes` complains
 
 
 def test_run_works_in_the_folder_given_by_path_or_descriptor(workers, tmp_path):
@@ -122,7 +122,7 @@ def test_run_passes_a_mebibyte_through_a_program_that_answers_as_it_reads(worker
 
 
 def test_run_does_not_wait_for_a_program_to_read_its_input(workers):
-    assert workers.run(["true"], stdin=b"x" * (1 << 20), seconds=LONG) == Ran(0, b"", b"")
+    assert workers.run(["true"], stdin=b"x" * (1 << 20), seconds=LONG) == ProgramResult(0, b"", b"")
 
 
 def test_run_accepts_exactly_the_limit_and_not_one_byte_more(workers):
@@ -441,7 +441,7 @@ def test_plugin_that_does_not_catch_the_failure_has_it_recorded(lab, session):
 
 def test_kernel_that_closes_leaves_no_program(lab):
     kernel = lab.kernel()
-    worker = kernel.workers.keep(["sh", "-c", "sleep 1000 & echo $!; cat > /dev/null"])
+    worker = kernel.programs().keep(["sh", "-c", "sleep 1000 & echo $!; cat > /dev/null"])
     child = int(worker.ask(b"hi", LONG))
     assert alive(child)
     kernel.close()

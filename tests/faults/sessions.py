@@ -71,7 +71,7 @@ FAULTS: Final = (
 
 
 def _settings(kernel: Kernel) -> CheckpointSettings:
-    return CheckpointSettings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root)
+    return CheckpointSettings.read(kernel.active_charter.charter.document.get("checkpoints", {}), kernel.site.root)
 
 
 class Disk:

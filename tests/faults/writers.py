@@ -25,7 +25,7 @@ from deedbook.format.errors import SignatureError
 from deedbook.format.files import Folder
 from deedbook.format.notes import Note
 from deedbook.format.proofs import Checkpoint
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook_audit.verification.log import read_log
@@ -164,7 +164,7 @@ def checked(folder: Path, first: str) -> Iterator[dict[str, Any]]:
             prev = sha256(header).hexdigest()
             assert event["envelope_hash"] == prev, f"event {seq}: another header"
             assert sha256(rest[64 + len('","payload":') : -2]).hexdigest() == event["payload_hash"], f"event {seq}"
-            yield event | {"payload": opened(beside, event["payload"])}
+            yield event | {"payload": open_values(beside, event["payload"])}
 
 
 def logged(state: Path, size: int) -> int:

@@ -24,7 +24,7 @@ from deedbook.format.errors import (
 from deedbook.format.events import Entry
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bound import BoundAbility, Caller
-from deedbook.policy.gates import Clock, decided_at
+from deedbook.policy.gates import Clock, source_place
 from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import call_digest
 
@@ -45,11 +45,22 @@ class ApprovalWait:
     """The door's side of parked calls; *again* judges one again. Once *closed*, nobody waits any more."""
 
     def __init__(
-        self, parking: PendingCalls, ledger: Ledger, recorder: CallRecorder, clock: Clock, *, again: Again
+        self,
+        parking: PendingCalls,
+        ledger: Ledger,
+        recorder: CallRecorder,
+        clock: Clock,
+        *,
+        again: Again,
+        closed: bool = False,
     ) -> None:
-        self.closed = False
+        self.closed = closed
         self._parking, self._ledger, self._recorder, self._clock = parking, ledger, recorder, clock
         self._again = again
+
+    def use(self, grant: Grant, session: str, now: str) -> None:
+        """Mark *grant* as used by *session*, durably; raises `ApprovalError` where somebody else used it."""
+        self._parking.use(grant, session, now)
 
     def park(
         self, verdict: Verdict, bound: BoundAbility, caller: Caller, given: bytes, cause: str, entries: list[Entry]
@@ -124,7 +135,7 @@ class ApprovalWait:
         denied = self._recorder.denied(verdict, parked.caller, parked.bound.id, parked.cause)
         self._ledger.append([*(entries or ()), denied])
         told = {"signals": verdict.signals, "approval": parked.request["approval"]}
-        return Err(attrs.evolve(error, place=decided_at(verdict.by)), told)
+        return Err(attrs.evolve(error, place=source_place(verdict.by)), told)
 
     def deferred(self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str) -> Entry:
         """Return the event that a call is left to whoever has its effect, who is to ask a person."""

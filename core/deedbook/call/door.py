@@ -16,8 +16,8 @@ through `Door.before` and `Door.after`. The nine steps:
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
-from threading import RLock
-from typing import Any, TypeAlias
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deedbook.contract import ALLOW, Call, Decision, Json, Object
 from deedbook.format import canonical
@@ -40,15 +40,17 @@ from deedbook.format.reader import read
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
-from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, decided_at, merge, refusal
-from deedbook.policy.judge import DecisionContext, Verdict, admitted, judge, make_call
+from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_source, merge, refusal, source_place
+from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
 
-from .approval_wait import ApprovalWait, Opened
 from .handlers import Interrupted, Outcome, Ticket, aperform, perform
 from .open_calls import OpenCalls
 from .origins import Origin, unserved
-from .pending_calls import Grant, Parked, PendingCalls
 from .records import CallRecorder
+
+if TYPE_CHECKING:
+    from .approval_wait import ApprovalWait, Opened
+    from .pending_calls import Grant, Parked, PendingCalls
 
 Facts: TypeAlias = Callable[[frozenset[str]], Object]
 """Reads the named facts of the session, as the ledger holds them now."""
@@ -61,7 +63,7 @@ class Door:
     *before_effects* are called before effects of their kinds begin, and raise when they must not. *calls* holds the
     tickets that have no recorded outcome yet; *origin* may give outcomes in the place of handlers. After an
     interrupt in the midst of recording there is *doubt* whether they are all: then only the ledger knows. What a person
-    is to decide is left with *parking*.
+    is to decide is left with what *parking* makes, unless it is *deferred* to the caller, who has the effect.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by name
@@ -72,7 +74,8 @@ class Door:
         facts: Facts,
         contexts: Mapping[str, Callable[[Ticket], Any]],
         clock: Clock,
-        parking: PendingCalls,
+        parking: Callable[[], "PendingCalls"],
+        deferred: bool = False,
         origin: Origin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
     ) -> None:
@@ -89,8 +92,23 @@ class Door:
         self._always = bindings.charter.document["durability"] == "always" or bindings.waits
         self._facts = facts
         self._contexts = contexts
-        self.hearing = ApprovalWait(parking, ledger, self.recorder, clock, again=self._again)
         self._parking = parking
+        self._deferred = deferred
+        self._hearing: ApprovalWait | None = None
+        self._hearing_made = Lock()
+        self._closed = False
+
+    @property
+    def hearing(self) -> "ApprovalWait":
+        """The calls of this session that wait for a person; made when the first one does."""
+        from .approval_wait import ApprovalWait
+
+        with self._hearing_made:
+            if self._hearing is None:
+                self._hearing = ApprovalWait(
+                    self._parking(), self.ledger, self.recorder, self.clock, again=self._again, closed=self._closed
+                )
+            return self._hearing
 
     @property
     def open(self) -> Mapping[str, Ticket]:
@@ -118,9 +136,9 @@ class Door:
     def before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
         opened = self._begin(caller, ability, args, cause)
-        return self.hearing.wait(opened) if isinstance(opened, Parked) else opened
+        return opened if isinstance(opened, Ok | Err) else self.hearing.wait(opened)
 
-    def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> Opened:
+    def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> "Opened":
         require_type(ability, (str,), "ability")
         try:
             return self._decide(caller, ability, args, cause)
@@ -137,14 +155,14 @@ class Door:
         from deedbook.format.loops import off_loop
 
         require_type(ability, (str,), "ability")
-        declared = self.bindings.declared(ability)
+        declared = self.bindings.entry_of(ability)
         opened: list[Any] = []
         try:
             if self._always or (declared is not None and declared["effects"] in DURABLE):
                 await off_loop(lambda: opened.append(self._begin(caller, ability, args, cause)))
             else:
                 opened.append(self._begin(caller, ability, args, cause))
-            if isinstance(opened[0], Parked):
+            if not isinstance(opened[0], Ok | Err):
                 await self.hearing.await_answer(opened.pop(), opened)
         except BaseException:
             self._cancel(opened)
@@ -155,14 +173,16 @@ class Door:
     def _cancel(self, opened: list[Any]) -> None:
         """Close what was opened for somebody who was cancelled meanwhile."""
         for each in opened:
-            if isinstance(each, Parked):
+            if isinstance(each, Err):
+                continue
+            if not isinstance(each, Ok):
                 self.hearing.withdraw(each)
                 each.close()
-            elif isinstance(each, Ok):
+            else:
                 why = fault("CANCELLED", f"{each.value.bound.id} was cancelled before it began")
                 self.after(each.value, Outcome("cancelled", error=why))
 
-    def resume(self, caller: Caller, ability: str, args: Json, cause: str, grant: Grant) -> Result[Json]:
+    def resume(self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant") -> Result[Json]:
         """Do what `call` does with a call that a person has approved, and use the approval up.
 
         *cause* is the request's span in this session; what still needs a person is denied.
@@ -171,13 +191,13 @@ class Door:
             opened = self._decide(caller, ability, args, self.hearing.granted(caller, cause, grant), grant)
         except DeedbookError as problem:
             return Err(problem.error)
-        if isinstance(opened, Parked):
+        if not isinstance(opened, Ok | Err):
             return self.hearing.unheard(opened, self.ledger.now())
         return opened if isinstance(opened, Err) else self.perform(opened.value)
 
     def refuse(self, caller: Caller, ability: str, error: DomainError, cause: str) -> Err:
         """Record a refusal that came before any judging, and return it; where it cannot be recorded, that."""
-        declared = self.bindings.declared(ability)
+        declared = self.bindings.entry_of(ability)
         kind = declared["kind"] if declared else "tool"
         try:
             self.ledger.append([self.recorder.refused(kind, ability, error, caller, cause)])
@@ -185,21 +205,21 @@ class Door:
             return Err(problem.error)
         return Err(error)
 
-    def _in_turn(self, caller: Caller, ability: str, args: Json, cause: str, grant: Grant | None = None) -> Opened:
+    def _in_turn(self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None) -> "Opened":
         """Let facts hold until the intent is recorded that rests on them."""
         with self._turn:
             return self._before(caller, ability, args, cause, grant)
 
-    def _before(self, caller: Caller, ability: str, args: Json, cause: str, grant: Grant | None = None) -> Opened:
+    def _before(self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None) -> "Opened":
         bound = self.bindings.find(ability)
-        raw = admitted(bound, args)
+        raw = encode_args(bound, args)
         now = self.ledger.now()
         facts = self._facts(bound.reads) if bound and bound.reads else {}
         when = DecisionContext(now, self.ledger.session_id, facts, grant.approved if grant else None)
-        verdict = self._judge(caller, ability, bound.judged(raw) if bound else raw, when)
+        verdict = self._judge(caller, ability, bound.judged_args(raw) if bound else raw, when)
         entries = self.recorder.judged(verdict, caller, facts, cause)
         if verdict.bound is not None and verdict.outcome == "ask":
-            if self._parking.deferred:
+            if self._deferred:
                 return Ok(self._defer(verdict, verdict.bound, caller, cause, entries, now, raw))
             return self.hearing.park(verdict, verdict.bound, caller, raw, cause, entries)
         if grant and not verdict.code:
@@ -207,18 +227,18 @@ class Door:
         if verdict.bound is None or verdict.code:
             entries.append(self.recorder.denied(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
-            error = fault(verdict.code, verdict.reason, place=decided_at(verdict.by))
+            error = fault(verdict.code, verdict.reason, place=source_place(verdict.by))
             return Err(error, {"signals": verdict.signals})
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now, raw))
 
-    def _again(self, parked: Parked, cause: str, grant: Grant | None) -> Opened:
+    def _again(self, parked: "Parked", cause: str, grant: "Grant | None") -> "Opened":
         """Judge a parked call again, as it came; facts and gates may have moved since."""
         return self._decide(parked.caller, parked.bound.id, canonical.decode(parked.given), cause, grant)
 
-    def _use(self, grant: Grant, verdict: Verdict, now: str) -> None:
+    def _use(self, grant: "Grant", verdict: Verdict, now: str) -> None:
         """Use the approval up, durably; the call is denied if somebody else was first."""
         try:
-            self._parking.use(grant, self.ledger.session_id, now)
+            self.hearing.use(grant, self.ledger.session_id, now)
         except ApprovalError as problem:
             verdict.deny(problem.error.code, problem.error.message)
 
@@ -261,7 +281,7 @@ class Door:
     ) -> Ticket:
         span = self.ledger.span()
         entries.append(self.recorder.intent(bound, verdict, caller, span, cause))
-        args = bound.told(verdict.args, given)
+        args = bound.handler_args(verdict.args, given)
         ticket = Ticket(bound, caller, args, verdict.raw, span, self.ledger.session_id, inf)
         if verdict.hooks or verdict.rewrites:
             ticket.signals = verdict.signals
@@ -379,7 +399,7 @@ class Door:
         """Step 8. A hook that fails here may have been the one that redacts: then the caller gets nothing."""
         when = DecisionContext(self.ledger.now(), ticket.session, {})
         call = make_call(self.bindings, ticket.caller, ticket.bound, canonical.decode(ticket.raw), ticket.raw, when)
-        asked: Asked = []
+        asked: Answers = []
         seen = raw
         for gate in ticket.bound.observers:
             if gate.holds is None or gate.holds(call):
@@ -390,7 +410,7 @@ class Door:
         failed = merge(asked)
         if failed is not None:
             why = f"the result of {ticket.bound.id} is withheld: {failed[1].reason}"
-            return Err(fault("GATE_DENIED", why, place=decided_at(by(*failed))))
+            return Err(fault("GATE_DENIED", why, place=source_place(decision_source(*failed))))
         return self._check(ticket, result if seen == raw else canonical.decode(seen))
 
     def _check(self, ticket: Ticket, result: Json) -> Result[Json]:
@@ -406,7 +426,10 @@ class Door:
 
     def close(self) -> None:
         """Open no more tickets, and record every one without an outcome as ``unknown``; raises as `OpenCalls.close`."""
-        self.hearing.closed = True
+        with self._hearing_made:
+            self._closed = True
+            if self._hearing is not None:
+                self._hearing.closed = True
         self.calls.close()
 
 

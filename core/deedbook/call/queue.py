@@ -16,9 +16,9 @@ from deedbook.format.events import split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.format.tail import lines_from_end
-from deedbook.policy.requests import shown_of
+from deedbook.policy.requests import shown_digest
 
 State: TypeAlias = Literal["waiting", "approved", "denied", "expired", "used", "withdrawn"]
 LAST: Final = "last"
@@ -165,7 +165,7 @@ class Waiting:
     def opened(self, said: Said) -> dict[str, Any]:
         """Return the payload with what is sealed in it; raises `ApprovalError` where something was erased."""
         try:
-            payload: dict[str, Any] = opened(self._folder, said.payload)
+            payload: dict[str, Any] = open_values(self._folder, said.payload)
         except FileNotFoundError:
             why = "a sealed value of it was erased; let the call be asked for again"
             raise ApprovalError(fault("APPROVAL_INCOMPLETE", f"request {said.payload['approval']}: {why}")) from None
@@ -174,7 +174,7 @@ class Waiting:
     def request(self, pending: Pending) -> dict[str, Any]:
         """Return what was asked, opened; raises `LedgerError` if it is not what *shown* commits to."""
         request = self.opened(pending.asked)
-        if shown_of(request) != request["shown"]:
+        if shown_digest(request) != request["shown"]:
             why = f"request {pending.id} is not what its hash commits to; verify the ledger, then {_AGAIN}"
             raise LedgerError(fault("LEDGER_UNSOUND", why))
         return request

@@ -16,10 +16,10 @@ from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, 
 from deedbook.format.events import Entry, label
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas
-from deedbook.ledger.ledger import Ledger
+from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
-from deedbook.policy.callers import beginning, parked
+from deedbook.policy.callers import restore_caller, session_caller
 from deedbook.policy.requests import principal_json
 
 from .call_context import CallCtx, MemoryCall
@@ -27,12 +27,12 @@ from .door import Door
 from .handlers import Outcome, Ticket
 from .hooks import Fired, HookRunner, refused
 from .origins import Origin
-from .pending_calls import Grant, PendingCalls, caller_of
 from .records import check_record
 
 if TYPE_CHECKING:
     from deedbook.format.context import Recorder
 
+    from .pending_calls import Grant, PendingCalls
     from .prompts import Reply
     from .runs import FlowRun
 
@@ -52,9 +52,10 @@ class Submitted:
 class Session:
     """One session, from ``session.start`` to ``session.end``; use it as a context manager.
 
-    *prompted* and *closed* are called once a prompt and the end are recorded, *ending* before the end is. Calls that a
-    person has to decide are left with *parking*. *origin* is what the session goes on from; *before_effects* are called
-    before effects begin.
+    *prompted* and *closed* are called once a prompt and the end are recorded, *ending* before the end is. *own* is the
+    ledger of the workspace. Calls that a person has to decide are left with what *parking* makes, unless they are
+    *deferred* to the caller. *origin* is what the session goes on from; *before_effects* are called before effects
+    begin.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by name
@@ -66,7 +67,9 @@ class Session:
         *,
         show: Show,
         closed: Callable[["Session"], None],
-        parking: PendingCalls,
+        own: WorkspaceLedger,
+        parking: Callable[[], "PendingCalls"],
+        deferred: bool = False,
         prompted: Callable[["Session"], None],
         ending: Callable[["Session"], None],
         origin: Origin | None = None,
@@ -75,7 +78,7 @@ class Session:
         self.bindings = bindings
         self.ledger = ledger
         self.principal = principal
-        self.caller = beginning(principal, bindings)
+        self.caller = session_caller(principal, bindings)
         self.ended = False
         self._schemas = schemas
         self._show = show
@@ -85,12 +88,12 @@ class Session:
         self._origin = origin
         self._facts = _facts_of(ledger) if bindings.reads else _no_facts
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
-        self._own = parking.own
+        self._own = own
         contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run, "memory": self._memory_call}
         self.door = Door(
             bindings, ledger,
             facts=self._facts, contexts=contexts, clock=time.perf_counter, parking=parking,
-            origin=origin, before_effects=before_effects,
+            deferred=deferred, origin=origin, before_effects=before_effects,
         )  # fmt: skip
         self._root = self._cause = ""
         self._ending = Lock()
@@ -193,13 +196,15 @@ class Session:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         return self.door.call(self._patient(wait), ability, args, self._cause)
 
-    def resume(self, request: Object, grant: Grant) -> Result[Json]:
+    def resume(self, request: Object, grant: "Grant") -> Result[Json]:
         """Perform the call that another session parked and a person has approved, once, as who asked for it."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         asked = self._write("approval.requested", "policy", request, self._resumed)
         args = request.get("given", request["args"])
-        return self.door.resume(parked(caller_of(request), self.bindings), request["name"], args, asked, grant)
+        from .pending_calls import caller_of
+
+        return self.door.resume(restore_caller(caller_of(request), self.bindings), request["name"], args, asked, grant)
 
     async def acall(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Json]:
         """Do what `call` does, from a coroutine."""
@@ -269,7 +274,10 @@ class Session:
     def _run(self, fired: Fired) -> "Result[Reply]":
         from .prompts import PromptRun
 
-        return PromptRun(self).run(fired)
+        run = PromptRun(
+            self.bindings, self.hooks, self.door, self.principal, self.caller, self.note, self.record_prompt
+        )
+        return run.run(fired)
 
     def _taken(self, prompt: str, go: Callable[[Fired], Result[T]]) -> Result[T]:
         """Ask the hooks about *prompt*, and *go* on with what they leave of it."""

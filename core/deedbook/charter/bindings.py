@@ -16,10 +16,8 @@ from deedbook.format.schema import Schemas
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Persona, no_persona
-from deedbook.policy.charter import Charter, is_apart, is_elsewhere
-from deedbook.policy.completions import Completion
+from deedbook.policy.charter import Charter, is_asynchronous, is_isolated
 from deedbook.policy.fitting import Fitting
-from deedbook.programs.threads import Threads
 
 from .judging import JudgingBinder
 from .linker import Linker
@@ -51,13 +49,17 @@ class Binder(JudgingBinder):
     def hook(self, fitting: Fitting) -> None:
         """Add a hook, constructed here or in a process of its own."""
         entry = fitting.entry
-        if is_apart(entry):  # the process has its own limit and is killed there
-            from deedbook.plugins.isolation import apart
+        if is_isolated(entry):  # the process has its own limit and is killed there
+            from deedbook.plugins.isolation import isolate_hook
 
-            self.keep_hook(fitting, apart(entry, self.document["plugins"], self.host), inf)
+            self.keep_hook(fitting, isolate_hook(entry, self.document["plugins"], self.host), inf)
             return
         ask, limit = self.construct_hook(fitting)
-        self.keep_hook(fitting, Threads(ask, limit) if is_elsewhere(entry) else ask, limit)
+        if is_asynchronous(entry):
+            from deedbook.programs.threads import HookThreads
+
+            ask = HookThreads(ask, limit)
+        self.keep_hook(fitting, ask, limit)
 
     def policy(self, fitting: Fitting) -> None:
         """Construct a policy and add it."""
@@ -66,4 +68,8 @@ class Binder(JudgingBinder):
     def construct_handler(self, entry: Mapping[str, Any]) -> Handler:
         """Construct the handler of an ability."""
         made: Handler = self.construct(entry)[1]
-        return Completion(made) if entry["kind"] == "model" else made
+        if entry["kind"] != "model":
+            return made
+        from deedbook.policy.completions import Completion
+
+        return Completion(made)

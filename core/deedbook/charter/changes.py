@@ -11,14 +11,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-import attrs
-
 from deedbook.format import canonical
-from deedbook.plugins.moves import Move, Moves
+from deedbook.plugins.moves import Moves, PluginMove
+from deedbook.policy.charter_format import lists_rules
 from deedbook.policy.commands import allowed_of
-from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS
 
+from .difference import Difference
 from .settings import BEFORE, EVENTS, SECONDS
 
 Direction: TypeAlias = Literal["looser", "tighter", "other"]
@@ -31,18 +30,6 @@ _STRICTNESS: Final = {"enforcement": ("observe", "enforce"), "lock": ("auto", "r
 _PLAIN: Final = ("kernel", "profile", "flow", "models", "roles", "secrets")
 _PLACES: Final = frozenset({"place", "rules"})
 """Positions in the sources. The sources are compared on their own."""
-
-
-@attrs.frozen
-class Difference:
-    """Changes as texts: *looser* allows more (or may), *tighter* allows less, *other* is neither."""
-
-    looser: tuple[str, ...] = ()
-    tighter: tuple[str, ...] = ()
-    other: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.looser or self.tighter or self.other)
 
 
 _NO_MOVES: Final[Moves] = MappingProxyType({})
@@ -214,7 +201,7 @@ def _memory(old: Entry | None, new: Entry | None) -> Iterator[Change]:
 
 def _plugin(moves: Moves, what: str, old: Entry, new: Entry) -> Iterator[Change]:
     was, now = (f"{entry['distribution']} {entry['version']}" for entry in (old, new))
-    if moves.get(what.removeprefix("plugin ")) == Move(old["distribution"], new["distribution"]):
+    if moves.get(what.removeprefix("plugin ")) == PluginMove(old["distribution"], new["distribution"]):
         yield "other", f"{what} moved from {was} to {now}"
     elif old != new:
         yield "looser", f"{what}: {now}, other code" + (f" than {was}" if was != now else " than before")

@@ -8,7 +8,7 @@ starts a program or a thread.
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
@@ -17,20 +17,21 @@ from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
 from deedbook.format.schema import Schemas, Validator, Violation, foreign
-from deedbook.plugins.answers import asked
-from deedbook.plugins.host import masking
-from deedbook.plugins.plugins import Catalogue, implementations
+from deedbook.plugins.answers import adapt_method
+from deedbook.plugins.host import masker_of
+from deedbook.plugins.plugins import Catalogue, find_implementation
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import DURABLE, Abilities, BoundAbility, Scope, event_names
-from deedbook.policy.charter import Charter, identity, is_elsewhere
-from deedbook.policy.completions import CompletionSchema
+from deedbook.policy.bound import DURABLE, AbilityTable, BoundAbility, Scope, event_names
+from deedbook.policy.charter import Charter, identity, is_asynchronous
 from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
 from deedbook.policy.match import AbilityFacts
-from deedbook.policy.path_mapping import ServerPaths
-from deedbook.policy.zones import outside
 
 from .linker import Linker, LoadedPlugin
+
+if TYPE_CHECKING:
+    from deedbook.policy.path_mapping import ServerPaths
+    from deedbook.policy.zones import Outside
 
 T = TypeVar("T")
 
@@ -121,7 +122,7 @@ class JudgingBinder:
         ready = {name: bound for name, bound in made.items() if bound}
         return Bindings(
             charter=self.charter,
-            abilities=Abilities(declared, ready, self._bind_late),
+            abilities=AbilityTable(declared, ready, self._bind_late),
             enforcement=self.document["enforcement"],
             hooks=MappingProxyType({name: self._session_hooks(name) for name in EVENTS if not EVENTS[name].call}),
             skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
@@ -165,8 +166,8 @@ class JudgingBinder:
         """Construct a hook in this process; return the function that asks it, and its limit in seconds."""
         entry, event = fitting.entry, fitting.entry["event"]
         linked, made = self.construct(entry)
-        method = implementations(linked.offer, made, event, entry["place"])
-        return asked(event, method), entry["timeout_ms"] / 1000
+        method = find_implementation(linked.offer, made, event, entry["place"])
+        return adapt_method(event, method), entry["timeout_ms"] / 1000
 
     def keep_hook(self, fitting: Fitting, ask: Callable[..., Any], limit: float) -> None:
         """Add a hook; *ask* answers for it within *limit* seconds."""
@@ -179,13 +180,13 @@ class JudgingBinder:
         self._keep("policy", fitting, ask, CALL, POLICY_LIMIT)
 
     def _may_run(self, entry: Mapping[str, Any]) -> bool:
-        if not entry["pure"] or is_elsewhere(entry):
+        if not entry["pure"] or is_asynchronous(entry):
             return False
         return self._trusts(self.document["plugins"]["/".join(entry["plugin"])])
 
     def _keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
         entry, match = fitting.entry, fitting.match
-        waits = is_elsewhere(entry)
+        waits = is_asynchronous(entry)
         gate = BoundGate(
             id=fitting.name,
             kind="policy" if at == "policy" else "hook",
@@ -202,7 +203,7 @@ class JudgingBinder:
             signals=None if at == "policy" else EVENTS[at].signals,
             tags=tags_of(entry["match"]) if at == "policy" else frozenset(),
             rule_tags=rule_tags(entry) if at == "policy" else (),
-            mask=masking(self.host),
+            mask=masker_of(self.host),
         )
         holds = match.holds if match else None
         self.ready[at].append(_PreparedGate(fitting, gate, attrs.evolve(gate, holds=holds)))
@@ -223,6 +224,8 @@ class JudgingBinder:
         handler = self.construct_handler(entry)
         takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
         if entry["kind"] == "model":
+            from deedbook.policy.completions import CompletionSchema
+
             takes = CompletionSchema(self.schemas, "completion_request", takes)
             gives = CompletionSchema(self.schemas, "completion_response", gives)
         facts, limit, uses = facts_of(name, entry), entry["timeout_ms"], frozenset(entry["uses"])
@@ -253,16 +256,26 @@ class JudgingBinder:
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
             reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
             event_names=event_names(entry["kind"], name),
-            outside=outside(self.document, entry),
-            ways=self._server_paths(entry, facts.paths),
-            mask=masking(self.host),
+            scope_violation=self._zone_test(entry),
+            server_paths=self._server_paths(entry, facts.paths),
+            mask=masker_of(self.host),
         )
 
-    def _server_paths(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> ServerPaths | None:
+    def _zone_test(self, entry: Mapping[str, Any]) -> "Outside | None":
+        """Return the test of zones for an ability of memory; ``None`` for any other."""
+        if entry["kind"] != "memory":
+            return None
+        from deedbook.policy.zones import zone_test
+
+        return zone_test(self.document, entry)
+
+    def _server_paths(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> "ServerPaths | None":
         """Return how paths reach a server that runs on this machine; other servers do not share its paths."""
         settings = entry["settings"]
         if self.root is None or entry["plugin"] != _SERVER or "command" not in settings:
             return None
+        from deedbook.policy.path_mapping import ServerPaths
+
         return ServerPaths(self.root, paths, settings.get("cwd", ""), here=paths != PATHS)
 
     def _validator(self, entry: Mapping[str, Any], own: str, narrowed: str) -> Validator:

@@ -12,23 +12,21 @@ import attrs
 
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from deedbook.format.files import Folder
-from deedbook.plugins.moves import moves
 from deedbook.plugins.plugins import Catalogue
-from deedbook.policy.charter import FORMAT, Charter, known_files
+from deedbook.policy.charter import Charter, known_files
+from deedbook.policy.charter_format import FORMAT
 from deedbook.workspace import inventory
-from deedbook.workspace.lockfile import LOCK, Lock, current_platform
 
-from .changes import Difference, compare
+from .difference import Difference
 from .store import StartRecord, Store
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace
+    from deedbook.workspace.lockfile import Lock
 
 __all__ = [
-    "LOCK",
     "ActiveCharter",
     "Store",
-    "current_platform",
     "enforce",
     "find_current",
     "find_unchanged",
@@ -169,6 +167,8 @@ def lock(
     With *editable*, distributions that are installed in place are listed as such and accepted. The charter comes into
     force at the next start, which records it.
     """
+    from deedbook.workspace.lockfile import Lock, current_platform
+
     from .compiler import compile_charter
 
     before = _read_lock(root)
@@ -211,7 +211,11 @@ class _PreviousCharter:
             return Difference(other=(self.why,)) if same else Difference(looser=(f"{self.why}; it cannot be compared",))
         if self.digest == charter.digest:
             return Difference()
-        return compare(self.charter.document if self.charter else None, charter.document, moves())
+        from deedbook.plugins.moves import read_moves
+
+        from .changes import compare
+
+        return compare(self.charter.document if self.charter else None, charter.document, read_moves())
 
 
 # --- freshness --------------------------------------------------------------------------------------------------------
@@ -238,11 +242,15 @@ def _is_trusted(kept: Charter, store: Store, root: Folder) -> bool:
     """Return whether *kept* is known to follow from its sources; its digest alone does not show that."""
     if store.authenticates(kept.digest):
         return True
+    from deedbook.workspace.lockfile import current_platform
+
     pins = _read_lock(root)
     return pins is not None and pins.charters.get(current_platform()) == kept.digest
 
 
 def _is_pinned(charter: Charter, root: Folder) -> bool:
+    from deedbook.workspace.lockfile import Lock, current_platform
+
     pins = Lock.read(root)
     return pins is not None and pins.charters.get(current_platform()) == charter.digest
 
@@ -254,14 +262,14 @@ def _are_installed(document: Mapping[str, Any], catalogue: Catalogue) -> bool:
 def _is_replaced(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:
     """Return whether another plugin is installed than the one of *entry*, as far as digests show it."""
     kind, _, name = key.partition("/")
-    offer = catalogue.offered(kind, name)
+    offer = catalogue.get(kind, name)
     digest = offer.digest if offer else None
     return offer is None or (None not in (digest, entry["digest"]) and not _is_installed(key, entry, catalogue))
 
 
 def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:
     kind, _, name = key.partition("/")
-    offer = catalogue.offered(kind, name)
+    offer = catalogue.get(kind, name)
     found = offer and (offer.distribution, offer.version, offer.target, offer.digest)
     wanted = (entry["distribution"], entry["version"], entry["target"], entry["digest"])
     return entry["digest"] is not None and found == wanted
@@ -269,6 +277,8 @@ def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> b
 
 def _open_pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, kernel: str) -> Charter:
     """Return the charter that the lock pins, if the workspace compiles to it; otherwise raise every difference."""
+    from deedbook.workspace.lockfile import LOCK, Lock, current_platform
+
     from .compiler import compile_charter
 
     pins = Lock.read(root)
@@ -290,8 +300,10 @@ def _open_pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, roo
     return charter
 
 
-def _read_lock(root: Folder) -> Lock | None:
+def _read_lock(root: Folder) -> "Lock | None":
     """Return the lock file; a damaged one counts as none."""
+    from deedbook.workspace.lockfile import Lock
+
     try:
         return Lock.read(root)
     except BindingError:
@@ -299,6 +311,8 @@ def _read_lock(root: Folder) -> Lock | None:
 
 
 def _editable_errors(charter: Charter) -> list[DomainError]:
+    from deedbook.workspace.lockfile import LOCK
+
     why = "is installed in place, which lock: required refuses; install its wheel, or run: deedbook lock --editable"
     return [
         fault("CHARTER_CHANGED", f"{entry['distribution']} {why}", place=LOCK)

@@ -1,40 +1,40 @@
-"""``deedbook registry``: the abilities of the workspace, checked before anybody uses them."""
+"""``deedbook registry``: check the abilities of the workspace."""
 
 from pathlib import Path
 
 import click
 
-from .common import Asked, FilePath, Suggesting, json_option
+from .common import FilePath, GlobalOptions, SuggestingGroup, json_option
 from .output import as_json, message, say
 
 
-@click.group("registry", cls=Suggesting)
+@click.group("registry", cls=SuggestingGroup)
 def command() -> None:
     """Check what the workspace declares."""
 
 
-@command.command("lint")
+@command.command("lint", short_help="Check every ability, or those in FILE.")
 @click.argument("files", nargs=-1, type=FilePath(), metavar="[FILE]...")
 @json_option
 @click.pass_obj
-def lint(asked: Asked, files: tuple[Path, ...]) -> int:
-    """Check every ability, or those in FILE, and print all that is wrong with file, line and column.
+def lint(options: GlobalOptions, files: tuple[Path, ...]) -> int:
+    """Check every ability, or those in FILE, and print all errors and notes with file, line and column.
 
-    Plugins are imported, since they say what they take; nothing is started and nothing is written. With errors the exit
-    status is 1; notes alone leave it 0.
+    Plugins are imported for their declarations; nothing is started and nothing is written. With errors the exit status
+    is 1; notes alone leave it 0.
     """
     import attrs
 
     from deedbook.charter.registry import survey
     from deedbook.format.release import VERSION
-    from deedbook.format.report import counted
+    from deedbook.format.report import pluralise
     from deedbook.format.terminal import plain
     from deedbook.plugins.plugins import discover
     from deedbook.workspace.sources import find_workspace
 
-    root = find_workspace(Path(asked.workspace)).absolute()
+    root = find_workspace(Path(options.workspace)).absolute()
     made = survey(root, discover(), kernel=VERSION, files=[_within(root, file) for file in files])
-    if asked.json:
+    if options.json:
         as_json(
             {
                 "schema_version": "v1",
@@ -48,13 +48,13 @@ def lint(asked: Asked, files: tuple[Path, ...]) -> int:
         code = f" [{each.code}]" if each.code else ""
         say(plain(f"{each.level}: {each.place or 'workspace'}: {each.message}{code}"))
     errors = sum(each.level == "error" for each in made.findings)
-    told = f"{counted(errors, 'error')}, {counted(len(made.findings) - errors, 'note')}"
+    told = f"{pluralise(errors, 'error')}, {pluralise(len(made.findings) - errors, 'note')}"
     looked = f"{len(made.abilities)} {'ability' if len(made.abilities) == 1 else 'abilities'}"
     message(f"{looked} checked: {told}")
     return 0 if made.ok else 1
 
 
 def _within(root: Path, file: Path) -> str:
-    """Return a file as the workspace's places name it: relative to its root."""
+    """Return the path of a file relative to the workspace, as in its places."""
     place = Path.cwd() / file
     return str(place.relative_to(root)) if place.is_relative_to(root) else str(file)

@@ -1,15 +1,15 @@
-"""Whether a workspace has a log, so that everything that writes its ledgers keeps the log up to date."""
+"""Detect whether a workspace has a log, so that every writer of its ledgers keeps the log up to date."""
 
 import os
 from itertools import islice
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from deedbook.approvals.keys import KeyRing
 from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.files import Folder
+from deedbook.format.paths import CHECKPOINT_FILE, user_folder
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.ledger.newest import NAME
 
 FEATURE: Final = "checkpoints"
 """The feature that keeps a log."""
@@ -18,27 +18,34 @@ _MARKS: Final = (b'"event_type":"ledger.checkpoint"', b'"event_type":"ledger.key
 
 
 def has_log(state: Folder, ledger: WorkspaceLedger, settings: CheckpointSettings, *, last: int = _LAST_LINES) -> bool:
-    """Say whether the workspace has a log: any of its traces will do, so that taking one away does not end it.
+    """Return whether the workspace has a log: any trace is enough, so that removing one does not end it.
 
-    Of the ledger, the *last* lines are looked at.
+    Only the *last* lines of the ledger are checked.
     """
-    if state.exists(NAME) or (settings.key and settings.key.exists()):
+    if state.exists(CHECKPOINT_FILE) or (settings.key and settings.key.exists()):
         return True
     if any(mark in raw[:512] for _, raw in islice(ledger.backwards(), last) for mark in _MARKS):
         return True
-    return any(name.startswith(f"{ledger.session_id}.") for name in KeyRing.of(os.environ).names())
+    keys = user_folder(os.environ) / "keys"
+    return keys.is_dir() and any(name.startswith(f"{ledger.session_id}.") for name in _key_names(keys))
+
+
+def _key_names(place: Path) -> list[str]:
+    from deedbook.approvals.keys import KeyRing
+
+    return KeyRing(place).names()
 
 
 class LogWatch:
-    """Notices when a workspace gets a log; the ledger is looked at once, its other traces every time."""
+    """Detects when a workspace gets a log; the ledger is checked once, its other traces every time."""
 
     def __init__(self, state: Folder, ledger: WorkspaceLedger, settings: CheckpointSettings) -> None:
         self._state, self._ledger, self._settings = state, ledger, settings
         self._lock = Lock()
         self._looked = self._found = False
 
-    def found(self) -> bool:
-        """Say whether there is a log by now."""
+    def is_present(self) -> bool:
+        """Return whether there is a log now."""
         with self._lock:
             if not self._found:
                 last = 0 if self._looked else _LAST_LINES

@@ -16,8 +16,7 @@ from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
 
 from .declarations import CardSource, Origin, RoleSource, Source
-from .documents import MAX_BYTES
-from .sources import CARD
+from .sources import CARD, MAX_BYTES
 from .trees import SourceReader, SourceTree
 
 PERSONA: Final = "persona.md"

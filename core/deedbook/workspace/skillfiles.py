@@ -4,8 +4,7 @@ from typing import Final
 
 from deedbook.format.errors import DomainError
 
-from .documents import MAX_BYTES
-from .sources import CARD, MAX_SKILL, list_entries
+from .sources import CARD, MAX_BYTES, MAX_SKILL, list_entries
 from .trees import SourceReader, SourceTree
 
 _LEVELS: Final = 4

@@ -10,11 +10,10 @@ import attrs
 
 from deedbook.format.canonical import digest
 from deedbook.format.errors import DeedbookError, DomainError, FileRefused, SignatureError, SourceError, fault
-from deedbook.format.files import Folder, Found
-from deedbook.format.notes import VerifierKey
+from deedbook.format.files import DirectoryEntry, Folder
 
-from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
-
+MAX_BYTES: Final = 64 * 1024
+"""The largest file of YAML."""
 SYSTEM: Final = ".system"
 """The folder that makes a folder a workspace."""
 CARD: Final = ".agent"
@@ -47,24 +46,13 @@ def find_workspace(start: Path) -> Path:
     raise SourceError(fault("WORKSPACE_NOT_FOUND", message))
 
 
-def load_yaml(folder: Folder, path: str) -> Document:
-    """Read the YAML file at *path* beneath *folder*. Raises `SourceError` with every fault of the file."""
-    return parse_yaml(read(folder, path), path)
-
-
-def front_matter(folder: Folder, path: str) -> tuple[Document, str]:
-    """Read a Markdown file: its front matter (a mapping, empty if there is none) and the text after it.
-
-    The front matter is YAML between a first line ``---`` and the next line ``---``. Raises `SourceError`.
-    """
-    return parse_front_matter(read(folder, path), path)
-
-
 def public_key(folder: Folder, path: str) -> tuple[str, str]:
     """Read the file of a principal's public key, one line; return the key and the file's SHA-256.
 
     Raises `SourceError` (``KEY_INVALID``) for any other content.
     """
+    from deedbook.format.notes import VerifierKey
+
     try:
         raw = read(folder, path)
         return str(VerifierKey.parse(raw.decode().removesuffix("\n"))), digest(raw)
@@ -95,7 +83,7 @@ def refuse_unreadable(folder: Folder) -> None:
         return  # each of its files reports its own error
 
 
-def list_entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
+def list_entries(folder: Folder, path: str) -> tuple[list[DirectoryEntry], list[DomainError]]:
     """List a folder of the workspace, without hidden names; a missing one is empty.
 
     An entry that can never be read (a link, a special file, a file with several names) is returned as a fault: a policy

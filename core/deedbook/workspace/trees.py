@@ -7,13 +7,13 @@ import attrs
 
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, SourceError, fault
-from deedbook.format.files import Folder, Found
+from deedbook.format.files import DirectoryEntry, Folder
 from deedbook.format.schema import Schemas, Validator, Violation
 
 from .declarations import Workspace
-from .documents import MAX_BYTES, Document, parse_front_matter, parse_yaml
+from .documents import Document, parse_front_matter, parse_yaml
 from .migrations import find_old_guards, guard_message
-from .sources import SYSTEM, TESTS, list_entries, list_files, read
+from .sources import MAX_BYTES, SYSTEM, TESTS, list_entries, list_files, read
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -77,7 +77,7 @@ class SourceReader:
         self.faults += map(tree.label_error, faults)
         return paths
 
-    def list_entries(self, tree: SourceTree, folder: str) -> list[Found]:
+    def list_entries(self, tree: SourceTree, folder: str) -> list[DirectoryEntry]:
         """Return the entries of a folder."""
         found, faults = list_entries(tree.folder, folder)
         self.faults += map(tree.label_error, faults)

@@ -16,6 +16,14 @@ def said(value, status="200 OK", kind="application/json", **headers):
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
+UNSAFE = ["POST", "PUT", "PATCH", "DELETE"]
+
+
+def outcome(lab):
+    """Return how the last call ended, as its ledger has it."""
+    return lab.payload("tool.error")["outcome"]
+
+
 def redirect(location, status="302 Found"):
     return lambda request: said(b"", status, "text/plain", location=location)
 
@@ -29,15 +37,39 @@ def redirect(location, status="302 Found"):
         ("503 Busy", True),
     ],
 )
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_status_that_is_no_success_fails_with_the_beginning_of_what_was_said(
-    operation, fails, server, status, retryable
+    operation, fails, server, method, status, retryable
 ):
-    operation()
+    operation(method=method)
     server.answer = lambda request: said(b"no such thing" + b"!" * 9999, status, "text/plain")
     error = fails()
     assert (error.code, error.retryable) == ("HTTP_FAILED", retryable)
-    assert error.message.startswith(f"127.0.0.1 answered with status {status[:3]}: no such thing!")
+    said_why = ": no such thing!" if method == "GET" else ""
+    assert error.message.startswith(f"127.0.0.1 answered with status {status[:3]}{said_why}")
     assert len(error.message) < 500
+
+
+@pytest.mark.parametrize("method", UNSAFE)
+@pytest.mark.parametrize("status", ["500 Internal Server Error", "502 Bad Gateway", "503 Busy", "504 Gateway Timeout"])
+def test_request_with_effects_is_not_retryable_when_the_server_failed(lab, operation, fails, server, method, status):
+    operation(method=method)
+    server.answer = lambda request: said(b"busy", status, "text/plain")
+    error = fails()
+    assert (error.code, error.retryable) == ("HTTP_FAILED", False)
+    assert error.message == f"127.0.0.1 answered with status {status[:3]}: busy; the request may have been carried out"
+    assert outcome(lab) == "unknown"
+
+
+@pytest.mark.parametrize(("status", "retryable"), [("400 Bad Request", False), ("429 Too Many Requests", True)])
+@pytest.mark.parametrize("method", UNSAFE)
+def test_request_that_the_server_refused_was_not_carried_out(lab, operation, fails, server, method, status, retryable):
+    operation(method=method)
+    server.answer = lambda request: said(b"no", status, "text/plain")
+    error = fails()
+    assert (error.code, error.retryable) == ("HTTP_FAILED", retryable)
+    assert error.message == f"127.0.0.1 answered with status {status[:3]}: no"
+    assert outcome(lab) == "failed"
 
 
 def test_statuses_say_what_is_success(operation, ask, fails, server):
@@ -129,14 +161,18 @@ def test_slow_drip_ends_with_the_time(operation, fails, server, limit):
     assert server.gone.wait(10)
 
 
-def test_server_that_says_nothing_ends_with_the_time(operation, fails, server):
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_server_that_says_nothing_ends_with_the_time(lab, operation, fails, server, method):
     def silent(request):
         server.gone.wait(10)
         return b""
 
-    operation(limits={"seconds": 0.3})
+    operation(method=method, limits={"seconds": 0.3})
     server.answer = silent
-    assert fails().code == "TOOL_TIMEOUT"
+    error = fails()
+    assert (error.code, error.retryable) == ("TOOL_TIMEOUT", method == "GET")
+    assert ("may have been carried out" in error.message) is (method == "POST")
+    assert outcome(lab) == ("failed" if method == "GET" else "unknown")
     server.gone.set()
 
 
@@ -154,13 +190,23 @@ def test_server_that_says_nothing_ends_with_the_time(operation, fails, server):
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_connection_that_breaks_is_retryable_only_where_nothing_can_have_happened(
-    operation, fails, server, answer, method
+    lab, operation, fails, server, answer, method
 ):
     operation(method=method)
     server.answer = lambda request: answer
     error = fails()
     assert (error.code, error.retryable) == ("HTTP_FAILED", method == "GET")
     assert ("may have been carried out" in error.message) is (method == "POST")
+    assert outcome(lab) == ("failed" if method == "GET" else "unknown")
+
+
+def test_time_that_ends_before_anything_was_sent_is_retryable(lab, operation, fails, server):
+    """The server never answers the handshake of TLS, so no request is sent to it."""
+    operation(method="POST", url=f"https://127.0.0.1:{server.port}/", insecure=None, limits={"seconds": 0.3})
+    error = fails()
+    assert (error.code, error.retryable) == ("TOOL_TIMEOUT", True)
+    assert error.message == "127.0.0.1 did not answer within 0.3 s; nothing was sent"
+    assert outcome(lab) == "failed"
 
 
 def test_server_that_is_not_there_is_retryable(operation, fails, server):

@@ -13,7 +13,7 @@ from deedbook.format.errors import DeedbookError, LedgerError, fault
 from deedbook.format.events import Line, first_hash, split_line
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 
 _LONGEST: Final = MAX_BYTES + 65536
 _TAKEN_OUT: Final = b'{"$excised":"%b"}'
@@ -36,7 +36,7 @@ class Parent:
         """Return *value* with what is sealed in it opened; raises `Gone` where that is not there any more."""
         try:
             with Folder.at(self.place.parent) as folder:
-                return opened(folder, value)
+                return open_values(folder, value)
         except (DeedbookError, OSError) as problem:
             raise Gone(str(problem)) from None
 

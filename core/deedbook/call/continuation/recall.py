@@ -72,7 +72,7 @@ class Recall:
 
     def _serve(self, ticket: Ticket) -> Outcome | None:
         bound = ticket.bound
-        made = self.past.take(bound.kind, bound.id, self._sealer.scrubbed(ticket.raw))
+        made = self.past.take(bound.kind, bound.id, self._sealer.scrub(ticket.raw))
         if made is None:
             return self._missed(ticket)
         if bound.kind == "flow":

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from deedbook.contract import Object
 from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError
-from deedbook.policy.requests import BOUND, faults, read_statement, shown_of
+from deedbook.policy.requests import BOUND, answer_faults, read_statement, shown_digest
 
 Approvers: TypeAlias = Callable[[str], Mapping[str, str] | None]
 """Returns the verifier keys that a charter, by its digest, declares for approvers; ``None`` for an unknown charter."""
@@ -85,7 +85,7 @@ class ApprovalRules:
         self._requests[span] = payload
         if _is_sealed(payload):
             self._sealed += 1
-        elif shown_of(payload) != payload["shown"]:
+        elif shown_digest(payload) != payload["shown"]:
             yield "what was asked is not what its hash shown commits to"
 
     def _check_single_answer(self, span: bytes, above: bytes, payload: Any) -> Iterator[str]:
@@ -130,7 +130,7 @@ class ApprovalRules:
             return  # an answer in the workspace ledger: only the charter has its key
         ledger = payload.get("ledger") or _get_ledger(payload)
         answer = {"answer": word, "approver": payload["approver"], "signed": payload["signed"]}
-        yield from (f"the answer does not count: {why}" for why in faults(request, answer, key, ledger))
+        yield from (f"the answer does not count: {why}" for why in answer_faults(request, answer, key, ledger))
         if payload["approver"] == request["principal"]["id"]:
             yield "who asked has answered"
 

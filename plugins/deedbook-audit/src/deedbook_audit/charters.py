@@ -14,7 +14,7 @@ from deedbook.format.errors import BindingError, DeedbookError, describe, fault
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas
 from deedbook.plugins.host import ReadingHost, hidden_folders
-from deedbook.plugins.moves import Moves, moves
+from deedbook.plugins.moves import Moves, read_moves
 from deedbook.plugins.plugins import Catalogue, discover
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.charter import Charter
@@ -56,7 +56,7 @@ class Charters:
     def __init__(self, root: Folder, state: Folder, schemas: Schemas, *, plugins: bool) -> None:
         self._root, self._store, self._schemas = root, Store(state), schemas
         self._hidden = hidden_folders(Path(root.path), Path(state.path))
-        self._plugins, self._moves = plugins, moves()
+        self._plugins, self._moves = plugins, read_moves()
         self._catalogue: Catalogue = discover(None if plugins else _find_own_distributions(self._moves))
         self._bound: dict[str, Bindings | InvalidCharter | str] = {}
 
@@ -92,7 +92,7 @@ class Charters:
 
         def trusts(plugin: Mapping[str, Any]) -> bool:
             key = names[id(plugin)]
-            offer, move = self._catalogue.offered(*key.split("/", 1)), self._moves.get(key)
+            offer, move = self._catalogue.get(*key.split("/", 1)), self._moves.get(key)
             if offer is None or offer.version != plugin["version"]:
                 return False
             if move and offer.distribution == move.new:

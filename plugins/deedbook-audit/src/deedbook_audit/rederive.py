@@ -16,8 +16,8 @@ from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller, Scope
-from deedbook.policy.callers import OVER, as_role, beginning, skill_scope, under_call, under_flow, with_skill
-from deedbook.policy.gates import BoundGate, may_speak
+from deedbook.policy.callers import OVER, as_role, session_caller, skill_scope, under_call, under_flow, with_skill
+from deedbook.policy.gates import BoundGate, may_allow_tag
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 
 from .calls import read_calls
@@ -72,7 +72,7 @@ class Rederived:
         """
         bound = self.verdict.bound
         for gate in self.unknown:
-            binds = self.binding or gate.kind != "policy" or (bound is not None and may_speak(gate, bound.tags))
+            binds = self.binding or gate.kind != "policy" or (bound is not None and may_allow_tag(gate, bound.tags))
             if gate.rewrites or (self.verdict.outcome != "deny" and binds):
                 return gate
         return None
@@ -152,7 +152,7 @@ class Rejudger:
 
     def _build_caller(self, call: RecordedCall, position: CallPosition) -> Caller:
         if position.parent is None:
-            return beginning(self._apply_roles(call, call.session.principal), self.bindings)
+            return session_caller(self._apply_roles(call, call.session.principal), self.bindings)
         if position.request is not None:
             return self._build_requester(call, position.request)
         if position.kind == "role" and position.parent.parent is not None:

@@ -32,9 +32,9 @@ class LedgerFile:
     @property
     def size(self) -> int:
         """The size of its file in bytes."""
-        from deedbook.format.upcasting.naming import parted
+        from deedbook.format.upcasting.naming import split_source
 
-        return parted(self.place)[0].stat().st_size
+        return split_source(self.place)[0].stat().st_size
 
 
 @attrs.define
@@ -59,19 +59,19 @@ class Ledgers:
 
         After them come the sessions of imported old ledgers.
         """
-        from deedbook.cli.ledgers import ledger_of, own
+        from deedbook.cli.ledgers import ledger_path, own_ledger_path
         from deedbook.format.files import Folder
-        from deedbook.format.reader import sessions
+        from deedbook.format.reader import list_sessions
 
         source = self._source()
-        if own(source).exists():
-            yield LedgerFile(own(source), is_live=True, is_workspace=True)
+        if own_ledger_path(source).exists():
+            yield LedgerFile(own_ledger_path(source), is_live=True, is_workspace=True)
         if source.state.is_dir():
             with Folder.at(source.state) as state:
-                listed = sessions(state)
+                listed = list_sessions(state)
             for each in listed:
                 if each.state != "empty":
-                    yield LedgerFile(ledger_of(source, each.id), is_live=each.state == "open")
+                    yield LedgerFile(ledger_path(source, each.id), is_live=each.state == "open")
             yield from _list_imported(source.state)
 
     def open(self, place: Path) -> "LedgerReader":
@@ -148,32 +148,36 @@ def _kept(state: Path, digest: str) -> Mapping[str, Any]:
 
 def report_torn_end(place: Path) -> int:
     """Print an error for a torn end of a ledger that no process writes; return the exit status."""
-    from deedbook.cli.output import complain
+    from deedbook.cli.output import report_error
 
     why = describe_unread(LedgerFile(place, is_live=_is_live(place)))
     if why:
-        complain(f"{why} [LEDGER_UNSOUND]")
+        report_error(f"{why} [LEDGER_UNSOUND]")
     return UNSOUND if why else 0
 
 
 def describe_unread(found: LedgerFile) -> str:
     """Return what cannot be read at the end of a ledger that no process writes: a torn line. Empty if all can."""
-    from deedbook.cli.common import shown
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.cli.common import display_path
+    from deedbook.format.upcasting.naming import split_source
 
-    place = parted(found.place)[0]
+    place = split_source(found.place)[0]
     with place.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - 1))
         whole = file.read(1) in (b"", b"\n")
-    return "" if whole or found.is_live else f"{shown(place)}: bytes that are no line stand at its end; verify the file"
+    return (
+        ""
+        if whole or found.is_live
+        else f"{display_path(place)}: bytes that are no line stand at its end; verify the file"
+    )
 
 
 def _list_imported(state: Path) -> Iterator[LedgerFile]:
-    from deedbook.maintenance.imports import imports
+    from deedbook.maintenance.imports import list_imports
 
     try:
-        known = imports(state)
+        known = list_imports(state)
     except (DeedbookError, OSError):  # reading the workspace's own ledger reports it
         return
     for one in known:

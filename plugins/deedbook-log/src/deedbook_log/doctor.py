@@ -7,7 +7,7 @@ from deedbook.cli.health import Check
 from deedbook.format.errors import DeedbookError, describe
 from deedbook.format.files import Folder
 from deedbook.format.leaves import origin_of
-from deedbook.ledger.newest import newest, refuse_cut
+from deedbook.ledger.newest import read_newest, refuse_cut
 from deedbook.workspace.declarations import Workspace
 
 from .checkpoints.keys import LogKeys
@@ -17,7 +17,7 @@ def check_log(workspace: Workspace) -> Iterator[Check]:
     """Check the newest checkpoint, and whether this user has the key for the next one."""
     try:
         with Folder.at(workspace.state) as state:
-            known = newest(state)
+            known = read_newest(state)
             refuse_cut(state)
     except FileNotFoundError:
         known = None

@@ -11,7 +11,7 @@ from deedbook.contract.features import featureimpl
 from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
 from deedbook.maintenance.log_presence import FEATURE, has_log
-from deedbook.maintenance.opening import OWN, own
+from deedbook.maintenance.opening import OWN, open_workspace_ledger
 from deedbook.workspace.site import Site
 
 from .checkpoints.keeper import CheckpointKeeper
@@ -68,7 +68,7 @@ class Checkpoints:
         if name == OWN:
             return
         settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
-        with own(Site.of(workspace)) as ledger, Folder.at(workspace.state) as state:
+        with open_workspace_ledger(Site.of(workspace)) as ledger, Folder.at(workspace.state) as state:
             if has_log(state, ledger, settings):
                 keeper = CheckpointKeeper(state, ledger, settings, report)
                 keeper.cover_others([name])

@@ -15,7 +15,7 @@ from deedbook.format.events import EXCISED_KEY, first_workspace_hash, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.format.tail import lines_from_end
 
 from .recall import FAMILY, Change, Memory, Slot
@@ -101,7 +101,7 @@ class MemoryBook:
             **describe_change(content),
         }
         try:
-            entry = opened(self._folder, content["entry"])
+            entry = open_values(self._folder, content["entry"])
         except (FileNotFoundError, LedgerError):
             return {**described, ERASED: True}
         if EXCISED_KEY in entry:

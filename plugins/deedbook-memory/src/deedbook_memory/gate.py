@@ -12,7 +12,7 @@ import attrs
 
 from deedbook.contract import Failed, Object
 from deedbook.format import canonical
-from deedbook.format.entries import VERSION, WORLD, Forbidden
+from deedbook.format.entries import VERSION, WORLD, ForbiddenValues
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import Entry, label, new_id
 from deedbook.format.schema import foreign
@@ -60,7 +60,7 @@ class MemoryGate:
         self._ledger, self._book, self._charter = ledger, book, charter
         self._settings: Mapping[str, Any] = document.get("memory") or entry_of({})
         self._persona: str | None = (document.get("persona") or {}).get("id")
-        self._forbidden = Forbidden(tuple(self._settings["never"]))
+        self._forbidden = ForbiddenValues(tuple(self._settings["never"]))
         self._keys = [(glob, glob_test([glob]), body) for glob, body in self._settings["keys"].items()]
         self._grounds = GroundsChecker(book.state, document, self._settings["verified_by"])
 
@@ -141,7 +141,7 @@ class MemoryGate:
         about = {part: payload[part] for part in ("entry", "reason") if part in payload}
         visible = {part: value for part, value in about.get("entry", {}).items() if part != "provenance"}
         raw = canonical.encode_payload(dict(payload))
-        is_forbidden = self._forbidden.found([visible, about.get("reason")]) or self._ledger.scrubbed(raw) != raw
+        is_forbidden = self._forbidden.matches([visible, about.get("reason")]) or self._ledger.scrub(raw) != raw
         return {"withheld": True} if is_forbidden else {}
 
     def _check(self, entry: Object, request: MemoryRequest, checks: list[dict[str, Any]]) -> Source | None:

@@ -19,9 +19,9 @@ from deedbook.format.events import SESSION_ID, Line, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.policy.conditions import ABSENT, glob_test, lookup
-from deedbook.policy.requests import approvers, call_digest, faults
+from deedbook.policy.requests import answer_faults, approvers, call_digest
 
 _HEAD: Final = b'"event_type":"ledger.session"'
 _AGENT: Final = "agent:"
@@ -132,7 +132,7 @@ class GroundsChecker:
             raise UnprovenError("what was approved is another proposal")
         key = approvers(self._principals).get(answer["approver"])
         word = {"answer": "approve", "approver": answer["approver"], "signed": answer["signed"]}
-        for why in faults(request_payload, word, key, answer["ledger"]):
+        for why in answer_faults(request_payload, word, key, answer["ledger"]):
             raise UnprovenError(f"the approval does not count: {why}")
         return Source(claim.session, granted)
 
@@ -166,7 +166,7 @@ class GroundsChecker:
     def _open_payload(self, session: str, line: Line) -> dict[str, Any]:
         try:
             with Folder.at(self._state / "sessions" / session) as folder:
-                found: dict[str, Any] = opened(folder, decode(line.payload))
+                found: dict[str, Any] = open_values(folder, decode(line.payload))
         except FileNotFoundError:
             raise UnprovenError("a value that it rests on was erased") from None
         return found

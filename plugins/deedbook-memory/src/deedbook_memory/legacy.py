@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from deedbook.contract import Object
 from deedbook.format import canonical
-from deedbook.format.entries import LEGACY, MAX_KEY, VERSION, Forbidden
+from deedbook.format.entries import LEGACY, MAX_KEY, VERSION, ForbiddenValues
 from deedbook.format.errors import IntakeError, MemoryRefused, fault
 from deedbook.format.events import Entry, label, split_line
 from deedbook.format.files import Folder
@@ -69,8 +69,8 @@ def take_over(
     digest = canonical.digest(raw)
     snapshot = f"{SNAPSHOTS}/{digest}.json"
     found = list(list_items(document))
-    forbidden = Forbidden()
-    good = [each for each in found if not forbidden.found([each.key, each.value]) and _is_small_enough(each.value)]
+    forbidden = ForbiddenValues()
+    good = [each for each in found if not forbidden.matches([each.key, each.value]) and _is_small_enough(each.value)]
     result = MigrationResult(digest, form, snapshot, len(good), len(found) - len(good))
     with Folder.at(book.state) as state, state.sub(SNAPSHOTS, create=True):
         if not state.exists(snapshot):

@@ -16,6 +16,8 @@ from deedbook_serve.serving.addresses import connect
 
 SOCKET: Final = "runtime.sock"
 _BLOCK: Final = 256 * 1024
+_READING: Final = frozenset({"runtime.describe", "runtime.health", "session.list"})
+"""The methods that change nothing."""
 
 
 class Runtime:
@@ -91,7 +93,8 @@ class Runtime:
         """Send one request and return its result; raises `DeedbookError`."""
         ident = next(self._ids)
         request = {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
-        answer = self._exchange(json.dumps(request, ensure_ascii=False).encode() + b"\n")
+        repeatable = method in _READING or "idempotency_key" in params
+        answer = self._exchange(json.dumps(request, ensure_ascii=False).encode() + b"\n", repeatable=repeatable)
         if "error" in answer:
             raise DeedbookError(_error(answer["error"]))
         result = answer.get("result")
@@ -112,7 +115,7 @@ class Runtime:
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
-    def _exchange(self, line: bytes) -> dict[str, Any]:
+    def _exchange(self, line: bytes, *, repeatable: bool) -> dict[str, Any]:
         try:
             with suppress(BrokenPipeError):  # a refused client gets the reason before it sends anything
                 self._socket.sendall(line)
@@ -120,7 +123,7 @@ class Runtime:
         except OSError as problem:
             self.close()
             why = f"the runtime did not answer ({problem.strerror or problem}); what was asked may have been done"
-            raise DeedbookError(fault("RUNTIME_UNREACHABLE", why, retryable=True)) from None
+            raise DeedbookError(fault("RUNTIME_UNREACHABLE", why, retryable=repeatable)) from None
         except ValueError as problem:
             self.close()
             why = f"the runtime's answer is not acceptable JSON: {problem}; what was asked may have been done"
@@ -163,7 +166,7 @@ def _unreachable(socket: Path, problem: OSError) -> DomainError:
     if isinstance(problem, PermissionError):
         why = (
             "it is another user's (Permission denied): be the user who runs `deedbook serve`, or connect to a socket "
-            "that lets you in; docs/runtime.md says how one is opened to others"
+            "that a service manager opens to your group (for systemd: SocketMode=0660 and SocketGroup=) and hands over"
         )
         return fault("RUNTIME_UNREACHABLE", why, place=str(socket))
     why = f"no process serves this workspace ({problem.strerror or problem}); start it: deedbook serve"

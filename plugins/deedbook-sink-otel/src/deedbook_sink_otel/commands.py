@@ -65,7 +65,7 @@ def command(ctx: click.Context) -> None:
     ctx.obj = Ledgers(ctx.obj.workspace)
 
 
-@command.command("export")
+@command.command("export", short_help="Send the spans of each SESSION, or of all sessions, and end.")
 @click.argument("sessions", nargs=-1, metavar="[SESSION…|all]")
 @_add_options
 @click.pass_obj
@@ -92,7 +92,7 @@ def export(ledgers: "Ledgers", /, sessions: tuple[str, ...], **given: Any) -> in
     return _UNSOUND if torn else 1 if collector.rejected else 0
 
 
-@command.command("follow")
+@command.command("follow", short_help="Send spans as they end, until the sessions are over.")
 @click.argument("sessions", nargs=-1, metavar="[SESSION…]")
 @_add_options
 @click.pass_obj

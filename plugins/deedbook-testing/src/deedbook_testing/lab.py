@@ -16,7 +16,8 @@ from deedbook.format.reader import read
 from deedbook.format.report import Report
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import Kernel, open_kernel
-from deedbook.plugins.plugins import ENTRY_POINTS, Catalogue, discover
+from deedbook.plugins.groups import ENTRY_POINTS
+from deedbook.plugins.plugins import Catalogue, discover
 from deedbook_audit.recheck import recheck
 from deedbook_audit.rederive import rejudge
 from deedbook_audit.verify import verify_file
@@ -167,7 +168,7 @@ class Lab:
     @contextmanager
     def tasks(self, session: Session) -> Iterator[Tasks]:
         """Give the tasks of the principal of *session*, which was begun here."""
-        kernel = next(each for each in self._kernels if each.opened.charter is session.bindings.charter)
+        kernel = next(each for each in self._kernels if each.active_charter.charter is session.bindings.charter)
         tasks = Tasks(kernel, session)
         try:
             yield tasks

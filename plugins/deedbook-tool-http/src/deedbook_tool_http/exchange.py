@@ -51,20 +51,54 @@ class Answer:
 
 async def exchange(request: Request, limits: Limits, context: ssl.SSLContext) -> Answer:
     """Send *request* and read the answer; raises `Failed`."""
+    progress = _Progress()
     try:
         async with asyncio.timeout(limits.seconds):
-            return await _followed(request, limits, context)
+            return await _followed(request, limits, context, progress)
     except TimeoutError:
         why = f"{request.place.shown} did not answer within {limits.seconds:g} s"
-        raise Failed("TOOL_TIMEOUT", why, retryable=request.method in SAFE) from None
+        if progress.sending:
+            raise unconfirmed(request.method, "TOOL_TIMEOUT", why) from None
+        raise Failed("TOOL_TIMEOUT", f"{why}; nothing was sent", retryable=True) from None
+    finally:
+        await progress.close()
 
 
-async def _followed(request: Request, limits: Limits, context: ssl.SSLContext) -> Answer:
-    """Follow redirects where that is allowed, to the same place only."""
+class _Progress:
+    """How far a request has come. *sending* is false only as long as nothing can have been sent."""
+
+    def __init__(self) -> None:
+        self.sending = False
+        self._connection: Any = None
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Take in one event of httpcore (its extension ``trace``): a connection is being made, or there is one."""
+        self.sending = not (event.startswith("connection.") and event.endswith((".started", ".failed")))
+        if event == "connection.connect_tcp.complete":
+            self._connection = info["return_value"]
+
+    async def close(self) -> None:
+        """Close the connection, which httpcore leaves open if it is cancelled during the handshake of TLS."""
+        if self._connection is not None:
+            await self._connection.aclose()
+
+
+def unconfirmed(method: str, code: str, why: str) -> Failed:
+    """Return the failure of a request that was sent and not confirmed: *why*, and whether it may be sent again.
+
+    Only a method that is safe (RFC 9110, section 9.2.1) may. Any other may have been carried out: its outcome is lost.
+    """
+    if method in SAFE:
+        return Failed(code, why, retryable=True)
+    return Failed(code, f"{why}; the request may have been carried out", lost=True)
+
+
+async def _followed(request: Request, limits: Limits, context: ssl.SSLContext, progress: _Progress) -> Answer:
+    """Follow redirects where that is allowed, to the same place only; *progress* follows what is sent."""
     addresses = await reach(request.place, private=request.private, loopback=request.loopback)
     target = request.target
     for _ in range(_MOST_REDIRECTS + 1):
-        answer = await _sent(request, target, addresses, limits, context)
+        answer = await _sent(request, target, addresses, limits, context, progress)
         if answer.status not in REDIRECTS or not request.follow:
             return answer
         target = _same_place(request, target, answer.headers.get("location", ""))
@@ -85,14 +119,19 @@ def _same_place(request: Request, target: str, location: str) -> str:
 
 
 async def _sent(
-    request: Request, target: str, addresses: Sequence[str], limits: Limits, context: ssl.SSLContext
+    request: Request,
+    target: str,
+    addresses: Sequence[str],
+    limits: Limits,
+    context: ssl.SSLContext,
+    progress: _Progress,
 ) -> Answer:
     import httpx  # noqa: PLC0415 - a heavy library, imported at the first call
 
     async with httpx.AsyncClient(trust_env=False, verify=context, follow_redirects=False, timeout=None) as client:  # noqa: S113 - the limit is around all of it
         for number, address in enumerate(addresses, 1):
             try:
-                async with _asked(client, request, target, address) as response:
+                async with _asked(client, request, target, address, progress) as response:
                     return await _read(response, request, limits)
             except httpx.ConnectError as problem:
                 if number == len(addresses):
@@ -103,7 +142,7 @@ async def _sent(
 
 
 @asynccontextmanager
-async def _asked(client: Any, request: Request, target: str, address: str) -> AsyncIterator[Any]:
+async def _asked(client: Any, request: Request, target: str, address: str, progress: _Progress) -> AsyncIterator[Any]:
     import httpx  # noqa: PLC0415 - as above
 
     there = Site(address, request.place.port).authority(request.scheme)
@@ -113,8 +152,9 @@ async def _asked(client: Any, request: Request, target: str, address: str) -> As
         url,
         headers={**request.headers, "host": request.place.authority(request.scheme)},
         content=request.content,
-        extensions={"sni_hostname": request.place.name.rstrip(".")},
+        extensions={"sni_hostname": request.place.name.rstrip("."), "trace": progress.trace},
     )
+    progress.sending = True
     response = await client.send(made, stream=True)
     try:
         yield response
@@ -146,6 +186,4 @@ def _failure(request: Request, problem: Exception, *, reached: bool) -> Failed:
         cause = cause.__cause__ or cause.__context__
     if not reached:
         return Failed("HTTP_FAILED", f"{place} cannot be reached ({name})", retryable=True)
-    if request.method in SAFE:
-        return Failed("HTTP_FAILED", f"{place}: the connection broke ({name})", retryable=True)
-    return Failed("HTTP_FAILED", f"{place}: the connection broke ({name}); the request may have been carried out")
+    return unconfirmed(request.method, "HTTP_FAILED", f"{place}: the connection broke ({name})")

@@ -3,11 +3,11 @@
 import ssl
 from collections.abc import Iterator
 
-from deedbook.contract import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object, Secret
+from deedbook.contract import AbilityDeclaration, Ctx, Failed, HandlerSpec, Host, Json, Object, Secret
 from deedbook_tool_standard.outputs import FORMS, Mask, beginning
 from deedbook_tool_standard.shapes import ANYTHING, SECRET, strict
 
-from .exchange import REDIRECTS, SAFE, Answer, Limits, Request, exchange
+from .exchange import REDIRECTS, SAFE, Answer, Limits, Request, exchange, unconfirmed
 from .hosts import Site, site
 from .operation import Address, Credentials, address, body, faults, header, query
 
@@ -65,7 +65,7 @@ _RESULT = strict(
 )
 
 
-def check(declared: Declared) -> Iterator[tuple[str, str]]:
+def check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with an ability of this tool."""
     settings = declared.settings
     if declared.effects is None:
@@ -196,9 +196,10 @@ class Http:
             if answer.status in REDIRECTS:
                 raise Failed("HTTP_REFUSED", f"{place} redirects (status {answer.status}), which is not followed")
             said = beginning(raw)
-            late = answer.status == 429 or answer.status >= 500
             why = f"{place} answered with status {answer.status}" + (f": {said}" if said else "")
-            raise Failed("HTTP_FAILED", why, retryable=late)
+            if answer.status >= 500:
+                raise unconfirmed(self._settings["method"], "HTTP_FAILED", why)
+            raise Failed("HTTP_FAILED", why, retryable=answer.status == 429)
         kept = {name.lower() for name in self._settings.get("keep", ())}
         headers = {name: self._masked(value) for name, value in answer.headers.items() if name in kept}
         return {"status": answer.status, "headers": headers, "body": self._body(answer, raw)}

@@ -16,7 +16,7 @@ from mcp import Client
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel
 
-from deedbook.contract import Failed, Host, Kept, Object, Secret
+from deedbook.contract import Failed, Host, Object, RunningProgram, Secret
 
 from .messages import refusal_code
 from .pipes import Pipes
@@ -155,7 +155,7 @@ class Connection:
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Live]:
         """Start or reach the server, agree on a revision of the protocol, and list its tools."""
-        kept: Kept | None = None
+        kept: RunningProgram | None = None
         pipes: Pipes | None = None
         if "command" in self._how:
             kept = await asyncio.to_thread(
@@ -259,7 +259,7 @@ class Connection:
         await asyncio.sleep(_SAID)  # for its last words
         return Failed("MCP_DISCONNECTED", f"{what}: the connection broke: {self._kept.complaint()}", lost=lost)
 
-    _kept: Kept | None = None
+    _kept: RunningProgram | None = None
 
 
 _US: Final = types.Implementation(name="deedbook", version="0.1.0")

@@ -14,41 +14,43 @@ if TYPE_CHECKING:
 
 def select_workspace(workspace: str) -> "Selection":
     """Select every ledger of the workspace, and every session that its ledger names."""
-    from deedbook.cli.ledgers import standing
+    from deedbook.cli.ledgers import read_leniently
     from deedbook_audit.selection import select_all
 
-    return select_all(*standing(workspace))
+    return select_all(*read_leniently(workspace))
 
 
 def select_folder(name: str) -> "Selection | None":
     """Select every ledger of the state folder *name*, with the workspace above it; ``None`` if it is none."""
     from pathlib import Path
 
-    from deedbook.cli.ledgers import known_by
+    from deedbook.cli.ledgers import workspace_of_state
     from deedbook.format.paths import is_state
     from deedbook_audit.selection import select_all
 
     place = Path(name).absolute()
-    return select_all(*known_by(place, place.parent)) if is_state(place) else None
+    return select_all(*workspace_of_state(place, place.parent)) if is_state(place) else None
 
 
 def select_one(workspace: str, name: str) -> "Selection":
     """Select one ledger; for a session of this workspace, with what the workspace ledger records of it."""
-    from deedbook.cli.ledgers import own, session_file, session_named, standing
+    from deedbook.cli.ledgers import find_session, own_ledger_path, read_leniently, session_file
     from deedbook.format.errors import DeedbookError
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
     from deedbook_audit.selection import Selection, read_heads, select_session
 
     source: Workspace | None = None
     notes: list[str] = []
     with suppress(DeedbookError):  # a file needs no workspace
-        source, notes = standing(workspace)
+        source, notes = read_leniently(workspace)
     heads = read_heads(source) if source else {}
-    identity = session_named(source, name, heads) if source else None
+    identity = find_session(source, name, heads) if source else None
     if source is not None and identity is not None:
         return select_session(source, identity, heads, notes)
-    file, _ = parted(session_file(workspace, name))  # an older form is verified whole
-    inside = source is not None and own(source).exists() and file.resolve() == own(source).resolve()
+    file, _ = split_source(session_file(workspace, name))  # an older form is verified whole
+    inside = (
+        source is not None and own_ledger_path(source).exists() and file.resolve() == own_ledger_path(source).resolve()
+    )
     return Selection([file], source=source, inside=inside, notes=notes if inside else ())
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deedbook.cli.common import Asked
-from deedbook.cli.output import as_json, complain, say
+from deedbook.cli.common import GlobalOptions
+from deedbook.cli.output import as_json, report_error, say
 
 if TYPE_CHECKING:
     from deedbook.format.lines import Lines
@@ -20,7 +20,7 @@ UNSOUND = 4
 
 
 def check_proof(
-    asked: Asked, place: str, log_keys: Sequence[str], witness_keys: Sequence[str], ledger: str | None = None
+    asked: GlobalOptions, place: str, log_keys: Sequence[str], witness_keys: Sequence[str], ledger: str | None = None
 ) -> int:
     """Check the proof in the file at *place*, and print the result: returns 0, or 4 if nothing is proved.
 
@@ -37,7 +37,7 @@ def check_proof(
         as_json(verdict.as_json())
     else:
         first, *rest = map(plain, verdict.lines())
-        (say if verdict.proved else complain)(first)
+        (say if verdict.proved else report_error)(first)
         for line in rest:
             say(line)
     return 0 if verdict.proved else UNSOUND
@@ -55,7 +55,7 @@ def _open_ledger(workspace: str, ledger: str) -> "Iterator[Lines]":
         yield Lines(file, MAX_PAYLOAD + 4096)
 
 
-def _build_trust(asked: Asked, log_keys: Sequence[str], witness_keys: Sequence[str]) -> "ProofTrust":
+def _build_trust(asked: GlobalOptions, log_keys: Sequence[str], witness_keys: Sequence[str]) -> "ProofTrust":
     """Return the trusted keys: those given; else those of this workspace and of the reader's own key ring."""
     from deedbook.format.cosignatures import WitnessKey
     from deedbook.format.notes import VerifierKey

@@ -5,8 +5,8 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown
-from deedbook.cli.output import as_json, complain, data_command, paint, say
+from deedbook.cli.common import GlobalOptions, display_path, json_option
+from deedbook.cli.output import as_json, data_command, paint, report_error, say
 
 from .proof import check_proof
 
@@ -34,7 +34,7 @@ UNSOUND = 4
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked,
+    asked: GlobalOptions,
     /,
     ledger: str | None,
     proof: str | None,
@@ -52,7 +52,7 @@ def command(
         if given["checkpoint"] or given["witness"]:
             raise click.UsageError("--checkpoint and --witness do not go with --proof, which stands by itself")
         return check_proof(asked, proof, given["log_key"], given["witness_key"], ledger)
-    from deedbook.cli.progress import Reading
+    from deedbook.cli.progress import ReadProgress
     from deedbook_audit.trust import TrustInputs
     from deedbook_audit.verdicts import Output, build_document, print_verification
     from deedbook_audit.whole import verify
@@ -62,10 +62,12 @@ def command(
     whole = select_folder(ledger) if ledger else select_workspace(asked.workspace)
     selection = whole or select_one(asked.workspace, ledger or "")
     inputs = TrustInputs(given["log_key"], given["witness_key"], given["checkpoint"], given["witness"])
-    with Reading(selection.size) as reading:
-        found = verify(selection, inputs, own_keys=own_keys, plugins=plugins, jobs=jobs, watch=reading, named=shown)
+    with ReadProgress(selection.size) as reading:
+        found = verify(
+            selection, inputs, own_keys=own_keys, plugins=plugins, jobs=jobs, watch=reading, named=display_path
+        )
     if asked.json:
         as_json(build_document(found))
     else:
-        print_verification(found, Output(say, complain, paint), alone=whole is None)
+        print_verification(found, Output(say, report_error, paint), alone=whole is None)
     return 0 if found.verdict.sound else UNSOUND

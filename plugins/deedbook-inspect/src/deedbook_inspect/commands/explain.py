@@ -9,14 +9,14 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import (
-    Asked,
+    GlobalOptions,
     args_option,
-    given_arguments,
     json_option,
+    parse_arguments,
     principal_option,
     profile_option,
     read_json,
-    typed_words,
+    suggest_json_words,
 )
 from deedbook.cli.output import DENIED, as_json, data_command, say
 
@@ -45,7 +45,7 @@ UNDETERMINED = 1
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked,
+    asked: GlobalOptions,
     /,
     what: str,
     words: tuple[str, ...],
@@ -60,15 +60,15 @@ def command(
     `deedbook tree --json SESSION` lists the seq and the span of every call. Nothing is recorded and nothing is called.
     The exit status is 0 if the call is allowed, 3 if not, 1 if the answer depends on a gate that is not pure.
     """
-    from deedbook.kernel import bound_for_judging
+    from deedbook.kernel import bindings_for_judging
     from deedbook.workspace.workspace import read_workspace
 
     event = words[0] if len(words) == 1 and "=" not in words[0] else None
     call = _HypotheticalCall(
-        args=given_arguments(text, () if event else words), facts=dict(map(_parse_fact, facts)), **who
+        args=parse_arguments(text, () if event else words), facts=dict(map(_parse_fact, facts)), **who
     )
     source = read_workspace(asked.workspace, profile)
-    with bound_for_judging(source) as bindings:
+    with bindings_for_judging(source) as bindings:
         if event is not None:
             return _explain_recorded(asked, source, bindings, what, event)
         _refuse_session(source, bindings, what)
@@ -81,7 +81,7 @@ def command(
     else:
         _print_explanation(found)
         violated = [each for step in found.steps for each in step.more.get("violations", ())]
-        for hint in typed_words(words, violated):
+        for hint in suggest_json_words(words, violated):
             say(hint)
     return _get_status(found)
 
@@ -123,7 +123,7 @@ def _explain_hypothetical(
     args, bound = call.args, bindings.abilities.get(ability)
     try:
         raw = admit(without_big_integers(args) if bound and bound.big_integers else args)
-        raw = bound.judged(raw) if bound else raw
+        raw = bound.judged_args(raw) if bound else raw
     except IntakeError as problem:
         raise DeedbookError(problem.error) from None
     now = timestamp(time.time())
@@ -163,10 +163,10 @@ def _parse_fact(given: str) -> tuple[str, Any]:
 
 def _build_caller(bindings: "Bindings", call: _HypotheticalCall) -> "Caller":
     """Return the caller: a person, or in a run a role of its skill."""
-    from deedbook.policy.callers import LOCAL, as_role, beginning, declared_principal, under_flow, with_skill
+    from deedbook.policy.callers import LOCAL, as_role, declared_principal, session_caller, under_flow, with_skill
 
     who = LOCAL if call.principal is None else declared_principal(bindings.charter.document, call.principal)
-    caller = beginning(who, bindings)
+    caller = session_caller(who, bindings)
     if call.skill is not None:
         _require_declared("skill", call.skill, bindings.skills)
     if call.role is not None:
@@ -220,7 +220,7 @@ def _get_status(found: "Explanation") -> int:
 # --- recorded calls -------------------------------------------------------------------------------------------------
 
 
-def _explain_recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
+def _explain_recorded(asked: GlobalOptions, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
     from deedbook.cli.ledgers import session_file
     from deedbook.format.files import Folder
     from deedbook.policy.judge import DecisionContext

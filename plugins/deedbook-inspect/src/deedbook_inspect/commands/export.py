@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked
+from deedbook.cli.common import GlobalOptions
 from deedbook.cli.output import data_command, write
 
 SECTION: Final = "Record"
@@ -22,7 +22,7 @@ FORMS = ("seed-002", "cloudevents")
 @click.option("--no-data", is_flag=True, help="As CloudEvents: leave payloads out.")
 @click.option("--source", metavar="URI", default="", help="As CloudEvents: the source, in place of the ledger's own.")
 @click.pass_obj
-def command(asked: Asked, session: str, form: str, source: str, *, no_data: bool) -> int:
+def command(asked: GlobalOptions, session: str, form: str, source: str, *, no_data: bool) -> int:
     """Write SESSION (an id, or a file) to standard output, one event per line: as envelope 1.0, or as CloudEvents 1.0.
 
     `workspace` names the workspace's own ledger: as envelope 1.0 it is the boots and shutdowns of its processes.
@@ -46,13 +46,13 @@ def command(asked: Asked, session: str, form: str, source: str, *, no_data: bool
 
 def _export_seed_002(place: Path) -> Iterable[bytes]:
     """Return a session in the form of seed 002; for the workspace ledger, the runs of the system."""
-    from deedbook.cli.ledgers import identity, is_own
+    from deedbook.cli.ledgers import is_own_ledger, ledger_identity
     from deedbook.format.reader import read
     from deedbook_inspect.export import export_seed_002
     from deedbook_inspect.system_export import build_run_id, export_runs
 
-    session_id, trace_id = identity(place)
-    if is_own(place):
+    session_id, trace_id = ledger_identity(place)
+    if is_own_ledger(place):
         return export_runs(read(place), system=session_id, alive=_find_running(place))
     process = _find_process(place, session_id)
     return export_seed_002(
@@ -63,10 +63,10 @@ def _export_seed_002(place: Path) -> Iterable[bytes]:
 def _find_running(place: Path) -> frozenset[str]:
     """Return the running processes, if the ledger at *place* lies in its state folder."""
     from deedbook.format.files import Folder
-    from deedbook.ledger.liveness import living
+    from deedbook.ledger.liveness import list_living
 
     with Folder.at(place.absolute().parent.parent) as state:
-        return living(state)
+        return list_living(state)
 
 
 def _find_process(place: Path, session: str) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, principal_option, profile_option, wait_option
+from deedbook.cli.common import GlobalOptions, json_option, principal_option, profile_option, wait_option
 from deedbook.cli.output import data_command
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deedbook.call.continuation.parent import Parent
     from deedbook.call.prompts import Reply
     from deedbook.call.session import Session
-    from deedbook.cli.acting import Ending
+    from deedbook.cli.execution import Ending
     from deedbook.contract import Json
     from deedbook.format.errors import Result
     from deedbook.kernel import Kernel
@@ -41,7 +41,7 @@ ENDED = "FORK_ENDED"
 @json_option
 @click.pass_obj
 def command(  # noqa: PLR0913 - one for each option
-    asked: Asked, session: str, at: int, goes_on: bool, prompts: tuple[str, ...], on_miss: str,
+    asked: GlobalOptions, session: str, at: int, goes_on: bool, prompts: tuple[str, ...], on_miss: str,
     profile: str | None, principal: str | None, wait: float,
 ) -> int:  # fmt: skip
     """Begin a session that continues from event SEQ of SESSION (an id, or a file), whose file is only read.
@@ -51,11 +51,11 @@ def command(  # noqa: PLR0913 - one for each option
     done.
     """
     from deedbook.call.continuation.parent import read_parent
-    from deedbook.cli.acting import act
+    from deedbook.cli.execution import execute
     from deedbook.cli.ledgers import session_file
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
 
-    parent = read_parent(_require_session(parted(session_file(asked.workspace, session))[0]))
+    parent = read_parent(_require_session(split_source(session_file(asked.workspace, session))[0]))
     forks: list[Fork] = []
 
     def begin(kernel: "Kernel") -> "Session":
@@ -68,15 +68,15 @@ def command(  # noqa: PLR0913 - one for each option
     recorded_profile = parent.events[0].payload.get("profile")
     if profile is None and isinstance(recorded_profile, str):
         profile = recorded_profile
-    return act(asked, begin, lambda session: _redo(session, forks[0]), profile=profile)
+    return execute(asked, begin, lambda session: _redo(session, forks[0]), profile=profile)
 
 
 def _require_session(place: "Path") -> "Path":
     """Return *place*; raises `LedgerError` (``FORK_REFUSED``) for a workspace's own ledger."""
-    from deedbook.cli.ledgers import is_own
+    from deedbook.cli.ledgers import is_own_ledger
     from deedbook.format.errors import LedgerError, fault
 
-    if is_own(place):
+    if is_own_ledger(place):
         why = "the workspace ledger is not forked, since it holds no session's work; `deedbook sessions` lists sessions"
         raise LedgerError(fault("FORK_REFUSED", why))
     return place
@@ -114,7 +114,7 @@ def _redo(session: "Session", fork: "Fork") -> "Ending":
 def _describe_end(result: "Result[Json | Reply]", stopped: bool) -> "Ending":
     """Return how the work ended; reaching the end of the recorded past is no failure."""
     from deedbook.call.prompts import Reply
-    from deedbook.cli.acting import Ending, given
+    from deedbook.cli.execution import Ending, call_ending
     from deedbook.format.errors import Err, Ok
 
     if stopped and isinstance(result, Err) and result.error.code == ENDED:
@@ -124,7 +124,7 @@ def _describe_end(result: "Result[Json | Reply]", stopped: bool) -> "Ending":
     reply = result.value
     if isinstance(reply, Reply):
         return Ending(reply.state, reply.text, members={"reply": reply.text})
-    return given(Ok(reply))
+    return call_ending(Ok(reply))
 
 
 def _print_served(served: int, at: int, *, ended: bool) -> None:

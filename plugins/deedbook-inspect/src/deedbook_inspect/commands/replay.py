@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown, span_option
+from deedbook.cli.common import GlobalOptions, display_path, json_option, span_option
 from deedbook.cli.output import as_json, data_command, message, say
 from deedbook_inspect.reading import UNSOUND, types_in
 
@@ -31,7 +31,7 @@ MOST_BYTES = 256 * 1024 * 1024
 @span_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, session: str, html: bool, out: str | None, span: str | None) -> int:
+def command(asked: GlobalOptions, session: str, html: bool, out: str | None, span: str | None) -> int:
     """Print the story of SESSION (an id, or a file) from its ledger; `--json` prints the resulting state.
 
     The first line is the verdict of the verification; the exit status is 4 if the ledger is not sound. Nothing is
@@ -64,18 +64,18 @@ def command(asked: Asked, session: str, html: bool, out: str | None, span: str |
     return status
 
 
-def _verify(asked: Asked, place: Path) -> "VerificationResult":
+def _verify(asked: GlobalOptions, place: Path) -> "VerificationResult":
     """Return the result of verifying the ledger at *place*."""
     from deedbook.format.report import UNHASHED, UNWITNESSED
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
     from deedbook_audit.commands.naming import own_keys, select_one
     from deedbook_audit.whole import verify
     from deedbook_inspect.replaying.page import VerificationResult
 
-    file, _ = parted(place)
+    file, _ = split_source(place)
     if file.stat().st_size > MOST_BYTES:
         return VerificationResult(None, "not verified: the ledger is large; `deedbook verify` checks it")
-    found = verify(select_one(asked.workspace, str(file)), own_keys=own_keys, named=shown)
+    found = verify(select_one(asked.workspace, str(file)), own_keys=own_keys, named=display_path)
     verdict = found.verdict
     lines = [line for each in found.reports for line in list(each.lines())[:-1] if line not in (UNWITNESSED, UNHASHED)]
     sound = None if verdict.kind == "unhashed" else verdict.sound
@@ -99,7 +99,7 @@ def _write_page(place: Path, checked: "VerificationResult", out: str | None) -> 
             say(part, nl=False)
         return
     _write_file(Path(out), parts)
-    message(f"the page is {shown(Path(out).absolute())}")
+    message(f"the page is {display_path(Path(out).absolute())}")
 
 
 def _write_file(place: Path, parts: "Iterator[str]") -> None:
@@ -111,10 +111,10 @@ def _write_file(place: Path, parts: "Iterator[str]") -> None:
 
 def _find_name(place: Path) -> str:
     """Return the id of the session at *place*; for a ledger of an older form the name of its file."""
-    from deedbook.cli.ledgers import identity
+    from deedbook.cli.ledgers import ledger_identity
     from deedbook.format.errors import DeedbookError
 
     try:
-        return identity(place)[0]
+        return ledger_identity(place)[0]
     except DeedbookError:
         return place.stem

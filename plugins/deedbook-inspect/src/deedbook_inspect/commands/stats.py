@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown
-from deedbook.cli.output import as_json, complain, data_command, say, table
+from deedbook.cli.common import GlobalOptions, display_path, json_option
+from deedbook.cli.output import as_json, data_command, report_error, say, table
 from deedbook_inspect.reading import UNSOUND, LedgerFile, Ledgers, describe_unread
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _LISTS: Final = (
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked, /, sessions: tuple[str, ...], since: str | None, until: str | None, prices: str | None, *,
+    asked: GlobalOptions, /, sessions: tuple[str, ...], since: str | None, until: str | None, prices: str | None, *,
     prometheus: bool,
 ) -> int:  # fmt: skip
     """Count calls, their time and outcome, tokens, cost, denials and approvals of each SESSION, or of all.
@@ -69,7 +69,7 @@ def command(
     else:
         _print_figures(told(figures))
     for place, error in damaged:
-        complain(f"{place} is counted as far as it can be read: {error}")
+        report_error(f"{place} is counted as far as it can be read: {error}")
     return UNSOUND if damaged else 0
 
 
@@ -86,9 +86,9 @@ def _list_parts(found: LedgerFile) -> list[LedgerFile]:
     """Return the ledgers of one name: a ledger, or each session in a file of an older form."""
     from deedbook.format.errors import LedgerError
     from deedbook.format.reader import sessions_in
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
 
-    place, session = parted(found.place)
+    place, session = split_source(found.place)
     try:
         names = [] if session else sessions_in(place)
     except LedgerError:  # reading the ledger reports it
@@ -101,22 +101,22 @@ def _count(fold: "FiguresFold", ledgers: list[LedgerFile]) -> "tuple[Figures, li
 
     If the workspace's own ledger is among them, it supplies the approvals of all.
     """
-    from deedbook.cli.progress import Counting
+    from deedbook.cli.progress import ProgressCounter
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.reader import read
 
     figures = fold.start()
     damaged: list[tuple[str, DeedbookError]] = []
-    with Counting("events counted") as counting:
+    with ProgressCounter("events counted") as counting:
         for each in ledgers:
             fold.approvals = each.is_workspace or not any(other.is_workspace for other in ledgers)
             try:
                 for event in counting(read(each.place)):
                     fold.step(figures, event)
                 if why := describe_unread(each):
-                    damaged.append((shown(each.place), LedgerError(fault("LEDGER_UNSOUND", why))))
+                    damaged.append((display_path(each.place), LedgerError(fault("LEDGER_UNSOUND", why))))
             except LedgerError as problem:
-                damaged.append((shown(each.place), problem))
+                damaged.append((display_path(each.place), problem))
             fold.close(figures, live=each.is_live)
     return figures, damaged
 

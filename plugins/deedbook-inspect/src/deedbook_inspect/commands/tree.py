@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, span_option
+from deedbook.cli.common import GlobalOptions, json_option, span_option
 from deedbook.cli.output import as_json, data_command, say
 
 SECTION: Final = "Record"
@@ -22,7 +22,13 @@ SECTION: Final = "Record"
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked, session: str | None, trace: str | None, span: str | None, max_depth: int | None, *, no_payload: bool
+    asked: GlobalOptions,
+    session: str | None,
+    trace: str | None,
+    span: str | None,
+    max_depth: int | None,
+    *,
+    no_payload: bool,
 ) -> int:
     """Show the causal tree of SESSION (an id, or a file), with its roots and orphans counted."""
     from deedbook.format.folds import TreeFold, fold, subtree
@@ -39,7 +45,7 @@ def command(
     return report_torn_end(place)
 
 
-def _find_ledger(asked: Asked, session: str | None, trace: str | None) -> Path:
+def _find_ledger(asked: GlobalOptions, session: str | None, trace: str | None) -> Path:
     from deedbook.cli.ledgers import session_file, session_of_trace
 
     if (session is None) == (trace is None):

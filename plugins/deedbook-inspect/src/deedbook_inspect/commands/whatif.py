@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, announce, json_option, profile_option
+from deedbook.cli.common import GlobalOptions, announce, json_option, profile_option
 from deedbook.cli.output import as_json, data_command, message, say
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _SHOWN = 12
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked,
+    asked: GlobalOptions,
     sessions: tuple[str, ...],
     system: str,
     profile: str | None,
@@ -48,13 +48,13 @@ def command(
 
     Nothing is called, and nothing is written. The exit status is 1 if a decision changed.
     """
-    from deedbook.kernel import bound_for_judging
+    from deedbook.kernel import bindings_for_judging
     from deedbook_audit.rederive import rejudge
     from deedbook_inspect.rejudging.whatif import WhatIf
 
     places = _list_ledgers(asked.workspace, sessions, everything=everything)
     found = WhatIf(limit)
-    with bound_for_judging(_read_other(system, profile)) as bindings:
+    with bindings_for_judging(_read_other(system, profile)) as bindings:
         for place in places:
             found.add(rejudge(place, bindings))
         charter = bindings.charter
@@ -69,7 +69,7 @@ def command(
 
 def _list_ledgers(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
     """Return the ledgers to read, each once; with --all those of sessions that have begun."""
-    from deedbook.cli.ledgers import ledger_of, session_file, session_ids
+    from deedbook.cli.ledgers import ledger_path, session_file, session_ids
     from deedbook.workspace.workspace import read_workspace
 
     if everything == bool(sessions):
@@ -77,7 +77,7 @@ def _list_ledgers(workspace: str, sessions: "Sequence[str]", *, everything: bool
     if not everything:
         return list(dict.fromkeys(session_file(workspace, name) for name in sessions))
     source = read_workspace(workspace)
-    places = (ledger_of(source, name) for name in session_ids(source))
+    places = (ledger_path(source, name) for name in session_ids(source))
     return [place for place in places if os.path.lexists(place) and (not place.is_file() or place.stat().st_size)]
 
 
@@ -116,7 +116,7 @@ def _print_differences(workspace: str, charter: "Charter") -> None:
 
 
 def _print_result(found: "WhatIf", sessions: int) -> None:
-    from deedbook.format.report import counted
+    from deedbook.format.report import pluralise
     from deedbook.format.terminal import plain
     from deedbook_inspect.rejudging.whatif import TOTALS
 
@@ -131,13 +131,13 @@ def _print_result(found: "WhatIf", sessions: int) -> None:
         if name == "undetermined":
             for why, number in found.reasons.most_common():
                 say(plain(f"{number:>8}    {why}"))
-    calls = counted(sum(found.totals.values()), "call")
+    calls = pluralise(sum(found.totals.values()), "call")
     ways = (
         f"{found.directions['looser']} looser, {found.directions['tighter']} tighter"
         if found.changed
         else "nothing changed"
     )
-    say(f"{calls} of {counted(sessions, 'session')} judged again: {ways}")
+    say(f"{calls} of {pluralise(sessions, 'session')} judged again: {ways}")
 
 
 def _format_change(change: "DecisionChange") -> str:

@@ -20,7 +20,7 @@ from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import FORMAT, TRACE_ID
 from deedbook.format.files import Folder
 from deedbook.format.reader import Follower, read
-from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.naming import split_source
 from deedbook.format.upcasting.recognition import form_of
 from deedbook.format.upcasting.table import UPCASTERS
 
@@ -96,7 +96,7 @@ class LedgerReader:
     def _open(self) -> bool:
         """Open the file; return whether there is a first line yet, of any form."""
         if self._file is None:
-            place, _ = parted(self.place)
+            place, _ = split_source(self.place)
             with Folder.at(place.parent) as folder:
                 self._file = folder.open(place.name)
         self._file.seek(0)
@@ -121,7 +121,7 @@ def _read_old_form(place: Path) -> Iterator[LedgerEvent]:
 
 def _read_identity(place: Path) -> tuple[str, str]:
     """Return the session and its trace; the trace is derived from the session if the form has none."""
-    file_, session = parted(place)
+    file_, session = split_source(place)
     with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
         raw = file.readline(_LONGEST).rstrip(b"\n")
     row = UPCASTERS.row(raw, form_of(raw), f"{place}:1")

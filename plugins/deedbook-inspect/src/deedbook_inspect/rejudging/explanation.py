@@ -15,9 +15,9 @@ from deedbook.format import canonical
 from deedbook.format.lint import nearest
 from deedbook.format.schema import Violation, foreign
 from deedbook.policy.bound import BoundAbility
+from deedbook.policy.charter_format import lists_rules
 from deedbook.policy.fitting import facts_of
-from deedbook.policy.forms import lists_rules
-from deedbook.policy.gates import APPROVAL_GATE, ASKING, Asked, BoundGate, rule_of, speaker
+from deedbook.policy.gates import APPROVAL_GATE, ASKING, Answers, BoundGate, allowing_policy, rule_of
 from deedbook.policy.judge import Verdict, make_call
 from deedbook.policy.match import DEFAULT_KINDS, AbilityFacts, Match
 from deedbook_audit.rederive import Answer, DecisionInput, Rederived, describe_unknown, rederive
@@ -195,7 +195,7 @@ class _StepBuilder:
 
     def _tag(self, bound: BoundAbility, tag: str) -> Step:
         """Return whether a tag requires a person, or which policy names it and allows the call."""
-        speaking = speaker(tag, self.verdict.policies) if tag in ASKING else None
+        speaking = allowing_policy(tag, self.verdict.policies) if tag in ASKING else None
         if speaking is None:
             return Step("tag", tag, "ask", "a person has to decide", self._place(bound, "/tags"))
         rule = rule_of(*speaking)
@@ -333,5 +333,5 @@ def _suggest_scope(decision_input: DecisionInput, bound: BoundAbility, places: P
     return f"to allow it, add {bound.id} to allowed-tools at {places('skills', skill.source, '/allowed-tools')}"
 
 
-def _find_first_place(*rounds: Asked) -> str:
+def _find_first_place(*rounds: Answers) -> str:
     return next((gate.place for asked in rounds for gate, decision in asked if decision.outcome != "allow"), "")

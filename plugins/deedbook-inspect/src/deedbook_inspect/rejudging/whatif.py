@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from deedbook.policy.gates import RANK, by
+from deedbook.policy.gates import RANK, decision_source
 from deedbook.policy.match import EFFECTS
 from deedbook_audit.rederive import RejudgedCall
 
@@ -59,7 +59,7 @@ class DecisionChange:
         assert verdict is not None
         if verdict.by is not None:
             return verdict.by
-        deciders = [by(gate, decision) for gate, decision in verdict.policies]
+        deciders = [decision_source(gate, decision) for gate, decision in verdict.policies]
         return next((who for who in deciders if "rule" in who), deciders[0] if deciders else {})
 
     def as_json(self) -> dict[str, Any]:

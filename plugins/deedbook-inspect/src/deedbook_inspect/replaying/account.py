@@ -13,7 +13,7 @@ import attrs
 
 from deedbook.contract import Event
 from deedbook.format.families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
-from deedbook.format.folds import NAMED_BY, Snapshot, SnapshotFold, Tree, TreeFold
+from deedbook.format.folds import NAMED_BY, EventTree, Snapshot, SnapshotFold, TreeFold
 
 _ARGS_MEMBERS: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
 _RESULT_MEMBERS: Final[Mapping[str, str]] = MappingProxyType({"llm": "response"})
@@ -108,7 +108,7 @@ class SessionAccount:
     """
 
     snapshot: Snapshot
-    tree: Tree
+    tree: EventTree
     events: list[Event] = attrs.field(factory=list)
     uses: list[Use] = attrs.field(factory=list)
     messages: list[Event] = attrs.field(factory=list)

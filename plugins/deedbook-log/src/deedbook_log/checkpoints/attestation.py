@@ -11,12 +11,12 @@ from deedbook.format.canonical import decode, encode
 from deedbook.format.errors import LedgerError, WitnessError, fault
 from deedbook.format.events import Entry, label, split_line
 from deedbook.format.files import Folder
-from deedbook.format.leaves import CHECKPOINT, LEAF, Signed, origin_of
+from deedbook.format.leaves import CHECKPOINT, LEAF, SignedCheckpoint, origin_of
 from deedbook.format.notes import Note
-from deedbook.format.proofs import Checkpoint, Tree, leaf_hash
+from deedbook.format.proofs import Checkpoint, MerkleTree, leaf_hash
 from deedbook.format.witness_requests import DONE
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.ledger.newest import keep, newest
+from deedbook.ledger.newest import read_newest, update_newest
 from deedbook_audit.submission import FolderChannel, WitnessAheadError, WitnessClient
 
 WITNESSED: Final = "ledger.witnessed"
@@ -41,8 +41,8 @@ class Leaves:
     """All leaves of the log in *ledger*, its newest checkpoint, and the size that each witness has seen, by key."""
 
     def __init__(self, ledger: WorkspaceLedger) -> None:
-        self.tree = Tree()
-        self.newest: Signed | None = None
+        self.tree = MerkleTree()
+        self.newest: SignedCheckpoint | None = None
         self.seen_sizes: dict[str, int] = {}
         self.lock = Lock()
         self._ledger, self._end, self._lines, self._moves = ledger, 0, 0, ledger.moves
@@ -60,7 +60,7 @@ class Leaves:
             if line.event_type == LEAF:
                 self.tree.push(_hash_leaf(decode(line.payload)))
             elif line.event_type == CHECKPOINT:
-                self.newest = Signed.parse(decode(line.payload), place)
+                self.newest = SignedCheckpoint.parse(decode(line.payload), place)
             elif line.event_type == WITNESSED:
                 payload = decode(line.payload)
                 self.record_seen(payload["witness"], payload["size"])
@@ -128,12 +128,12 @@ class Attestation:
         payload = encode({"size": size, "witness": key, "note": str(signed)})
         ledger.append([Entry(label(WITNESSED, "runtime", None), ledger.span(), ledger.root, payload)])
         self._leaves.record_seen(key, size)
-        with ledger.alone():
-            known = newest(self._state)
+        with ledger.exclusive():
+            known = read_newest(self._state)
             if known is not None and known.note.text == signed.text:
                 more = tuple(each for each in signed.signatures if each not in known.note.signatures)
                 signed = Note(signed.text, (*known.note.signatures, *more))
-            keep(self._state, str(signed))
+            update_newest(self._state, str(signed))
 
 
 def _hash_leaf(payload: Mapping[str, Any]) -> bytes:

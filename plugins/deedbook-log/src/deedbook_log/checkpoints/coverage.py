@@ -7,7 +7,7 @@ import attrs
 from deedbook.format.errors import DeedbookError, DomainError, LedgerError, fault
 from deedbook.format.files import Folder
 from deedbook.format.leaves import Leaf
-from deedbook.format.reader import Listed, sessions
+from deedbook.format.reader import SessionSummary, list_sessions
 
 from .trees import SessionTree
 from .writer import MAX_SESSIONS, CheckpointWriter, NewCheckpoint, Why
@@ -30,7 +30,7 @@ def cover_sessions(
     Raises `LedgerError`, `SignatureError`.
     """
     left_out: dict[str, DomainError] = {}
-    found = {each.id: each for each in sessions(state)}
+    found = {each.id: each for each in list_sessions(state)}
     wanted = found if names is None else {name: found[name] for name in names if name in found}
     if names is None:
         left_out |= {name: _missing_error(state, name) for name in _find_missing(writer, found)}
@@ -40,7 +40,7 @@ def cover_sessions(
 
 
 def _advance_tracks(
-    state: Folder, writer: CheckpointWriter, wanted: Mapping[str, Listed], left_out: dict[str, DomainError]
+    state: Folder, writer: CheckpointWriter, wanted: Mapping[str, SessionSummary], left_out: dict[str, DomainError]
 ) -> Iterator[SessionTree]:
     """Yield every session that has more lines than its last leaf, read and synced."""
     for name, listed in wanted.items():
@@ -53,7 +53,7 @@ def _advance_tracks(
             left_out[name] = problem.error if isinstance(problem, DeedbookError) else fault("FAILED", str(problem))
 
 
-def _build_track(state: Folder, listed: Listed, leaf: Leaf | None) -> SessionTree | None:
+def _build_track(state: Folder, listed: SessionSummary, leaf: Leaf | None) -> SessionTree | None:
     """Return the tree of a session to read on, ``None`` if it has not grown.
 
     Raises `LedgerError` if the session differs from its last leaf.
@@ -68,7 +68,7 @@ def _build_track(state: Folder, listed: Listed, leaf: Leaf | None) -> SessionTre
     return SessionTree(listed.id) if listed.events else None
 
 
-def _find_missing(writer: CheckpointWriter, found: Mapping[str, Listed]) -> Iterator[str]:
+def _find_missing(writer: CheckpointWriter, found: Mapping[str, SessionSummary]) -> Iterator[str]:
     own = writer.log.ledger.session_id
     return (name for name in writer.log.leaves if name not in found and name != own)
 

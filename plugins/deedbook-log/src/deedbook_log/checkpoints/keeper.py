@@ -125,7 +125,7 @@ class CheckpointKeeper:
         self._announcer(checkpoint)
 
     def _advance(self, ledger: Ledger, track: SessionTree) -> None:
-        size, head, end = ledger.stands
+        size, head, end = ledger.position
         track.advance(self._state, end, durable=ledger.is_durable(end))
         if (track.tree.size, track.head) != (size, head):
             why = "its file does not hold what this process wrote into it; verify it"

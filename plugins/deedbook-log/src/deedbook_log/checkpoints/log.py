@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from deedbook.format.canonical import decode
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import first_workspace_hash, split_line
-from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, Signed
+from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, SignedCheckpoint
 from deedbook.format.proofs import Frontier
 from deedbook.ledger.ledger import WorkspaceLedger
 
@@ -29,7 +29,9 @@ class WorkspaceLog:
     `read_recent` or `read_whole`; `catch_up` reads on, as far as the ledger's writer knows its file.
     """
 
-    def __init__(self, ledger: WorkspaceLedger, own: LedgerTree, newest: Signed | None, *, every: bool) -> None:
+    def __init__(
+        self, ledger: WorkspaceLedger, own: LedgerTree, newest: SignedCheckpoint | None, *, every: bool
+    ) -> None:
         self.ledger, self.own, self.newest = ledger, own, newest
         self.tree = newest.tree if newest else Frontier()
         self.signer = ""
@@ -48,12 +50,12 @@ class WorkspaceLog:
     @classmethod
     def read_recent(cls, ledger: WorkspaceLedger) -> Self:
         """Read the ledger from its newest checkpoint; the whole ledger if it has none. Raises `LedgerError`."""
-        found: Signed | None = None
+        found: SignedCheckpoint | None = None
         after, own = 0, None
         for offset, raw in ledger.backwards():
             kind, payload = _decode_line(raw, ledger.place)
             if kind == CHECKPOINT and not found:
-                found, after = Signed.parse(payload, ledger.place), offset + len(raw)
+                found, after = SignedCheckpoint.parse(payload, ledger.place), offset + len(raw)
             elif kind == LEAF and found and not own and payload.get("session_id") == ledger.session_id:
                 own = Leaf.parse(payload, ledger.place)
             if own and split_line(raw, place=ledger.place).seq <= own.size:
@@ -81,7 +83,7 @@ class WorkspaceLog:
         if kind == LEAF:
             self._apply_leaf(Leaf.parse(payload, self.ledger.place))
         elif kind == CHECKPOINT:
-            self.newest = Signed.parse(payload, self.ledger.place)
+            self.newest = SignedCheckpoint.parse(payload, self.ledger.place)
             if (self.newest.size, self.newest.root) != (self.tree.size, self.tree.root.hex()):
                 self._refuse(f"the checkpoint of {self.newest.size} leaves is not of the leaves before it")
         elif kind == KEY:

@@ -12,7 +12,7 @@ from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
 from deedbook.format.notes import Note, VerifierKey
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.ledger.newest import newest
+from deedbook.ledger.newest import read_newest
 
 from .announcer import Announcer
 from .coverage import CoverageResult, cover_sessions
@@ -79,7 +79,7 @@ class LogOperations:
 
     def _find_cosigned(self, note: str) -> str:
         """Return *note* as the state folder has it now, if it is the newest there."""
-        known = newest(self._state)
+        known = read_newest(self._state)
         return str(known.note) if known and known.note.text == Note.parse(note).text else note
 
     @contextmanager

@@ -12,11 +12,11 @@ from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError, LedgerError, SignatureError, fault
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
-from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, Signed, spelled
+from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, SignedCheckpoint, encode_peaks
 from deedbook.format.notes import SigningKey, VerifierKey, sign
 from deedbook.format.proofs import Checkpoint, Frontier
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.ledger.newest import keep
+from deedbook.ledger.newest import update_newest
 
 from .keys import LogKeys, build_key_payload
 from .log import WorkspaceLog
@@ -152,8 +152,8 @@ class CheckpointWriter:
     def save_newest(self) -> None:
         """Save the newest checkpoint to its file, unless it is there; raises `LedgerError`, `OSError`."""
         if (checkpoint := self._unsaved) is not None:
-            with self._ledger.alone():
-                keep(self._state, checkpoint.note)
+            with self._ledger.exclusive():
+                update_newest(self._state, checkpoint.note)
             if self._unsaved is checkpoint:
                 self._unsaved = None
 
@@ -173,7 +173,7 @@ class CheckpointWriter:
         for leaf in leaves:
             tree.push(leaf.hash)
         note = str(sign(str(Checkpoint(self._keys.origin, tree.size, tree.root)), [key]))
-        signed = Signed(tree.size, tree.root.hex(), spelled(tree.peaks), note)
+        signed = SignedCheckpoint(tree.size, tree.root.hex(), encode_peaks(tree.peaks), note)
         entries = [self._build_entry(LEAF, leaf.payload()) for leaf in leaves]
         entries.append(self._build_entry(CHECKPOINT, signed.payload(self._keys.origin, why)))
         return entries, NewCheckpoint(tree.size, note, why, len(leaves) - 1)

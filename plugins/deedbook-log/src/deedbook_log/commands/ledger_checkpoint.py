@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deedbook.cli.common import Asked, json_option
-from deedbook.cli.output import as_json, complain, data_command, message, say, worded
+from deedbook.cli.common import GlobalOptions, json_option
+from deedbook.cli.output import as_json, data_command, format_error, message, report_error, say
 
 if TYPE_CHECKING:
     from deedbook.format.errors import DomainError
@@ -18,7 +18,7 @@ UNSOUND = 4
 @click.command("checkpoint")
 @json_option
 @click.pass_obj
-def command(asked: Asked) -> int:
+def command(asked: GlobalOptions) -> int:
     """Sign the current state of all ledgers, also those that other processes write or left behind.
 
     Prints the signed checkpoint, which you should keep elsewhere.
@@ -38,7 +38,7 @@ def command(asked: Asked) -> int:
     else:
         _print_result(result)
     for name, why in result.coverage.left_out.items():
-        complain(f"session {name} is not covered: {worded(why)}")
+        report_error(f"session {name} is not covered: {format_error(why)}")
     return UNSOUND if result.coverage.left_out or any(map(_is_denied, result.failures)) else 0
 
 
@@ -55,7 +55,7 @@ def _print_result(result: "CheckpointResult") -> None:
     for line in result.note.splitlines():
         say(line)
     for why in result.failures:
-        (complain if _is_denied(why) else message)(worded(why))
+        (report_error if _is_denied(why) else message)(format_error(why))
 
 
 def _build_document(result: "CheckpointResult") -> dict[str, Any]:

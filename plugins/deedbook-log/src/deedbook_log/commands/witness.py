@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from deedbook.cli.common import Asked, Suggesting, json_option, shown
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, display_path, json_option
 from deedbook.cli.output import as_json, data_command, message, say
 
 SECTION: Final = "Proof"
@@ -27,17 +27,17 @@ store_option = click.option(
 
 
 @data_command
-@click.group("witness", cls=Suggesting)
+@click.group("witness", cls=SuggestingGroup)
 def command() -> None:
     """Be a witness for logs: store the state of each, and cosign only its extensions. Needs no workspace."""
 
 
-@command.command("new")
+@command.command("new", short_help="Make a witness NAME with a key of its own.")
 @click.argument("name")
 @store_option
 @json_option
 @click.pass_obj
-def new(asked: Asked, name: str, place: str | None) -> int:
+def new(asked: GlobalOptions, name: str, place: str | None) -> int:
     """Make a witness NAME with a key of its own, which stays in its store, and print the key's public half.
 
     The best name is a URL without its scheme, such as witness.example.com/w1.
@@ -45,16 +45,18 @@ def new(asked: Asked, name: str, place: str | None) -> int:
     from deedbook_log.witnessing.store import WitnessStore
 
     store = WitnessStore.create(_find_store(place), name)
-    message(f"the witness's key and what it knows are in {shown(store.place)}; a copy of it could be made to go back")
+    message(
+        f"the witness's key and what it knows are in {display_path(store.place)}; a copy of it could be made to go back"
+    )
     _print_witness(asked, store)
     return 0
 
 
-@command.command("show")
+@command.command("show", short_help="Print the witness's public key, and the logs that it serves.")
 @store_option
 @json_option
 @click.pass_obj
-def show(asked: Asked, place: str | None) -> int:
+def show(asked: GlobalOptions, place: str | None) -> int:
     """Print the witness's public key, and the logs it serves with the size that it cosigned last."""
     from deedbook_log.witnessing.store import WitnessStore
 
@@ -62,14 +64,14 @@ def show(asked: Asked, place: str | None) -> int:
     return 0
 
 
-@command.command("trust")
+@command.command("trust", short_help="Serve the log whose checkpoints LOGKEY signs.")
 @click.argument("logkey")
 @click.option(
     "--origin", metavar="TEXT", help="The first line of the log's checkpoints, where it is not its key's name."
 )
 @store_option
 @click.pass_obj
-def trust(_: Asked, logkey: str, origin: str | None, place: str | None) -> int:
+def trust(_: GlobalOptions, logkey: str, origin: str | None, place: str | None) -> int:
     """Serve the log whose checkpoints LOGKEY signs: a key, a file that holds one, or a signed change of keys.
 
     A log may have several keys. A change of keys counts if a trusted key signed it.
@@ -83,11 +85,11 @@ def trust(_: Asked, logkey: str, origin: str | None, place: str | None) -> int:
     return 0
 
 
-@command.command("serve")
+@command.command("serve", short_help="Answer over HTTP (C2SP's tlog-witness).")
 @click.option("--listen", default="127.0.0.1:8098", show_default=True, metavar="HOST:PORT", help="Where to answer.")
 @store_option
 @click.pass_obj
-def serve(_: Asked, listen: str, place: str | None) -> int:
+def serve(_: GlobalOptions, listen: str, place: str | None) -> int:
     """Answer over HTTP by C2SP's tlog-witness protocol, until SIGTERM or Ctrl-C."""
     from deedbook_log.witnessing.store import WitnessStore
     from deedbook_log.witnessing.witness import Witness
@@ -103,12 +105,12 @@ def serve(_: Asked, listen: str, place: str | None) -> int:
     return 0
 
 
-@command.command("watch")
+@command.command("watch", short_help="Answer requests that stand as files in FOLDER.")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @click.option("--once", is_flag=True, help="Answer what is asked now, and end.")
 @store_option
 @click.pass_obj
-def watch(_: Asked, folder: str, place: str | None, *, once: bool) -> int:
+def watch(_: GlobalOptions, folder: str, place: str | None, *, once: bool) -> int:
     """Answer requests that are files in FOLDER, from another user of this machine or over a shared mount."""
     from deedbook_log.witnessing.store import WitnessStore
     from deedbook_log.witnessing.witness import Witness
@@ -160,7 +162,7 @@ def _read_key(store: "WitnessStore", given: str, origin: str | None) -> "tuple[V
     return change.key, change.origin
 
 
-def _print_witness(asked: Asked, store: "WitnessStore") -> None:
+def _print_witness(asked: GlobalOptions, store: "WitnessStore") -> None:
     from deedbook.format.proofs import Checkpoint
     from deedbook.format.terminal import plain
     from deedbook.format.witness_requests import origin_hash

@@ -91,7 +91,7 @@ class WitnessStore:
     def lock(self) -> Iterator[None]:
         """Lock the store against other processes and threads; a lock ends with its holder."""
         deadline = time.monotonic() + LOCK_SECONDS
-        with self._folder.held(_LOCK) as fd:
+        with self._folder.hold(_LOCK) as fd:
             while not _try_lock(fd):
                 if time.monotonic() > deadline:
                     why = f"another process has held it for {LOCK_SECONDS:g} s; try again when it is done"

@@ -81,7 +81,7 @@ class Witness:
         note = self._store.read_newest(origin_hash(origin))
         if note is None:
             return 0, Checkpoint(origin, 0, EMPTY)
-        known, seen = Checkpoint.parse(note.text), self._key.public.seen(note)
+        known, seen = Checkpoint.parse(note.text), self._key.public.cosigned_at(note)
         if known.origin != origin or seen is None:
             raise ValueError("the newest checkpoint is not what this witness cosigned")
         return seen, known

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli.common import (
-    Asked,
+    GlobalOptions,
     RefusedJson,
-    Suggesting,
+    SuggestingGroup,
     json_option,
     principal_option,
     profile_option,
     read_json,
     wait_option,
 )
-from deedbook.cli.output import as_json, data_command, message, say, spelled, table
+from deedbook.cli.output import as_json, data_command, escape_json, message, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from deedbook.call.session import Session
-    from deedbook.cli.acting import Ending
+    from deedbook.cli.execution import Ending
     from deedbook.workspace.declarations import Workspace
     from deedbook_memory.book import MemoryBook
     from deedbook_memory.recall import Change
@@ -44,7 +44,7 @@ expected_option = click.option(
 
 
 @data_command
-@click.group("memory", cls=Suggesting)
+@click.group("memory", cls=SuggestingGroup)
 def command() -> None:
     """Show the memory and its grounds; propose, retract, rebuild, import."""
 
@@ -52,12 +52,12 @@ def command() -> None:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-@command.command("list")
+@command.command("list", short_help="List what is remembered, zone by zone.")
 @click.option("--zone", type=click.Choice(_ZONES), help="Only this zone.")
 @persona_option
 @json_option
 @click.pass_obj
-def list_entries(asked: Asked, *, zone: str | None, persona: str | None) -> int:
+def list_entries(asked: GlobalOptions, *, zone: str | None, persona: str | None) -> int:
     """List the memory, zone by zone; it is read from the ledger, and nothing is written."""
     from deedbook_memory.recall import EntryName
 
@@ -79,13 +79,13 @@ def list_entries(asked: Asked, *, zone: str | None, persona: str | None) -> int:
     return 0
 
 
-@command.command("show")
+@command.command("show", short_help="Show what is remembered as KEY, who proposed it, and why.")
 @zone_argument
 @click.argument("key")
 @persona_option
 @json_option
 @click.pass_obj
-def show(asked: Asked, zone: str, key: str, persona: str | None) -> int:
+def show(asked: GlobalOptions, zone: str, key: str, persona: str | None) -> int:
     """Show the entry KEY in ZONE, who proposed it, and its grounds."""
     from deedbook.format.errors import MemoryRefused, fault
     from deedbook_memory.recall import EntryName
@@ -106,13 +106,13 @@ def show(asked: Asked, zone: str, key: str, persona: str | None) -> int:
     return 0
 
 
-@command.command("history")
+@command.command("history", short_help="Show everything that happened to a zone or to KEY.")
 @click.argument("zone", type=click.Choice(_ZONES), required=False, metavar="[ZONE]")
 @click.argument("key", required=False)
 @persona_option
 @json_option
 @click.pass_obj
-def history(asked: Asked, zone: str | None, key: str | None, persona: str | None) -> int:
+def history(asked: GlobalOptions, zone: str | None, key: str | None, persona: str | None) -> int:
     """Show all changes of a zone or of KEY: committed, refused, retracted, imported; reads the whole ledger."""
     from deedbook_memory.book import read_history as changes
 
@@ -154,7 +154,7 @@ def history(asked: Asked, zone: str | None, key: str | None, persona: str | None
 @json_option
 @click.pass_obj
 def propose(  # noqa: PLR0913 - one for each option
-    asked: Asked, zone: str, key: str, value: str, *, said: str | None, result: str | None, pointer: str,
+    asked: GlobalOptions, zone: str, key: str, value: str, *, said: str | None, result: str | None, pointer: str,
     approved: bool, reason: str | None, expected: int | None, profile: str | None, principal: str | None, wait: float,
 ) -> int:  # fmt: skip
     """Propose VALUE (JSON, or text) as KEY in ZONE. For world_state you declare it, unless you give other grounds."""
@@ -168,17 +168,17 @@ def propose(  # noqa: PLR0913 - one for each option
     declares = said if said is not None else f"{key} = {value}" if zone == "world_state" and not grounds else None
 
     def work(session: "Session") -> "Ending":
-        from deedbook.cli.acting import given
+        from deedbook.cli.execution import call_ending
 
         rests = _declare(session, declares) if declares is not None else grounds
-        return given(
+        return call_ending(
             session.call(_find_ability(session, "memory-propose"), {**args, **({"provenance": rests} if rests else {})})
         )
 
     return _act(asked, work, principal, wait, profile)
 
 
-@command.command("retract")
+@command.command("retract", short_help="Remove the value of KEY in ZONE; the ledger keeps it.")
 @zone_argument
 @click.argument("key")
 @click.option("--reason", required=True, metavar="TEXT", help="Why, in words.")
@@ -189,24 +189,24 @@ def propose(  # noqa: PLR0913 - one for each option
 @json_option
 @click.pass_obj
 def retract(  # noqa: PLR0913 - one for each option
-    asked: Asked, zone: str, key: str, *, reason: str, expected: int | None, profile: str | None,
+    asked: GlobalOptions, zone: str, key: str, *, reason: str, expected: int | None, profile: str | None,
     principal: str | None, wait: float,
 ) -> int:  # fmt: skip
     """Remove the content of KEY in ZONE; it stays in the ledger."""
     args = {"zone": zone, "key": key, "reason": reason, **({} if expected is None else {"expected_version": expected})}
 
     def work(session: "Session") -> "Ending":
-        from deedbook.cli.acting import given
+        from deedbook.cli.execution import call_ending
 
-        return given(session.call(_find_ability(session, "memory-retract"), args))
+        return call_ending(session.call(_find_ability(session, "memory-retract"), args))
 
     return _act(asked, work, principal, wait, profile)
 
 
-@command.command("rebuild")
+@command.command("rebuild", short_help="Write the memory store anew from the ledger.")
 @json_option
 @click.pass_obj
-def rebuild(asked: Asked) -> int:
+def rebuild(asked: GlobalOptions) -> int:
     """Write the memory store again from the ledger; a store of a later form is left alone."""
     workspace = _read_workspace(asked)
     with _open_book(workspace, afresh=True) as book:
@@ -223,11 +223,11 @@ def rebuild(asked: Asked) -> int:
     return 0
 
 
-@command.command("import")
+@command.command("import", short_help="Import a memory_store.json of an older form.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @json_option
 @click.pass_obj
-def import_file(asked: Asked, file: str) -> int:
+def import_file(asked: GlobalOptions, file: str) -> int:
     """Import a memory_store.json of an older form into the zone legacy; its bytes are kept unchanged."""
     from pathlib import Path
 
@@ -257,11 +257,11 @@ def _take_over(workspace: "Workspace", book: "MemoryBook", raw: bytes, *, moved:
 
 
 def _act(
-    asked: Asked, work: "Callable[[Session], Ending]", principal: str | None, wait: float, profile: str | None
+    asked: GlobalOptions, work: "Callable[[Session], Ending]", principal: str | None, wait: float, profile: str | None
 ) -> int:
-    from deedbook.cli.acting import act, beginning
+    from deedbook.cli.execution import execute, session_starter
 
-    return act(asked, beginning("call", principal, wait), work, profile=profile)
+    return execute(asked, session_starter("call", principal, wait), work, profile=profile)
 
 
 def _find_ability(session: "Session", tool: str) -> str:
@@ -286,7 +286,7 @@ def _declare(session: "Session", text: str) -> dict[str, Any]:
     return {"kind": "user_declared", "session": session.id, "span": submitted.value.message}
 
 
-def _find_result(asked: Asked, name: str, pointer: str) -> dict[str, Any]:
+def _find_result(asked: GlobalOptions, name: str, pointer: str) -> dict[str, Any]:
     """Return the tool result *name* as grounds; raises `click.BadParameter`."""
     from deedbook.cli.ledgers import session_file
     from deedbook.format.events import split_line
@@ -319,7 +319,7 @@ def _parse_value(text: str) -> Any:
 # --- text output ----------------------------------------------------------------------------------------------------
 
 
-def _read_workspace(asked: Asked) -> "Workspace":
+def _read_workspace(asked: GlobalOptions) -> "Workspace":
     from deedbook.workspace.workspace import read_workspace
 
     return read_workspace(asked.workspace)
@@ -368,4 +368,4 @@ def _format_value(row: dict[str, Any]) -> str:
 def _format_plain(value: Any) -> str:
     if isinstance(value, str) and value.isprintable():
         return str(value)
-    return spelled(json.dumps(value, ensure_ascii=False))
+    return escape_json(json.dumps(value, ensure_ascii=False))

@@ -15,7 +15,7 @@ from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, Err, Result, fault, recordable
-from deedbook.policy.gates import decided_by
+from deedbook.policy.gates import describe_source
 from deedbook.policy.path_mapping import PathMapper
 from deedbook_serve.agents import MCP, OTHER, CodingAgent, Moment
 
@@ -179,7 +179,7 @@ class Conversation:
             if self._agent.mcp is not None and ability == f"{self._name}/{MCP}":
                 args["server"] = self._agent.mcp.server_name(hook_event.tool, hook_event.input)
             return ability, args, ()
-        declared = self.session.bindings.declared(ability)
+        declared = self.session.bindings.entry_of(ability)
         pointers = tuple(declared["paths"]) if declared else ()
         return ability, self._path_mapper.to_relative(hook_event.args, pointers, _cwd(hook_event)), pointers
 
@@ -190,7 +190,7 @@ class Conversation:
         others.
         """
         own = f"{self._name}/{hook_event.tool}"
-        if hook_event.tool not in (OTHER, MCP) and self.session.bindings.declared(own) is not None:
+        if hook_event.tool not in (OTHER, MCP) and self.session.bindings.entry_of(own) is not None:
             return own, True
         if self._settings["unknown_tools"] == "deny":
             return own, True
@@ -293,7 +293,7 @@ class Conversation:
         decision = self.session.fire("PreCompact", {"messages": [], **subject})
         if decision.refusal is None:
             return PASS
-        return Answer(outcome="deny", reason=f"{decision.refusal}{decided_by(decision.by)}")
+        return Answer(outcome="deny", reason=f"{decision.refusal}{describe_source(decision.by)}")
 
     def _changed_settings(self, hook_event: HookEvent) -> Answer:
         """Refuse a change of the agent's settings that would remove the bridge's hooks."""
@@ -334,7 +334,7 @@ def describe_refusal(refused: Err) -> str:
 
 def _build_pending_denial(refused: Err) -> Answer:
     """Return a denial; for a call that waits for a person, add the command that approves it."""
-    identity = refused.told.get("approval")
+    identity = refused.details.get("approval")
     if refused.error.code != "NEEDS_HUMAN" or identity is None:
         return _build_denial(refused)
     how = f"a person runs: deedbook approvals approve {identity} --as NAME; then make the same call again"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from deedbook.cli.common import Asked, Suggesting, json_option, shown
-from deedbook.cli.output import as_json, data_command, message, say, watched
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, display_path, json_option
+from deedbook.cli.output import as_json, data_command, is_terminal, message, say
 from deedbook.format.terminal import plain
 
 from .hookfiles import (
@@ -35,7 +35,7 @@ _EVENT: Final = re.compile("[A-Za-z][A-Za-z0-9]{2,99}")
 _SAMPLE: Final[tuple["Moment", ...]] = ("begin", "before", "failed", "end")
 
 
-class _Bridge(Suggesting):
+class _Bridge(SuggestingGroup):
     """A group with a command for every event of an agent, beside the listed commands.
 
     An event that no agent's table lists is recorded and has no answer. So a word counts as an event if it is in mixed
@@ -58,7 +58,7 @@ class _Bridge(Suggesting):
 
         if word in _list_events() or not _EVENT.fullmatch(word):
             return word in _list_events()
-        return word != word.lower() or not (watched(sys.stdin) or suggest(word, self.list_commands(ctx)))
+        return word != word.lower() or not (is_terminal(sys.stdin) or suggest(word, self.list_commands(ctx)))
 
 
 def _list_events() -> set[str]:
@@ -73,11 +73,11 @@ def _build_command(name: str) -> click.Command:
 
 
 def _run_hook(event: str, agent: str) -> int:
-    from deedbook.cli.process import give_back
+    from deedbook.cli.process import restore_stdout
     from deedbook_serve.bridging.client import run
 
-    give_back()
-    asked = click.get_current_context().find_object(Asked)
+    restore_stdout()
+    asked = click.get_current_context().find_object(GlobalOptions)
     state = _find_state(asked.workspace if asked else ".")
     return run([*(("--state", state) if state else ()), agent, event])
 
@@ -100,21 +100,23 @@ def _find_state(workspace: str) -> str:
 @data_command
 @click.group("bridge", cls=_Bridge)
 def command() -> None:
-    """Let coding agents' hooks ask Deedbook; see docs/bridge.md.
+    """Answer the hooks of coding agents with the decisions of this workspace.
+
+    Begin with `agents: {claude-code: {}}` in deedbook.yaml, `deedbook bridge install` and `deedbook serve`.
 
     Beside the commands below, `deedbook bridge EVENT` answers one hook, such as PreToolUse: its JSON on standard input,
     the answer on standard output. The program that `install` writes does the same, and starts faster.
     """
 
 
-@command.command("install")
+@command.command("install", short_help="Put the hooks of AGENT into its settings, or take them out.")
 @click.argument("agent", default=DEFAULT)
 @click.option("--project", is_flag=True, help="Write to the committed file, which names no folder.")
 @click.option("--settings", metavar="FILE", help="Write to this file instead of your own for this project.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing.")
 @click.option("--remove", is_flag=True, help="Take the hooks out again.")
 @click.pass_obj
-def install(asked: Asked, agent: str, settings: str | None, *, project: bool, yes: bool, remove: bool) -> int:
+def install(asked: GlobalOptions, agent: str, settings: str | None, *, project: bool, yes: bool, remove: bool) -> int:
     """Put the hooks of AGENT, a name under agents:, into its settings; shows the change first and asks."""
     from deedbook.workspace.workspace import read_workspace
     from deedbook_serve.bridging.installations import read_text
@@ -134,9 +136,9 @@ def install(asked: Asked, agent: str, settings: str | None, *, project: bool, ye
             known_agent, before, build_settings(workspace, client, known_agent, location), place=str(path)
         )
     if after == before:
-        message(f"{shown(path)}: nothing to change")
+        message(f"{display_path(path)}: nothing to change")
         return 0
-    for line in format_diff(before, after, shown(path)).split("\n"):
+    for line in format_diff(before, after, display_path(path)).split("\n"):
         say(plain(line))
     empty = remove and is_bare(after, location.file.begin, place=str(path))
     if not yes and not _confirm(path, "Delete" if empty else "Write"):
@@ -145,19 +147,22 @@ def install(asked: Asked, agent: str, settings: str | None, *, project: bool, ye
     write(path, before, "" if empty else after)
     if remove:
         outcome = "deleted, since nothing else stood in it" if empty else "written without the hooks of the bridge"
-        message(f"{shown(path)} is {outcome}; {known_agent.title} asks here until it is started anew")
+        message(f"{display_path(path)} is {outcome}; {known_agent.title} asks here until it is started anew")
         return 0
-    message(f"{shown(path)} is written; {known_agent.title} reads it when it starts. Answers come from: deedbook serve")
+    message(
+        f"{display_path(path)} is written; {known_agent.title} reads it when it starts. "
+        "Answers come from: deedbook serve"
+    )
     for each in (known_agent.trust, known_agent.needs):
         if each:
             message(each)
     return 0
 
 
-@command.command("status")
+@command.command("status", short_help="Show where each agent's hooks stand, and when one called last.")
 @json_option
 @click.pass_obj
-def status(asked: Asked) -> int:
+def status(asked: GlobalOptions) -> int:
     """Say of each coding agent where its hooks stand, whether it trusts them, and when one called last."""
     from deedbook.workspace.workspace import read_workspace
     from deedbook_serve.bridging.history import find_last_calls
@@ -178,7 +183,7 @@ def status(asked: Asked) -> int:
         return 0
     say(f"runtime  {'answers' if answers else 'does not answer; start it with: deedbook serve'}")
     for row in rows:
-        places = ", ".join(shown(Path(each["path"])) for each in row["files"] if each["installed"])
+        places = ", ".join(display_path(Path(each["path"])) for each in row["files"] if each["installed"])
         hooks = f"hooks in {places}" if places else "no hooks installed"
         called = f"called last at {row['last_call']}" if row["last_call"] else "no hook has ever called"
         say(f"{row['agent']}  {row['title']}: {hooks}; {called}")
@@ -191,12 +196,12 @@ def status(asked: Asked) -> int:
     return 0
 
 
-@command.command("test")
+@command.command("test", short_help="Send a sample use of a tool through; it is judged and not done.")
 @click.argument("agent", default=DEFAULT)
 @click.option("--tool", metavar="NAME", help="A tool of the agent's; without one, the first that has no effects.")
 @click.option("--input", "text", default="{}", metavar="JSON", help="The tool's input.")
 @click.pass_obj
-def test(asked: Asked, agent: str, tool: str | None, text: str) -> int:
+def test(asked: GlobalOptions, agent: str, tool: str | None, text: str) -> int:
     """Send a sample through, as AGENT would: a session with one use of a tool, which is judged and not done."""
     import json
     from os import environ, urandom
@@ -245,7 +250,7 @@ def _is_running(state: Path) -> bool:
 
 
 def _confirm(place: Path, verb: str) -> bool:
-    if not watched(sys.stdin):
+    if not is_terminal(sys.stdin):
         message("there is no terminal to ask at; --yes writes without asking")
         return False
-    return click.confirm(f"{verb} {shown(place)}?", err=True)
+    return click.confirm(f"{verb} {display_path(place)}?", err=True)

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from deedbook.cli.common import shown
+from deedbook.cli.common import display_path
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import ClientSource, Workspace
@@ -144,7 +144,7 @@ def _describe_location(
 
 def describe_file(row: dict[str, Any], agent: str) -> Iterator[str]:
     """Yield what a person should know about a file that holds hooks, one line each."""
-    location = shown(Path(row["path"]))
+    location = display_path(Path(row["path"]))
     if row["problem"]:
         yield row["problem"]
     if row["off"]:

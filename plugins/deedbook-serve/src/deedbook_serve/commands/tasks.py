@@ -7,12 +7,12 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import (
-    Asked,
-    Suggesting,
+    GlobalOptions,
+    SuggestingGroup,
     args_option,
-    given_arguments,
     json_option,
     pairs_argument,
+    parse_arguments,
     principal_option,
     profile_option,
     read_arguments,
@@ -22,7 +22,7 @@ from deedbook.cli.output import answer, as_json, data_command, message, say, tab
 
 if TYPE_CHECKING:
     from deedbook.call.session import Session
-    from deedbook.cli.acting import Ending
+    from deedbook.cli.execution import Ending
     from deedbook.format.errors import Result
     from deedbook.kernel import Kernel
     from deedbook.workspace.declarations import Workspace
@@ -46,7 +46,7 @@ note_option = click.option("--note", default="", metavar="TEXT", help="Say how y
 
 
 @data_command
-@click.group("tasks", cls=Suggesting, invoke_without_command=True)
+@click.group("tasks", cls=SuggestingGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def command(ctx: click.Context) -> int:
@@ -54,11 +54,11 @@ def command(ctx: click.Context) -> int:
     return int(ctx.invoke(list_tasks, every=False)) if ctx.invoked_subcommand is None else 0
 
 
-@command.command("list")
+@command.command("list", short_help="List the tasks of the workspace, and how each stands.")
 @click.option("--all", "every", is_flag=True, help="Also what was deleted, and the records of direct runs.")
 @json_option
 @click.pass_obj
-def list_tasks(asked: Asked, *, every: bool) -> int:
+def list_tasks(asked: GlobalOptions, *, every: bool) -> int:
     """List the tasks of the workspace, of all principals, and their states."""
     from deedbook_serve.tasks.views import build_view
 
@@ -74,11 +74,11 @@ def list_tasks(asked: Asked, *, every: bool) -> int:
     return 0
 
 
-@command.command("show")
+@command.command("show", short_help="Show TASK: its input, and all that happened to it.")
 @task_argument
 @json_option
 @click.pass_obj
-def show(asked: Asked, task: str) -> int:
+def show(asked: GlobalOptions, task: str) -> int:
     """Show TASK: its input, what it is bound to, and all that happened to it, as its page tells it."""
     from deedbook_serve.tasks.pages import render
     from deedbook_serve.tasks.views import build_view
@@ -93,7 +93,7 @@ def show(asked: Asked, task: str) -> int:
     return 0
 
 
-@command.command("create")
+@command.command("create", short_help="Make a task for one use of ABILITY, and print its id.")
 @click.argument("ability", shell_complete=completing.abilities)
 @pairs_argument
 @args_option
@@ -103,37 +103,37 @@ def show(asked: Asked, task: str) -> int:
 @json_option
 @click.pass_obj
 def create(
-    asked: Asked, ability: str, pairs: tuple[str, ...], text: str | None, key: str | None, profile: str | None,
+    asked: GlobalOptions, ability: str, pairs: tuple[str, ...], text: str | None, key: str | None, profile: str | None,
     principal: str | None,
 ) -> int:  # fmt: skip
     """Make a task for one use of ABILITY, if the hooks of PreAbilityCreate let it; print its id."""
-    args = given_arguments(text, pairs)
+    args = parse_arguments(text, pairs)
     return _act(
         asked, lambda tasks: _describe_created(tasks.create(ability, args, idempotency_key=key)), profile, principal
     )
 
 
-@command.command("update")
+@command.command("update", short_help="Bind TASK to the charter in force, with the same or other arguments.")
 @task_argument
 @click.option("--args", "text", metavar="JSON", help="Other arguments; without it they stay.")
 @profile_option
 @principal_option
 @json_option
 @click.pass_obj
-def update(asked: Asked, task: str, text: str | None, profile: str | None, principal: str | None) -> int:
+def update(asked: GlobalOptions, task: str, text: str | None, profile: str | None, principal: str | None) -> int:
     """Bind TASK to the charter in force, with other arguments or the same; its hooks are asked again."""
     args = None if text is None else read_arguments(text)
     return _act(asked, lambda tasks: _describe_created(tasks.update(_find_id(tasks, task), args)), profile, principal)
 
 
-@command.command("run")
+@command.command("run", short_help="Run TASK through the door, once, and print its result.")
 @task_argument
 @profile_option
 @principal_option
 @wait_option
 @json_option
 @click.pass_obj
-def run(asked: Asked, task: str, profile: str | None, principal: str | None, wait: float) -> int:
+def run(asked: GlobalOptions, task: str, profile: str | None, principal: str | None, wait: float) -> int:
     """Run TASK through the door and print its result; one that has succeeded gives its result again.
 
     Without --profile it runs under the profile that it was made or updated with.
@@ -141,7 +141,9 @@ def run(asked: Asked, task: str, profile: str | None, principal: str | None, wai
     if profile is None:
         with _require_book(asked) as book:
             found = book.find(task)
-            recorded = book.read_event(found.last("task.created", "task.updated")).payload["profile"]
+            position = found.last("task.created", "task.updated")
+            assert position
+            recorded = book.read_event(position).payload["profile"]
         profile = recorded if isinstance(recorded, str) else None
     return _act(asked, lambda tasks: _run_task(tasks, _find_id(tasks, task)), profile, principal, wait)
 
@@ -151,7 +153,7 @@ def run(asked: Asked, task: str, profile: str | None, principal: str | None, wai
 @principal_option
 @json_option
 @click.pass_obj
-def delete(asked: Asked, task: str, principal: str | None) -> int:
+def delete(asked: GlobalOptions, task: str, principal: str | None) -> int:
     """Delete TASK: it is never run again. What is recorded of it stays."""
     return _act(asked, lambda tasks: _describe_task(tasks.delete(_find_id(tasks, task))), None, principal)
 
@@ -164,7 +166,7 @@ def delete(asked: Asked, task: str, principal: str | None) -> int:
 @principal_option
 @json_option
 @click.pass_obj
-def decide(asked: Asked, task: str, said: str | None, note: str, principal: str | None) -> int:
+def decide(asked: GlobalOptions, task: str, said: str | None, note: str, principal: str | None) -> int:
     """Say whether the run of a TASK whose outcome was lost had its effect."""
     if said is None:
         raise click.UsageError("say which: --happened or --did-not", click.get_current_context())
@@ -181,7 +183,7 @@ def decide(asked: Asked, task: str, said: str | None, note: str, principal: str 
 @click.argument("task", required=False, shell_complete=_complete_tasks)
 @json_option
 @click.pass_obj
-def render(asked: Asked, task: str | None) -> int:
+def render(asked: GlobalOptions, task: str | None) -> int:
     """Write the pages of all tasks anew from the ledger, or that of TASK."""
     from deedbook_serve.tasks.pages import get_path, write
 
@@ -203,12 +205,16 @@ def render(asked: Asked, task: str | None) -> int:
 
 
 def _act(
-    asked: Asked, work: "Callable[[Tasks], Ending]", profile: str | None, principal: str | None, wait: float = 0.0
+    asked: GlobalOptions,
+    work: "Callable[[Tasks], Ending]",
+    profile: str | None,
+    principal: str | None,
+    wait: float = 0.0,
 ) -> int:
-    from deedbook.cli.acting import act, beginning
+    from deedbook.cli.execution import execute, session_starter
     from deedbook_serve.tasks.runner import Tasks
 
-    begin, opened = beginning("open", principal, wait), []
+    begin, opened = session_starter("open", principal, wait), []
 
     def begin_with_tasks(kernel: "Kernel") -> "Session":
         session = begin(kernel)
@@ -216,7 +222,7 @@ def _act(
         return session
 
     try:
-        return act(asked, begin_with_tasks, lambda _: work(opened[0]), profile=profile)
+        return execute(asked, begin_with_tasks, lambda _: work(opened[0]), profile=profile)
     finally:
         for tasks in opened:
             tasks.close()
@@ -227,7 +233,7 @@ def _find_id(tasks: "Tasks", name: str) -> str:
 
 
 def _describe_created(result: "Result[Created]") -> "Ending":
-    from deedbook.cli.acting import FINE, Ending
+    from deedbook.cli.execution import FINE, Ending
     from deedbook.format import event_text as story
     from deedbook.format.errors import Err
 
@@ -248,11 +254,11 @@ def _describe_created(result: "Result[Created]") -> "Ending":
 def _run_task(tasks: "Tasks", task: str) -> "Ending":
     import attrs
 
-    from deedbook.cli.acting import given
+    from deedbook.cli.execution import call_ending
     from deedbook.format.errors import Err, Ok
 
     result = tasks.run(task)
-    ending = given(result if isinstance(result, Err) else Ok(result.value.result))
+    ending = call_ending(result if isinstance(result, Err) else Ok(result.value.result))
     if not isinstance(result, Err) and result.value.recorded:
         message("it ran before; this is what came of it")
     found = tasks.get(task)
@@ -261,7 +267,7 @@ def _run_task(tasks: "Tasks", task: str) -> "Ending":
 
 
 def _describe_task(result: "Result[Task]") -> "Ending":
-    from deedbook.cli.acting import FINE, Ending
+    from deedbook.cli.execution import FINE, Ending
     from deedbook.format.errors import Err
 
     if isinstance(result, Err):
@@ -272,7 +278,7 @@ def _describe_task(result: "Result[Task]") -> "Ending":
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def _open_book(asked: Asked) -> Any:
+def _open_book(asked: GlobalOptions) -> Any:
     """Open the tasks of the workspace; a null context if the workspace has no ledger yet."""
     from contextlib import nullcontext
 
@@ -285,7 +291,7 @@ def _open_book(asked: Asked) -> Any:
         return nullcontext()
 
 
-def _require_book(asked: Asked) -> "TaskBook":
+def _require_book(asked: GlobalOptions) -> "TaskBook":
     from deedbook.format.errors import TaskError, fault
     from deedbook_serve.tasks.book import TaskBook
 

@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown
+from deedbook.cli.common import GlobalOptions, display_path, json_option
 from deedbook.cli.output import as_json, data_command, say
 
 SECTION: Final = "Record"
@@ -16,14 +16,14 @@ SECTION: Final = "Record"
 @click.argument("session", required=False, shell_complete=completing.sessions)
 @json_option
 @click.pass_obj
-def command(asked: Asked, session: str | None) -> int:
+def command(asked: GlobalOptions, session: str | None) -> int:
     """Write task.md, context.md and outcome.md of all sessions anew from their ledgers, or those of SESSION.
 
     They go where the workspace wants them (`workdocs:`), else below the state folder.
     """
     from deedbook.cli.ledgers import session_id
     from deedbook.format.files import Folder
-    from deedbook.format.reader import sessions
+    from deedbook.format.reader import list_sessions
     from deedbook.workspace.workspace import read_workspace
     from deedbook_serve.workdocs import write
 
@@ -32,7 +32,7 @@ def command(asked: Asked, session: str | None) -> int:
         names = [session_id(source, session)]
     elif source.state.is_dir():
         with Folder.at(source.state) as state:
-            names = [each.id for each in sessions(state) if each.events]
+            names = [each.id for each in list_sessions(state) if each.events]
     else:
         names = []
     pages = [page for name in names for page in write(source.workdocs or True, source.root, source.state, name)]
@@ -40,5 +40,5 @@ def command(asked: Asked, session: str | None) -> int:
         as_json({"schema_version": "v1", "pages": [str(page) for page in pages]})
     else:
         for page in pages:
-            say(shown(page))
+            say(display_path(page))
     return 0

@@ -130,5 +130,5 @@ def to_error(problem: BaseException) -> DomainError:
     if isinstance(problem, DeedbookError):
         return problem.error
     if isinstance(problem, OSError):
-        return fault("FAILED", f"the system refused something: {problem.strerror or problem}", retryable=True)
+        return fault("FAILED", f"the system refused something: {problem.strerror or problem}")
     return fault("FAILED", f"there is a fault in Deedbook itself: {type(problem).__name__}; please report it")

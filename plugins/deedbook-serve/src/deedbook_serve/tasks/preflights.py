@@ -9,7 +9,7 @@ from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, TaskError, fault, recordable
 from deedbook.policy.bound import BoundAbility
-from deedbook.policy.judge import DecisionContext, admissible, admitted, make_call
+from deedbook.policy.judge import DecisionContext, check_admission, encode_args, make_call
 from deedbook.policy.requests import principal_json
 
 from .task_log import TaskLog
@@ -32,7 +32,7 @@ class Preflights:
     def admit(self, ability: str, args: Json) -> bytes:
         """Return *args* in recorded form; raises `DeedbookError`, after recording it, for arguments that have none."""
         try:
-            return admitted(self._session.bindings.find(ability), args)
+            return encode_args(self._session.bindings.find(ability), args)
         except DeedbookError as problem:
             self._log.deny([], _build_denial(ability, problem.error), self._session.cause)
             raise
@@ -44,7 +44,7 @@ class Preflights:
         `Unavailable` with the hooks'.
         """
         session, cause = self._session, self._session.cause
-        verdict = admissible(session.bindings, session.caller, ability, canonical.decode(raw), raw)
+        verdict = check_admission(session.bindings, session.caller, ability, canonical.decode(raw), raw)
         more = {**({"task": task} if task else {}), **({"args": verdict.args} if type(verdict.args) is dict else {})}
         if verdict.bound is None or verdict.code:
             error = fault(verdict.code, verdict.reason)
@@ -52,7 +52,7 @@ class Preflights:
             self._log.deny(entries, _build_denial(ability, error, more), cause)
             raise TaskError(_name_ability(error, ability))
         when = DecisionContext(session.ledger.now(), session.id, {})
-        judged = verdict.bound.judged(raw)
+        judged = verdict.bound.judged_args(raw)
         call = make_call(session.bindings, session.caller, verdict.bound, canonical.decode(judged), judged, when)
         answer = session.hooks.pre_ability_create(verdict.bound, call, cause)
         if answer.refusal is not None:

@@ -123,7 +123,7 @@ class TaskLog:
 
     def _require_complete(self, payload: bytes) -> bytes:
         """Return *payload*; raises `TaskError` if the record would lack the value of a secret in it."""
-        if self._workspace_ledger.scrubbed(payload) != payload:
+        if self._workspace_ledger.scrub(payload) != payload:
             why = "the arguments hold the value of a secret, which no record keeps; name the secret in YAML instead"
             raise TaskError(fault("TASK_INCOMPLETE", why))
         return payload
