@@ -1,4 +1,4 @@
-"""A fork: a session that goes on from a point in another's past. The work is asked for again, at the same door."""
+"""A fork: a session that continues from a point in another's past. The work is requested again, at the same door."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from deedbook.kernel import Kernel
 
 @attrs.frozen(eq=False)
 class Fork:
-    """What is to be done: the *tasks* up to the event, those *after* it, and what is served of the past (*recall*)."""
+    """The work of a fork: the *tasks* up to the event, those *after* it, and the recorded past (*recall*)."""
 
     recall: Recall
     tasks: Sequence[Task]
@@ -26,7 +26,7 @@ class Fork:
 
     @property
     def origin(self) -> SessionOrigin:
-        """What the new session says of where it comes from."""
+        """The new session's record of its origin."""
         parent, at = self.recall.past.parent, self.recall.past.at
         payload = {
             "session": parent.session,
@@ -42,8 +42,8 @@ def plan_fork(
 ) -> Fork:
     """Return the fork of *parent* at the event *at*.
 
-    *goes_on*: what it was doing, and what it was asked for later, is done; with *prompts* these are run instead.
-    Raises `LedgerError` (``FORK_REFUSED``) for an event that there is not, ``FORK_INCOMPLETE`` where a prompt is gone.
+    *goes_on*: the parent's unfinished and later work is done, too; with *prompts* these are run instead. Raises
+    `LedgerError`: ``FORK_REFUSED`` for an event that does not exist, ``FORK_INCOMPLETE`` if a prompt was erased.
     """
     if not 0 <= at < len(parent.events):
         why = f"session {parent.session} has the events 0 to {len(parent.events) - 1}, and no event {at}"
@@ -61,7 +61,7 @@ def plan_fork(
 
 
 def redo_work(session: Session, fork: Fork) -> Result[Json | Reply]:
-    """Ask for everything again in *session*; return what came of the last thing, an `Err` where the past was left."""
+    """Request all work again in *session*; return the last result, or an `Err` if the session diverged."""
     recall = fork.recall
     recall.note = lambda payload: session.note("call.diverged", "runtime", payload)
     result: Result[Json | Reply] = Ok(None)
@@ -92,7 +92,7 @@ def _ask(session: Session, task: Task) -> Result[Json | Reply]:
 
 
 def _leave_past(session: Session, recall: Recall, result: Result[Json | Reply]) -> None:
-    """Leave the past, where something cannot even be asked for again."""
+    """Leave the past at a task that cannot be requested again."""
     first = next(recall.past.due(), None)
     if isinstance(result, Err) and first is not None:
         recall.leave(result.error, [])
@@ -100,7 +100,7 @@ def _leave_past(session: Session, recall: Recall, result: Result[Json | Reply]) 
 
 
 def _end_recall(session: Session, recall: Recall) -> None:
-    """Leave the past if something of it was not asked for again."""
+    """Leave the past if a part of it was not requested again."""
     pending = [made for made in recall.past.left if made.kind != "flow" and made.outcome is not None]
     if recall.state == "serving" and pending:
         first, more = pending[0], f", and {len(pending) - 1} more" if pending[1:] else ""
