@@ -130,7 +130,7 @@ def _awaited(plan: Plan) -> Iterator[Line]:
         yield Value(f"acall ({name}): to call, {measured}", times.ratio("acall", "call"))
 
 
-# --- what a call writes and hashes ------------------------------------------------------------------------------------
+# --- what a call writes and hashes ----------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -268,7 +268,7 @@ def log_lines(record: Record, file: Path) -> Work:
     return work
 
 
-# --- the same call, written without care for its cost -----------------------------------------------------------------
+# --- the same call, written without care for its cost ---------------------------------------------------------------
 
 
 @attrs.frozen

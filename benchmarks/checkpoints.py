@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import WALL, Plan
 from benchmarks.workspaces import ARGS, session
-from deedbook.charter.settings import Settings
+from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.canonical import encode
 from deedbook.format.events import Entry, label, new_id
 from deedbook.format.files import Folder
@@ -67,7 +67,7 @@ class _log:  # noqa: N801 - a fixture
     def __init__(self, state: Path, leaves: int) -> None:
         self.state = Folder.at(state, create=True)
         self.ledger = WorkspaceLedger.open(self.state, workspace="bench", durability="os")
-        office = Office(self.state, self.ledger, Settings(key=state / "log.key"))
+        office = Office(self.state, self.ledger, CheckpointSettings(key=state / "log.key"))
         office.rotate(lost=False)
         self._fill(leaves)
         with office._writer() as (writer, _, _):

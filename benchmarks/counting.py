@@ -12,7 +12,7 @@ from benchmarks.processes import resident
 from benchmarks.rounds import Plan
 from benchmarks.workspaces import ARGS, ledger_file, session
 from deedbook.format.reader import read
-from deedbook_inspect.observing.accounts import as_json
+from deedbook_inspect.observing.accounts import build_document
 from deedbook_inspect.observing.figures import FiguresFold
 
 _EVENTS: Final = 100_000
@@ -50,5 +50,5 @@ def _counted(place: Path) -> int:
     figures = fold.start()
     for event in read(place):
         fold.step(figures, event)
-    events: int = as_json(fold.close(figures))["events"]
+    events: int = build_document(fold.close(figures))["events"]
     return events

@@ -4,7 +4,7 @@ import json
 
 from deedbook.contract import Principal
 from deedbook.format.reader import read
-from deedbook_serve.bridging.desk import Desk
+from deedbook_serve.bridging.session_table import AgentSessionTable
 
 ADA, ROBIN = Principal("ada", "runtime"), Principal("robin", "runtime")
 SMALLEST = {
@@ -59,7 +59,7 @@ class Agent:
     def __init__(self, lab, name="claude-code", **options):
         self.lab, self.name = lab, name
         self.kernel = lab.kernel(**options)
-        self.desk = Desk(self.kernel)
+        self.desk = AgentSessionTable(self.kernel)
 
     def say(self, event, *, session="abc123", principal=ADA, **more):
         body = json.dumps(sent(event, self.lab.path, session, **more)).encode()
@@ -79,7 +79,7 @@ class Agent:
         more = {"error": error, "is_interrupt": False, **more}
         return self.say("PostToolUseFailure", tool_name=tool, tool_input=args, tool_use_id=call, **more)
 
-    # --- the record ---------------------------------------------------------------------------------------------------
+    # --- the record --------------------------------------------------------------------------------------------------
 
     def sessions(self):
         """Return the sessions here that record one of an agent, oldest first."""

@@ -108,7 +108,7 @@ class Place:
         argv, sys.argv = sys.argv, ["deedbook", *args]
         try:
             with redirect_stdout(out), redirect_stderr(err), chdir(self.path):
-                ended = cli._status(cli.Asked())
+                ended = cli._status(cli.GlobalOptions())
         except SystemExit as end:
             ended = int(end.code or 0)
         finally:

@@ -74,12 +74,12 @@ def told(status, args):
 
 
 def main():
-    from deedbook.cli.common import Asked
+    from deedbook.cli.common import GlobalOptions
     from deedbook.cli.program import _status
 
     folder, commands = Path(sys.argv[1]), json.loads(sys.argv[2])
     sys.addaudithook(guard)
-    answers = [told(lambda: _status(Asked()), args) for args in commands]
+    answers = [told(lambda: _status(GlobalOptions()), args) for args in commands]
     print(json.dumps({"answers": answers, "tried": {name: tried(act) for name, act in attempts(folder).items()}}))
 
 

@@ -9,7 +9,7 @@ from faults.judging import Judge
 from faults.manipulations import Manipulation, also, hard_linked, linked, piped, raw, told
 from faults.states import State, honest
 
-from deedbook_audit.verification.answers import misquoted
+from deedbook_audit.verification.answers import compare_answers
 from deedbook_audit.verify import verify_file
 
 
@@ -65,7 +65,7 @@ def test_use_hangs_under_the_answer_to_its_request(tmp_path):
     assert broken(book, tmp_path) == found
 
 
-# --- two ledgers ------------------------------------------------------------------------------------------------------
+# --- two ledgers ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +93,10 @@ def judge() -> Judge:
 )
 def test_answer_of_a_session_is_the_one_in_the_workspace_ledger(state: State, tmp_path: Path, said: dict, found: str):
     names = [*state.names.values(), "absent"]
-    assert list(misquoted(state.state, names)) == []
+    assert list(compare_answers(state.state, names)) == []
     copy = state.copy(tmp_path / "copy")
     told("approved", "approval.granted", **said)(copy)
-    (gap,) = misquoted(copy.state, names)
+    (gap,) = compare_answers(copy.state, names)
     assert (gap.session, gap.check) == (state.names["approved"], "approval.granted")
     assert gap.found.startswith(found)
 
@@ -107,16 +107,16 @@ def test_refusal_is_no_grant(state: State, tmp_path: Path):
         event for event in events
         if event.type != "approval.granted" or not event.header.update(event_type="approval.refused")
     ])  # fmt: skip
-    (gap,) = misquoted(copy.state, [state.names["approved"]])
+    (gap,) = compare_answers(copy.state, [state.names["approved"]])
     assert (gap.check, gap.found) == ("approval.refused", "the answer 'approve'")
 
 
 def test_without_a_workspace_ledger_no_answer_stands_anywhere(state: State, tmp_path: Path):
     copy = state.copy(tmp_path / "copy")
     copy.file("home").unlink()
-    assert [gap.found for gap in misquoted(copy.state, state.names.values())] == ["no answer"]
+    assert [gap.found for gap in compare_answers(copy.state, state.names.values())] == ["no answer"]
     copy.file("home").mkdir()  # its own verification says so
-    assert list(misquoted(copy.state, state.names.values())) == []
+    assert list(compare_answers(copy.state, state.names.values())) == []
 
 
 def test_verify_finds_it_though_every_ledger_was_made_sound(judge: Judge, state: State, tmp_path: Path):
@@ -125,7 +125,7 @@ def test_verify_finds_it_though_every_ledger_was_made_sound(judge: Judge, state:
     assert judge.misses(state, found, tmp_path / "copy") is None
 
 
-# --- what cannot be read ----------------------------------------------------------------------------------------------
+# --- what cannot be read --------------------------------------------------------------------------------------------
 
 
 def foldered(state: State) -> None:

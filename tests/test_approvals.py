@@ -15,7 +15,7 @@ from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
-from deedbook.policy.requests import shown_of
+from deedbook.policy.requests import shown_digest
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_ask_parks_the_call_in_both_ledgers_and_ends_it_as_before(lab, ran, way)
     identity = park(lab)
     mine = lab.payload("approval.requested")
     assert [dict(event.payload) for event in own(lab) if event.type == "approval.requested"] == [dict(mine)]
-    assert mine["shown"] == shown_of(mine)
+    assert mine["shown"] == shown_digest(mine)
     assert (mine["name"], mine["args"], mine["approval"]) == ("pay", {"to": "bob"}, identity)
     denied = lab.payload("tool.denied")
     assert (denied["code"], ran) == ("NEEDS_HUMAN", [])

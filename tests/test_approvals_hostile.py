@@ -6,7 +6,7 @@ import ledgers
 import pytest
 
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.policy.requests import faults
+from deedbook.policy.requests import answer_faults
 from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
@@ -86,15 +86,15 @@ def test_second_call_under_one_approval_is_found(tmp_path):
 def test_statement_about_another_request_is_no_answer(member):
     request = ledgers.request()
     answer = ledgers.answer(request, **{member: "f" * 64})
-    (why,) = faults(request, answer, KEY, ledgers.OWN)
+    (why,) = answer_faults(request, answer, KEY, ledgers.OWN)
     assert why.startswith(f"its {member} is another")
 
 
 def test_answer_signed_by_another_key_or_by_nobody_is_none():
     request = ledgers.request()
     answer = ledgers.answer(request)
-    assert list(faults(request, answer, KEY, ledgers.OWN)) == []
-    assert list(faults(request, answer, ledgers.verifier_key(seed=bytes(32)), ledgers.OWN))
-    assert list(faults(request, answer, None, ledgers.OWN))
+    assert list(answer_faults(request, answer, KEY, ledgers.OWN)) == []
+    assert list(answer_faults(request, answer, ledgers.verifier_key(seed=bytes(32)), ledgers.OWN))
+    assert list(answer_faults(request, answer, None, ledgers.OWN))
     forged = {**answer, "signed": answer["signed"].replace("approve", "deny")}
-    assert list(faults(request, forged, KEY, ledgers.OWN))
+    assert list(answer_faults(request, forged, KEY, ledgers.OWN))

@@ -38,12 +38,12 @@ PURE = (
     "call.records", "charter.changes", "charter.grants", "charter.required_skills",
     "deedbook_inspect.observing.accounts",
     "deedbook_inspect.observing.exposition", "deedbook_inspect.observing.figures",
-    "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.makers",
+    "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.providers",
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",
     "deedbook_memory.recall", "format.detectors", "format.effort", "format.entries", "format.folds",
     "format.families", "format.lint", "format.event_text", "plugins.routing.bm25", "plugins.routing.fit",
     "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions", "policy.facts",
-    "policy.fitting", "policy.forms", "policy.judge", "policy.match", "policy.zones",
+    "policy.fitting", "policy.judge", "policy.match", "policy.zones",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from deedbook import Decision, allow, deny, transform
-from deedbook.contract.lifecycle import Unanswered
+from deedbook.contract.lifecycle import NoAnswer
 from deedbook.policy.gates import BoundGate, answer
-from deedbook.programs.threads import MOST, Threads
+from deedbook.programs.threads import MOST, HookThreads
 
 LONG = 60.0
 SHORT = 0.05
@@ -26,7 +26,7 @@ def stuck():
 
 def gate(ask, limit=LONG):
     return BoundGate(
-        id="h", kind="hook", digest="d", ask=Threads(ask, limit), may=frozenset({"allow", "deny"}), limit=limit
+        id="h", kind="hook", digest="d", ask=HookThreads(ask, limit), may=frozenset({"allow", "deny"}), limit=limit
     )  # fmt: skip
 
 
@@ -81,18 +81,18 @@ def test_hook_that_came_back_is_asked_again():
 
 def test_threads_of_one_hook_are_bounded(stuck):
     inside = threading.Semaphore(0)
-    threads = Threads(lambda: inside.release() or stuck(), LONG)
+    threads = HookThreads(lambda: inside.release() or stuck(), LONG)
     waiting = [threading.Thread(target=threads, daemon=True) for _ in range(MOST)]
     for each in waiting:
         each.start()
     for _ in waiting:
         assert inside.acquire(timeout=LONG)
-    with pytest.raises(Unanswered, match="busy with 32 other questions"):
+    with pytest.raises(NoAnswer, match="busy with 32 other questions"):
         threads()
 
 
 def test_many_callers_each_get_their_own_answer():
-    threads, found = Threads(lambda value: Decision("allow", str(value)), LONG), {}
+    threads, found = HookThreads(lambda value: Decision("allow", str(value)), LONG), {}
     callers = [
         threading.Thread(target=lambda n=n: found.update({n: threads(n).reason}), daemon=True) for n in range(MOST)
     ]
@@ -106,10 +106,10 @@ def test_many_callers_each_get_their_own_answer():
 def test_hung_thread_keeps_no_process_from_exiting():
     script = (
         "import time\n"
-        "from deedbook.programs.threads import Threads\n"
-        "from deedbook.contract.lifecycle import Unanswered\n"
-        "try:\n    Threads(lambda: time.sleep(3600), 0.05)()\n"
-        "except Unanswered as problem:\n    print(problem)\n"
+        "from deedbook.programs.threads import HookThreads\n"
+        "from deedbook.contract.lifecycle import NoAnswer\n"
+        "try:\n    HookThreads(lambda: time.sleep(3600), 0.05)()\n"
+        "except NoAnswer as problem:\n    print(problem)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LONG, check=True)
     assert done.stdout == "did not answer within its limit of 50 ms\n"

@@ -89,7 +89,7 @@ def test_end_of_a_session_is_witnessed_in_the_background(seen):
 
 def test_witness_that_does_not_answer_holds_nobody_up_and_its_answer_is_taken_later(seen, monkeypatch):
     monkeypatch.setattr(submission, "SECONDS", 0.05)
-    monkeypatch.setattr(submission.Shared, "__init__", shortly(submission.Shared.__init__))
+    monkeypatch.setattr(submission.FolderChannel, "__init__", shortly(submission.FolderChannel.__init__))
     (late,) = ask(seen).unheard
     assert late.code == "WITNESS_UNREACHABLE"
     assert witnessed(seen) == []
@@ -201,7 +201,7 @@ def test_key_of_a_witness_that_is_none_refuses_the_workspace(lab, key):
 
 
 def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_path, monkeypatch):
-    from deedbook.cli.common import Asked
+    from deedbook.cli.common import GlobalOptions
     from deedbook.format.files import Folder
     from deedbook_audit import proving
     from deedbook_audit.commands.proof import check_proof
@@ -209,11 +209,11 @@ def test_key_of_a_proof_is_known_from_the_key_ring_or_the_workspace(seen, tmp_pa
     with watching(seen.inbox):
         ask(seen)
     with Folder.at(seen.state) as state:
-        (tmp_path / "proof.json").write_text(json.dumps(proving.inclusion(state, "workspace", 1)))
+        (tmp_path / "proof.json").write_text(json.dumps(proving.prove_inclusion(state, "workspace", 1)))
 
     def told(place):
         with redirect_stdout(io.StringIO()) as out:
-            assert check_proof(Asked(str(place), json=True), str(tmp_path / "proof.json"), [], []) == 0
+            assert check_proof(GlobalOptions(str(place), json=True), str(tmp_path / "proof.json"), [], []) == 0
         return json.loads(out.getvalue())
 
     (tmp_path / "elsewhere").mkdir()

@@ -13,7 +13,7 @@ from deedbook.contract import ALLOW, Call, Decision, GateSpec, HandlerSpec, Prin
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
 from deedbook.policy.bound import EVERYTHING, Scope, event_names
-from deedbook.policy.fitting import unasked, unguarded
+from deedbook.policy.fitting import find_unguarded, find_unmatched
 
 LOW = ".system/registry/low-level"
 MODELS = (
@@ -220,8 +220,8 @@ def test_lock_is_told_what_no_policy_guards_and_what_nobody_asks(shop):
     shop.ability("echo", "hooks: {post_call: [named]}\n")
     shop.ability("loud", "effects: write\n")
     document = shop.compile().document
-    assert unguarded(document) == ["loud"]
-    assert unasked(document) == ["hook never", "policy filed", "policy typo"]
+    assert find_unguarded(document) == ["loud"]
+    assert find_unmatched(document) == ["hook never", "policy filed", "policy typo"]
 
 
 # --- what is constructed ----------------------------------------------------------------------------------------------

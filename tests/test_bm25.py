@@ -32,7 +32,7 @@ def plainly(documents, question):
 @given(DOCUMENTS, st.lists(WORDS, max_size=6))
 def test_scores_are_those_of_the_formula(documents, question):
     index = Index(documents)
-    found = index.scores(index.known(question))
+    found = index.scores(index.known_words(question))
     wanted = plainly(documents, question)
     assert found.keys() == wanted.keys()
     assert all(isclose(found[number] / UNIT, wanted[number], abs_tol=5e-6) for number in wanted)
@@ -43,15 +43,15 @@ def test_order_of_the_question_makes_no_difference_to_the_last_digit(documents, 
     index = Index(documents)
     shuffled = [*question, *question]
     luck.shuffle(shuffled)
-    assert index.scores(index.known(question)) == index.scores(index.known(shuffled))
+    assert index.scores(index.known_words(question)) == index.scores(index.known_words(shuffled))
 
 
 def test_rare_words_tell_more_than_frequent_ones():
     index = Index([["file", "read"], ["file", "write"], ["file", "hash"]])
-    scores = index.scores(index.known(["file", "hash"]))
+    scores = index.scores(index.known_words(["file", "hash"]))
     assert max(scores, key=scores.__getitem__) == 2
     assert index.rarity("hash") > index.rarity("file") > index.rarity("unknown") == 0
-    assert index.known(["file", "hash", "what"]) == ["hash", "file"]
+    assert index.known_words(["file", "hash", "what"]) == ["hash", "file"]
 
 
 def test_a_document_gains_little_by_saying_a_word_again_and_again():
@@ -61,12 +61,12 @@ def test_a_document_gains_little_by_saying_a_word_again_and_again():
 
 
 def test_common_words_say_nothing():
-    assert Index([["the", "a"], ["with"]]).known(["the", "a", "with"]) == []
+    assert Index([["the", "a"], ["with"]]).known_words(["the", "a", "with"]) == []
 
 
 def test_nothing_is_found_among_nothing():
     assert Index([]).scores([]) == {}
-    assert Index([[], []]).known(["x"]) == []
+    assert Index([[], []]).known_words(["x"]) == []
 
 
 @for_each(

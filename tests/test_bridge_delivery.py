@@ -26,7 +26,7 @@ def redacting(lab):
     lab.hook("redact", "PostToolUse", lambda call, result: "[redacted]")
 
 
-# --- what could not be told -------------------------------------------------------------------------------------------
+# --- what could not be told -----------------------------------------------------------------------------------------
 
 
 def test_a_redaction_that_the_agent_would_ignore_is_not_claimed(lab, talk):
@@ -94,13 +94,13 @@ def test_what_cannot_be_recorded_as_not_told_is_not_allowed_either(lab, talk, mo
     def full(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("deedbook_serve.bridging.conversation.Conversation.undelivered", full)
+    monkeypatch.setattr("deedbook_serve.bridging.conversation.Conversation.record_undelivered", full)
     heard = agent.say("PreToolUse", tool_name="Bash", tool_input={"command": "ls"})
     assert heard.json["permissionDecision"] == "deny"
     assert agent.one("tool.error").payload["outcome"] == "cancelled"
 
 
-# --- who denied -------------------------------------------------------------------------------------------------------
+# --- who denied -----------------------------------------------------------------------------------------------------
 
 
 def test_a_denial_names_policy_file_and_line(lab, talk):
@@ -133,7 +133,7 @@ def test_a_call_that_waits_for_a_person_names_who_wants_that(talk):
     assert "deedbook approvals approve" in reason
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------------------------
 
 HOOK = {"type": "command", "command": "python3 /x/deedbook/serve/bridging/client.py --limit 10 claude-code PreToolUse"}
 SETTINGS = {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [HOOK]}]}, "model": "x"}

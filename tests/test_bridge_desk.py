@@ -14,7 +14,7 @@ from deedbook.contract import Decision, allow, deny, transform
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
 from deedbook_audit.rederive import rejudge
-from deedbook_serve.serving.bridge import Bridge
+from deedbook_serve.serving.bridge import BridgeService
 from deedbook_serve.serving.streams import Stream
 
 
@@ -36,7 +36,7 @@ def talk(lab):
             assert {change for _, change in found} <= {"same", "undetermined"}, found
 
 
-# --- a tool call ------------------------------------------------------------------------------------------------------
+# --- a tool call ----------------------------------------------------------------------------------------------------
 
 
 def test_a_use_of_a_tool_is_recorded_before_and_after(talk):
@@ -217,7 +217,7 @@ def test_calls_side_by_side_are_closed_by_their_own_names_in_any_order(talk):
     assert all(spans[e.parent] == e.payload["result"] for e in agent.events() if e.type == "tool.result")
 
 
-# --- what does not fit together ---------------------------------------------------------------------------------------
+# --- what does not fit together -------------------------------------------------------------------------------------
 
 
 def test_the_same_call_said_twice_is_judged_once(talk):
@@ -316,11 +316,11 @@ def test_who_went_away_before_the_answer_was_allowed_nothing(talk):
         theirs.sendall(b"deedbook-bridge 1 claude-code PreToolUse %d\n%b" % (len(body), body))
         theirs.close()
         with pytest.raises(BrokenPipeError):
-            Bridge(agent.desk).attend(Stream(ours), ADA)
+            BridgeService(agent.desk).serve(Stream(ours), ADA)
     assert agent.one("tool.error").payload["outcome"] == "cancelled"
 
 
-# --- tools that nobody declared ---------------------------------------------------------------------------------------
+# --- tools that nobody declared -------------------------------------------------------------------------------------
 
 NEW = ("mcp__memory__read_graph", {"depth": 2})
 
@@ -408,7 +408,7 @@ def test_what_cannot_be_said_of_an_agent_is_refused_with_its_place(lab, client, 
     assert "deedbook.yaml:" in str(caught.value)
 
 
-# --- whose decision it is ---------------------------------------------------------------------------------------------
+# --- whose decision it is -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ def test_a_call_waits_for_the_signed_answer(lab, talk):
     assert agent.types()[-1] == "tool.result"
 
 
-# --- results ----------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------------------
 
 
 def test_a_hook_may_leave_less_of_a_result_to_the_model(lab, talk):
@@ -480,7 +480,7 @@ def test_a_failing_observer_is_told_to_the_model(lab, talk):
     assert "withheld" in heard.json["reason"]
 
 
-# --- prompts, stops and sessions --------------------------------------------------------------------------------------
+# --- prompts, stops and sessions ------------------------------------------------------------------------------------
 
 
 def test_a_prompt_is_recorded_and_what_follows_hangs_under_it(talk):
@@ -577,7 +577,7 @@ def test_a_session_that_is_resumed_says_which_one_it_continues(talk):
 
 
 def test_a_silent_session_makes_room(talk, monkeypatch):
-    monkeypatch.setattr("deedbook_serve.bridging.desk.MOST", 2)
+    monkeypatch.setattr("deedbook_serve.bridging.session_table.MAX_SESSIONS", 2)
     agent = talk()
     agent.before("Read", {"file_path": "/x"}, session="busy")
     agent.say("SessionStart", source="startup", session="silent")
@@ -638,7 +638,7 @@ def test_many_calls_at_once_are_neither_lost_nor_crossed(talk):
         assert all(intents[e.parent] == f"/{e.payload['result']}" for e in results)
 
 
-# --- what is no event of an agent -------------------------------------------------------------------------------------
+# --- what is no event of an agent -----------------------------------------------------------------------------------
 
 GOOD = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "Read", "tool_input": {"file_path": "/x"}}
 
@@ -709,7 +709,7 @@ def test_after_the_end_everything_is_denied(talk):
     assert agent.before("Read", {"file_path": "/x"}).decision == "deny"
 
 
-# --- others -----------------------------------------------------------------------------------------------------------
+# --- others ---------------------------------------------------------------------------------------------------------
 
 
 def gemini(agent, event, **more):
@@ -792,7 +792,7 @@ def test_copilot_hears_its_own_words(lab, talk):
     assert agent.one("tool.result").payload["result"]["result_type"] == "success"
 
 
-# --- the smallest useful workspace ------------------------------------------------------------------------------------
+# --- the smallest useful workspace ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("enforcement", "decision"), [("observe", None), ("enforce", "deny")])

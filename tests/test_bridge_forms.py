@@ -10,8 +10,8 @@ import pytest
 
 from deedbook_serve import agents
 from deedbook_serve.bridging import client
-from deedbook_serve.bridging.dialects import Answer, Heard, say
-from deedbook_serve.bridging.settings import Setting
+from deedbook_serve.bridging.dialects import Answer, HookEvent, render_answer
+from deedbook_serve.bridging.settings import HookSettings
 
 WHY, HINT, INPUT, MORE, LESS = "why not", "a hint", {"command": "ls"}, {"stdout": "secret"}, {"stdout": "less"}
 TEXT = '{"stdout":"less"}'
@@ -165,18 +165,18 @@ CELLS = [(name, event, kind) for name, events in PUBLISHED.items() for event in 
 
 
 def heard(name, event, **more):
-    moment = agents.known(name).events[event].moment
-    return Heard(moment=moment, event=event, session="s", tool="Bash", args={}, result=MORE, **more)
+    moment = agents.find_agent(name).events[event].moment
+    return HookEvent(moment=moment, name=event, session="s", tool="Bash", args={}, result=MORE, **more)
 
 
 def spoken(name, event, answer, **more):
-    said = say(agents.known(name), heard(name, event, **more), answer)
+    said = render_answer(agents.find_agent(name), heard(name, event, **more), answer)
     return said.reply.status, json.loads(said.reply.out) if said.reply.out else None, said
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_table_has_every_event_that_the_agent_documents_and_no_other_answer(name):
-    known = agents.known(name)
+    known = agents.find_agent(name)
     assert {event: set(each.answers) for event, each in known.events.items()} == {
         event: set(answers) for event, answers in PUBLISHED[name].items()
     }
@@ -196,7 +196,7 @@ def test_an_answer_has_the_published_form_or_is_said_to_be_lost(name, event, kin
         assert (status, out, said.lost) == (0, None, ())
     else:
         assert kind in said.lost
-        assert agents.known(name).title in said.why
+        assert agents.find_agent(name).title in said.why
         instead = (
             published.get("deny", published.get("notice")) if kind in ("deny", "ask", "change", "result") else None
         )
@@ -250,16 +250,16 @@ def test_the_shape_of_lists_and_numbers_is_that_of_their_elements():
         ({"lines": [{"n": 7}], "size": 0, "done": True}, False),
         ({"lines": [], "size": True, "done": True}, False),
     ):
-        told = Heard(moment="after", event="PostToolUse", session="s", tool="Read", result=first)
-        assert (say(agents.known("claude-code"), told, Answer(result=(left,))).lost == ()) == fits
+        told = HookEvent(moment="after", name="PostToolUse", session="s", tool="Read", result=first)
+        assert (render_answer(agents.find_agent("claude-code"), told, Answer(result=(left,))).lost == ()) == fits
 
 
 def test_a_tool_of_an_mcp_server_may_have_any_other_result():
-    told = Heard(moment="after", event="PostToolUse", session="s", tool="mcp__x__y", result=MORE)
-    known = agents.known("claude-code")
-    said = say(known, told, Answer(result=("[gone]",)))
+    told = HookEvent(moment="after", name="PostToolUse", session="s", tool="mcp__x__y", result=MORE)
+    known = agents.find_agent("claude-code")
+    said = render_answer(known, told, Answer(result=("[gone]",)))
     assert json.loads(said.reply.out) == own("PostToolUse", updatedToolOutput="[gone]")
-    said = say(known, told, KINDS["deny"])
+    said = render_answer(known, told, KINDS["deny"])
     assert json.loads(said.reply.out) == own("PostToolUse", updatedToolOutput=WHY)
     assert said.lost == ()
 
@@ -277,37 +277,37 @@ def test_a_replaced_result_is_the_text_that_the_model_sees_and_is_not_cut(name, 
 
 
 def test_a_change_that_no_hook_can_stop_is_said_to_be_one():
-    _, out, said = spoken("claude-code", "ConfigChange", KINDS["deny"], said={"source": "policy_settings"})
+    _, out, said = spoken("claude-code", "ConfigChange", KINDS["deny"], input={"source": "policy_settings"})
     assert (out, said.lost) == (None, ("deny",))
 
 
-# --- what the tables say beside ---------------------------------------------------------------------------------------
+# --- what the tables say beside -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_without_a_runtime_whatever_exit_status_2_refuses_is_refused_and_nothing_is_made_to_go_on(name):
-    for event, each in agents.known(name).events.items():
+    for event, each in agents.find_agent(name).events.items():
         answers = PUBLISHED[name][event]
         if each.moment not in agents.GATES:
-            assert event not in client.REFUSED, event
+            assert event not in client.REFUSABLE_EVENTS, event
         elif answers.get("deny", answers.get("notice"))[0] == 2:
-            assert event in client.REFUSED, event
+            assert event in client.REFUSABLE_EVENTS, event
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_hook_but_those_that_say_why_is_installed_within_the_agents_own_limit(name):
-    known = agents.known(name)
-    setting = Setting(name=name, program=("deedbook-bridge",), limit=10)
+    known = agents.find_agent(name)
+    setting = HookSettings(name=name, program=("deedbook-bridge",), limit=10)
     for event in known.events.values():
-        assert (event in known.installed) != bool(event.install)
+        assert (event in known.installed_events) != bool(event.install)
         if event.limit is not None:
-            assert setting.seconds(event) <= event.limit
-            assert int(setting.words(event)[2]) < event.limit
+            assert setting.get_timeout(event) <= event.limit
+            assert int(setting.build_command(event)[2]) < event.limit
 
 
 def test_the_tools_of_claude_code_are_those_of_its_reference():
     """Tools reference, and the Agent SDK's TypeScript reference for those that it leaves out."""
-    assert set(agents.known("claude-code").tools) >= {
+    assert set(agents.find_agent("claude-code").tools) >= {
         "Agent", "AskUserQuestion", "Bash", "BashOutput", "CronCreate", "CronDelete", "CronList", "Edit",
         "EnterPlanMode", "EnterWorktree", "ExitPlanMode", "ExitWorktree", "Glob", "Grep", "KillShell",
         "ListMcpResourcesTool", "LSP", "Monitor", "NotebookEdit", "PowerShell", "Read", "ReadMcpResourceTool",
@@ -318,7 +318,7 @@ def test_the_tools_of_claude_code_are_those_of_its_reference():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_tool_of_a_table_says_what_it_does_and_where_its_paths_stand(name):
-    for tool, said in agents.known(name).tools.items():
+    for tool, said in agents.find_agent(name).tools.items():
         assert said["summary"], tool
         assert said["effects"] in ("none", "read", "write", "irreversible"), tool
         for pointer in said.get("paths", ()):

@@ -5,7 +5,7 @@ from commandline import Place
 
 from deedbook import Err, Ok, Principal, transform
 from deedbook.format.errors import BindingError
-from deedbook.policy.callers import client
+from deedbook.policy.callers import client_of
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def code(result):
     ],
 )
 def test_scope_of_a_client_is_what_its_match_exposes(desk, name, names, models):
-    found = client(name, desk.kernel().bindings.charter.document, via="socket", on_behalf_of="ada").scope
+    found = client_of(name, desk.kernel().bindings.charter.document, via="socket", on_behalf_of="ada").scope
     assert (found.names, found.models) == (names, models)
 
 
@@ -103,7 +103,7 @@ def test_client_cannot_have_the_name_of_a_role(lab):
     lab.role("worker")
     lab.model(lambda request, ctx: "unused")
     lab.settings(agents={"worker": {}})
-    with pytest.raises(BindingError, match="is a role of this workspace"):
+    with pytest.raises(BindingError, match="is also a role of this workspace"):
         lab.kernel()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deedbook.charter import linker
 from deedbook.charter.compiler import compile_charter
-from deedbook.contract import Declared, Failed, GateSpec, HandlerSpec, Skill
+from deedbook.contract import AbilityDeclaration, Failed, GateSpec, HandlerSpec, Skill
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, IntakeError, SourceError
 from deedbook.policy.charter import Charter
@@ -677,7 +677,7 @@ def test_plugin_is_shown_what_yaml_declares_and_nothing_else(shop):
     shop.ability("a", "uses: [oth*]\nwith: {size: 9}\nschema_in: {maxProperties: 1}\n", handler="tool: picky")
     shop.compile()
     (said,) = seen
-    assert said == Declared(
+    assert said == AbilityDeclaration(
         id="a", settings={"size": 9}, effects=None, schema_in={"maxProperties": 1}, schema_out=None,
         uses={"other": "irreversible"},
     )  # fmt: skip

@@ -187,7 +187,7 @@ def test_an_approval_that_is_taken_over_is_not_waited_for(desk):
 def test_last_is_not_signed_where_nobody_was_shown_it(desk, verb, yes):
     identity = parked(desk)
     ran = desk.run("approvals", verb, "last", *yes, stdin=b"y\n", status=2)
-    assert "name the request by its id" in ran.err
+    assert "name it by its id" in ran.err
     assert "waiting" in desk.here("approvals", "show", identity, status=0).out
 
 
@@ -227,7 +227,7 @@ def test_request_made_under_another_charter_is_stale_until_that_charter_is_back(
     before = (desk.path / ".system/deedbook.yaml").read_text()
     change(desk)
     ran = desk.run("approvals", "list", status=0)
-    assert ran.out == "nothing waits for a person\n"
+    assert ran.out == "no request waits for a person\n"
     assert "1 more is stale: the charter has changed since; make the call again" in ran.err
     assert (states(desk), states(desk, "--all")) == ({}, {identity: "stale"})
     told = desk.run("approvals", "show", identity, "--json", status=0).fits("output_approval_v1")

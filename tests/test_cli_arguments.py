@@ -46,7 +46,7 @@ def test_arguments_reach_the_ability_as_they_were_given(place, how):
 BAD = {
     "no key": (["=hi"], "is neither KEY=TEXT nor KEY:=JSON"),
     "no value": (["text"], "is neither KEY=TEXT nor KEY:=JSON"),
-    "twice": (["text=a", "text=b"], "comes twice"),
+    "twice": (["text=a", "text=b"], "is given twice"),
     "no JSON": (["text:=hi"], "text"),
     "a doubled key": (['text:={"a": 1, "a": 2}'], "text"),
     "both forms": (["text=a", "--args", "{}"], "give the arguments once"),

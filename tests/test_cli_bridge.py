@@ -18,7 +18,7 @@ from deedbook_serve import agents
 from deedbook_serve.bridging import client
 from deedbook_serve.bridging.trust import codex_digest
 
-CLAUDE = agents.known("claude-code")
+CLAUDE = agents.find_agent("claude-code")
 OWN = ".claude/settings.local.json"
 GWT = "/Applications/GWT.app/Contents/MacOS/gwtd"
 ALL = "schema_version: v1\nagents: {claude-code: {}, codex: {}, gemini-cli: {}, copilot-cli: {}, desk: {}}\n"
@@ -45,7 +45,7 @@ def standing(row):
     return [each for each in row["files"] if each["installed"]]
 
 
-# --- install ----------------------------------------------------------------------------------------------------------
+# --- install --------------------------------------------------------------------------------------------------------
 
 
 def test_install_shows_the_change_and_writes_only_when_told_to(desk):
@@ -71,12 +71,12 @@ def test_install_shows_the_change_and_writes_only_when_told_to(desk):
     assert json.loads(place.read_text()) == {"model": "x"}
 
 
-@pytest.mark.parametrize("name", agents.names())
+@pytest.mark.parametrize("name", agents.list_agents())
 @pytest.mark.parametrize("project", [False, True])
 def test_each_agent_has_its_own_file_and_the_projects_and_a_second_time_changes_no_byte(desk, tmp_path, name, project):
-    known = agents.known(name)
+    known = agents.find_agent(name)
     file = known.project if project else known.personal
-    place = tmp_path / "home" / file.path[2:] if file.shared else desk.path / file.path
+    place = tmp_path / "home" / file.path[2:] if file.is_shared else desk.path / file.path
     option = ["--project"] if project else []
     told = desk.here("bridge", "install", name, "--yes", *option, status=0)
     assert known.trust in told.err
@@ -91,10 +91,10 @@ def test_each_agent_has_its_own_file_and_the_projects_and_a_second_time_changes_
     ] == []
 
 
-@pytest.mark.parametrize("name", agents.names())
+@pytest.mark.parametrize("name", agents.list_agents())
 def test_the_projects_file_names_nothing_of_this_machine(desk, tmp_path, name):
     desk.here("bridge", "install", name, "--yes", "--project", status=0)
-    text = (desk.path / agents.known(name).project.path).read_text()
+    text = (desk.path / agents.find_agent(name).project.path).read_text()
     assert not re.search(r'[" =\']/', text)
     assert str(tmp_path) not in text
     assert "deedbook-bridge --limit" in text
@@ -193,7 +193,7 @@ def test_only_declared_coding_agents_are_installed(desk, name):
     assert "BRIDGE_AGENT_UNKNOWN" in desk.here("bridge", "install", name, "--yes", status=2).err
 
 
-# --- status -----------------------------------------------------------------------------------------------------------
+# --- status ---------------------------------------------------------------------------------------------------------
 
 
 def test_status_says_when_to_install_again(desk):
@@ -202,7 +202,7 @@ def test_status_says_when_to_install_again(desk):
     waits = "schema_version: v1\nagents: {claude-code: {asks: deedbook, wait_s: 300}}\n"
     desk.system("deedbook.yaml", waits)
     (row,) = standing(rows(desk)["claude-code"])
-    assert set(row["outdated"]) == {event.name for event in CLAUDE.installed}
+    assert set(row["outdated"]) == {event.name for event in CLAUDE.installed_events}
     told = desk.here("bridge", "status", status=0).out
     assert "install again: deedbook bridge install claude-code\n" in told
     desk.here("bridge", "install", "--yes", status=0)
@@ -276,7 +276,7 @@ def test_without_a_runtime_the_slow_way_denies_as_well(desk):
     assert heard.err.startswith("Deedbook: ")
 
 
-# --- trust ------------------------------------------------------------------------------------------------------------
+# --- trust ----------------------------------------------------------------------------------------------------------
 
 
 def trusted(desk, name):
@@ -391,7 +391,7 @@ def test_trust_that_stands_beside_logins_is_not_read(desk, name):
         (home / place).parent.mkdir(parents=True, exist_ok=True)
         os.mkfifo(home / place)  # who opens it waits
     desk.here("bridge", "install", name, "--yes", status=0)
-    assert trusted(desk, name) == (None, agents.known(name).trust)
+    assert trusted(desk, name) == (None, agents.find_agent(name).trust)
 
 
 def test_a_workspace_that_moved_takes_its_hooks_nowhere(desk, tmp_path):

@@ -151,7 +151,7 @@ def test_unreadable_record_of_the_charter_in_force_is_a_note_since_a_start_makes
     place = Place(Path(copytree(used.path, tmp_path / "workspace")))
     (place.path / ".deedbook/charters/current.json").write_text(text)
     found = charter(place, 0)
-    assert (found["level"], "the next start makes it anew" in found["found"]) == ("note", True)
+    assert (found["level"], "the next start writes it again" in found["found"]) == ("note", True)
     place.here("call", "echo", "text=hi", status=0)
     assert charter(place, 0)["level"] == "ok"
 

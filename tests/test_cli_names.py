@@ -93,9 +93,9 @@ def test_event_that_is_not_there_and_one_taken_out_before_are_told_apart(desk):
     events = desk.events(session)
     seq = next(event.seq for event in events if event.type == "tool.result")
     excise = ("ledger", "excise", session, str(seq), "--reason", "x")
-    assert "is taken out;" in desk.here(*excise, "--yes", status=0).err
-    assert "was taken out already" in desk.here(*excise, "--yes", status=0).err
-    assert "is taken out already" in desk.here(*excise, status=0).err
+    assert "is removed;" in desk.here(*excise, "--yes", status=0).err
+    assert "was removed already" in desk.here(*excise, "--yes", status=0).err
+    assert "is removed already" in desk.here(*excise, status=0).err
 
 
 def test_usage_is_one_line_and_names_the_argument(desk):

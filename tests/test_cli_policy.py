@@ -70,7 +70,7 @@ def test_cases_are_judged_and_what_never_decided_is_named(ruled: Place):
         "5 of 5 cases passed; 4 of 5 rules and defaults decided (80 %)",
     ]
     ruled.here("policy", "test", "--coverage", "80", status=0)
-    assert "80 %; 81 % are wanted" in ruled.here("policy", "test", "--coverage", "81", status=1).err
+    assert "80 % of the rules; 81 % are required" in ruled.here("policy", "test", "--coverage", "81", status=1).err
     ruled.system("policies/more.test.yaml", WRITES)
     ruled.here("policy", "test", "--coverage", "100", status=0)
 
@@ -204,7 +204,7 @@ def test_without_tests_it_says_so_and_nothing_has_failed_unless_coverage_is_want
     assert "0 of 0 cases passed; 0 of" in ran.out
     ran = place.here("policy", "test", "--json", status=0)
     assert ran.fits("output_policy_test_v1")["cases"] == []
-    assert "50 % are wanted" in place.here("policy", "test", "--coverage", "50", status=1).err
+    assert "50 % are required" in place.here("policy", "test", "--coverage", "50", status=1).err
 
 
 def test_a_test_outside_the_workspace_or_a_misspelt_command_is_wrong_usage(place: Place):

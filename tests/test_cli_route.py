@@ -44,7 +44,7 @@ def test_route_for_a_client_shows_what_is_exposed_to_it(shop):
 
 
 def test_route_says_when_nothing_fits_and_how_to_change_that(shop):
-    assert shop.here("route", "xyzzy", status=0).out.startswith("nothing fits; routing_hints")
+    assert shop.here("route", "xyzzy", status=0).out.startswith("nothing matches; describe prompts in routing_hints")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_add_shows_the_exact_command_first_and_asks(shop):
     ran = shop.run("mcp", "add", "it", "--env", "A=b c", *shop.command, status=2)
     assert f"it is started with  {sys.executable} {ROGUE} " in ran.out
     assert "  A = b c" in ran.out
-    assert "Start it? Nobody is here to be asked; say --yes" in ran.err
+    assert "Start it? There is no terminal to ask on; add --yes" in ran.err
     assert (shop.settings, shop.listing.exists()) == (SETTINGS, False)
     assert not (shop.path / "plan.json.log").exists(), "it was not started"
 
@@ -130,13 +130,13 @@ def test_unknown_server_is_told_with_the_nearest(shop):
 def test_refresh_of_a_server_that_nobody_has_looked_at_asks_first(shop):
     shop.added().listing.unlink()
     assert "it  nobody has looked" in shop.here("mcp", "list", status=0).out
-    assert "Start it? Nobody is here" in shop.here("mcp", "refresh", status=2).err
+    assert "Start it? There is no terminal" in shop.here("mcp", "refresh", status=2).err
     assert shop.here("mcp", "refresh", "it", "--yes", status=0)
     assert shop.listing.exists()
 
 
 def test_remove_takes_out_what_add_put_in(shop):
-    assert "say --yes" in shop.added().here("mcp", "remove", "it", status=2).err
+    assert "add --yes" in shop.added().here("mcp", "remove", "it", status=2).err
     shop.here("mcp", "remove", "it", "--yes", status=0)
     assert shop.settings.strip() == SETTINGS.strip()
     assert not shop.listing.exists()
@@ -164,7 +164,7 @@ def test_lock_shows_what_a_server_offers_otherwise_and_pins_it_only_if_that_is_w
         "    was  Does something.",
         "    now  Does.\\u{1b}[2J\\u{202e}",
     ]
-    assert "Accept this? Nobody is here" in ran.err
+    assert "Accept this? There is no terminal" in ran.err
     assert shop.listing.read_text() == before
     assert "it: say is not what was pinned" in shop.run("call", "it/say", "--args", "{}", status=1).err
     shop.here("lock", "--editable", "--no-servers", status=0)

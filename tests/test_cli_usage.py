@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from commandline import COMMAND, SECONDS, Place, environment
 
-from deedbook.cli.common import Asked
+from deedbook.cli.common import GlobalOptions
 from deedbook.cli.output import is_data_command
 from deedbook.cli.program import _status, program, sections
 from deedbook.plugins.commands import find_commands
@@ -254,7 +254,7 @@ def test_command_of_ours_has_standard_output_to_itself_and_one_that_is_not_marke
 
 def test_unknown_command_names_its_distribution(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("deedbook.cli.program.find_commands", dict)
-    ran = CliRunner().invoke(program, ["verify"], obj=Asked())
+    ran = CliRunner().invoke(program, ["verify"], obj=GlobalOptions())
     assert ran.exit_code == 2
     assert "pip install deedbook-audit" in ran.output
 
@@ -266,7 +266,7 @@ def test_command_that_needs_a_missing_distribution_names_it(
     for name in [name for name in sys.modules if name.startswith("deedbook_audit")]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "deedbook_audit", None)
-    assert _status(Asked()) == 1
+    assert _status(GlobalOptions()) == 1
     assert "needs deedbook-audit, which is not installed: pip install deedbook-audit" in capsys.readouterr().err
 
 

@@ -15,7 +15,7 @@ import importlib, os, sys
 from deedbook.cli import program as cli
 from deedbook.charter import compiler
 from deedbook.plugins.plugins import discover
-for name in ("abilities", "call", "init", "acting"):
+for name in ("abilities", "call", "init", "execution"):
     importlib.import_module(f"deedbook.cli.{name}")
 import deedbook_tool_standard.echo
 discover()
@@ -24,7 +24,7 @@ if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 sys.argv = ["deedbook", *sys.argv[2:]]
-sys.exit(cli._status(cli.Asked()))
+sys.exit(cli._status(cli.GlobalOptions()))
 """
 """Root may read and write everything, so everything is imported first and root's rights are given up then."""
 

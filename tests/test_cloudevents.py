@@ -12,8 +12,8 @@ from commandline import Place
 
 from deedbook.format.families import CATALOGUE, layer_of
 from deedbook.format.schema import data_folder
-from deedbook_inspect.observing.cloudevents import cloudevents
-from deedbook_inspect.observing.recorded import Recording
+from deedbook_inspect.observing.cloudevents import encode_events
+from deedbook_inspect.observing.ledger_reader import LedgerReader
 
 LINES = {"run": ledgers.run, "approved": ledgers.approved, "workspace": ledgers.workspace, "served": ledgers.served}
 
@@ -28,8 +28,8 @@ def book(request, tmp_path: Path):
 
 
 def exported(place: Path, **settings):
-    with Recording(place) as recording:
-        return list(cloudevents(recording(), **settings))
+    with LedgerReader(place) as recording:
+        return list(encode_events(recording(), **settings))
 
 
 def test_official_sdk_reads_every_event(book):

@@ -17,7 +17,7 @@ from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.maintenance.excising import excise
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
-from deedbook_serve.tasks.book import Book
+from deedbook_serve.tasks.book import TaskBook
 
 ARGS = '{"text":"the code is 4711-0815"}'
 WHY = ("--reason", "x")
@@ -110,7 +110,7 @@ def test_readers_that_follow_go_on_in_the_new_file(place):
     with Folder.at(name.parent) as folder:
         follow = Follower(folder.open(name.name), place=str(name))
     before = len(list(follow()))
-    with Book.of(state) as book, Waiting.of(state) as waiting:
+    with TaskBook.open(state) as book, Waiting.of(state) as waiting:
         (task,) = book
         excise(site, "workspace", found(place, "task.ended")[0], reason="x", by="local")
         later = list(follow())
@@ -118,7 +118,7 @@ def test_readers_that_follow_go_on_in_the_new_file(place):
         assert later[0].event_type == "ledger.excised"
         book.refresh()
         waiting.refresh()
-        assert [each.type for each in book.events(book.find(task.id))] == ["task.created", "task.started"]
+        assert [each.type for each in book.read_events(book.find(task.id))] == ["task.created", "task.started"]
     follow.close()
 
 

@@ -32,7 +32,7 @@ from deedbook.contract.lifecycle import ALIASES, EVENTS, Lifecycle
 from deedbook.format import folds
 from deedbook.format.errors import CODES
 from deedbook.format.families import CATALOGUE
-from deedbook.plugins.plugins import GROUPS
+from deedbook.plugins.groups import GROUPS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -94,7 +94,7 @@ def prose(path):
     return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-# --- links and lists --------------------------------------------------------------------------------------------------
+# --- links and lists ------------------------------------------------------------------------------------------------
 
 
 def anchors(path):
@@ -129,7 +129,7 @@ def test_decision_has_its_four_parts(page):
     assert text.startswith(f"# {int(page.name[:4])}. ")
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------------------------
 
 
 ROOTS = (ROOT / "core", *sorted(ROOT.glob("plugins/*/src")))
@@ -220,7 +220,7 @@ def test_error_codes_are_known(page):
     assert words <= set(CODES) | variables | set(actions) | (own if "plugins" in page.parts else set())
 
 
-# --- the command line -------------------------------------------------------------------------------------------------
+# --- the command line -----------------------------------------------------------------------------------------------
 
 
 def test_commands_page_lists_every_command():
@@ -234,7 +234,7 @@ def test_commands_page_lists_every_exit_status():
     assert list(map(int, re.findall(r"^\| ([0-9]+) \|", page, re.MULTILINE))) == sorted({0, *EXITS})
 
 
-# --- the contract -----------------------------------------------------------------------------------------------------
+# --- the contract ---------------------------------------------------------------------------------------------------
 
 
 class Bare(ast.NodeTransformer):
@@ -323,7 +323,7 @@ def test_every_event_and_group_is_in_the_readme_or_the_docs():
     assert not [name for name in names if name not in text]
 
 
-# --- commands ---------------------------------------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------------------------
 
 
 def steps(block):

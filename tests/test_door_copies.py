@@ -116,7 +116,7 @@ def test_gate_that_changes_its_facts_changes_no_record_and_no_other_gates_facts(
     assert [event.payload["facts"]["session.calls"] for event in lab.all("policy.check")] == [{}, {"act": 1}]
 
 
-# --- sealed and secret ------------------------------------------------------------------------------------------------
+# --- sealed and secret ----------------------------------------------------------------------------------------------
 
 
 def test_sealed_argument_runs_as_it_is_and_is_recorded_by_its_digest(lab):
@@ -158,7 +158,7 @@ def test_card_number_is_sealed_wherever_it_turns_up(lab):
     assert b"4111" not in lab.ledger().read_bytes()
 
 
-# --- many at once -----------------------------------------------------------------------------------------------------
+# --- many at once ---------------------------------------------------------------------------------------------------
 
 
 def test_many_threads_call_through_one_session_and_nothing_is_lost(lab):

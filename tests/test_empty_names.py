@@ -9,7 +9,7 @@ import pytest
 from commandline import SCHEMAS, starter
 
 from deedbook.cli import program as cli
-from deedbook.cli.common import Asked
+from deedbook.cli.common import GlobalOptions
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
 from deedbook.kernel import open_kernel
@@ -29,7 +29,7 @@ def parameters(command, path=()):
         if named and not TEXTS & set(each.opts) and each.name not in ARGUMENTS:
             yield path, command, each
     if isinstance(command, click.Group):
-        ctx = click.Context(command, obj=Asked())
+        ctx = click.Context(command, obj=GlobalOptions())
         for name in command.list_commands(ctx):
             yield from parameters(command.get_command(ctx, name), (*path, name))
 

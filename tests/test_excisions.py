@@ -9,8 +9,8 @@ from ledgers import Book, forge
 from test_task_lives import changed
 from test_verify import SCHEMAS
 
-from deedbook_audit.recollections import recollections
-from deedbook_audit.verification.agreement import disagreements
+from deedbook_audit.memory_sources import compare_memory_sources
+from deedbook_audit.verification.agreement import compare_tasks
 from deedbook_audit.verify import verify_file
 
 
@@ -235,7 +235,7 @@ def test_world_state_on_no_event_is_a_failure_though_its_proposal_is_gone(tmp_pa
     place = tmp_path / "workspace"
     place.mkdir()
     tmp_path.joinpath(".events.jsonl").rename(place / ".events.jsonl")
-    (gap,) = recollections(tmp_path, [])
+    (gap,) = compare_memory_sources(tmp_path, [])
     assert "an event that world state rests on" in str(gap)
 
 
@@ -282,4 +282,4 @@ def test_excised_step_of_one_task_excuses_no_missing_step_of_another(tmp_path, o
     for place, each in ((f"sessions/{name}", session), ("workspace", book)):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / ".events.jsonl").write_bytes(b"".join(each.lines))
-    assert [str(gap).partition("expected ")[2] or str(gap) for gap in disagreements(tmp_path, [name])] == whys
+    assert [str(gap).partition("expected ")[2] or str(gap) for gap in compare_tasks(tmp_path, [name])] == whys

@@ -16,7 +16,7 @@ from deedbook.kernel import bound_for_judging
 from deedbook.policy.bound import EVERYTHING, Caller
 from deedbook.policy.callers import LOCAL
 from deedbook.policy.judge import DecisionContext
-from deedbook_audit.rederive import Asking
+from deedbook_audit.rederive import DecisionInput
 from deedbook_inspect.rejudging.explanation import Explanation, explain
 
 WRITING = {"path": "reports/a.md", "text": "hi", "expected_hash": "", "who": "ada", "why": "to try"}
@@ -148,7 +148,7 @@ def test_explain_of_an_event_that_is_no_call_says_so(only_read: Place) -> None:
     assert "`deedbook tree --json last`" in err
 
 
-# --- with gates of all sorts ------------------------------------------------------------------------------------------
+# --- with gates of all sorts ----------------------------------------------------------------------------------------
 
 
 def explained(lab: Any, ability: str, args: Any, **facts: Any) -> Explanation:
@@ -158,7 +158,7 @@ def explained(lab: Any, ability: str, args: Any, **facts: Any) -> Explanation:
     when = DecisionContext("2026-01-02T03:04:05.006Z", "s", {"session.calls": {}, **facts})
     with bound_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
         caller = Caller(principal=LOCAL, actor="user", scope=EVERYTHING)
-        asking = Asking(bindings, caller, ability, decode(raw), raw, when)
+        asking = DecisionInput(bindings, caller, ability, decode(raw), raw, when)
         return explain(asking, lambda gate, call: None, lambda section, name, pointer: "")
 
 
@@ -166,7 +166,7 @@ def test_gate_that_is_not_pure_would_be_asked_and_the_outcome_is_open(lab: Any) 
     lab.tool("act", lambda args, ctx: args)
     lab.hook("who-knows", "PreToolUse", lambda call: pytest.fail("asked"))
     found = explained(lab, "act", {})
-    assert [(step.name, step.says) for step in found.steps][-1] == ("who-knows", "unasked")
+    assert [(step.name, step.result) for step in found.steps][-1] == ("who-knows", "unasked")
     assert (found.outcome, found.by) == ("undetermined", {"hook": "who-knows"})
 
 
@@ -181,7 +181,7 @@ def test_rewriter_is_shown_with_what_it_was_given_and_what_it_left(lab: Any) -> 
     lab.tool("act", lambda args, ctx: args)
     lab.hook("more", "PreToolUse", lambda call: Decision("transform", args={"n": 2}), rewrites=True, pure=True)
     (step,) = (step for step in explained(lab, "act", {"n": 1}).steps if step.what == "rewriter")
-    assert (step.says, dict(step.more)) == ("transform", {"before": {"n": 1}, "after": {"n": 2}})
+    assert (step.result, dict(step.more)) == ("transform", {"before": {"n": 1}, "after": {"n": 2}})
 
 
 def test_tag_approval_gate_is_a_step_of_its_own(lab: Any) -> None:

@@ -13,11 +13,11 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.folds import TreeFold, fold
 from deedbook.format.reader import read
 from deedbook_audit.verify import verify_file
-from deedbook_inspect.export import seed_002
+from deedbook_inspect.export import export_seed_002
 
 
 def exported(book):
-    return list(seed_002(events_of(book), session_id=book.session_id, trace_id=book.trace_id))
+    return list(export_seed_002(events_of(book), session_id=book.session_id, trace_id=book.trace_id))
 
 
 def spell(value):

@@ -129,7 +129,7 @@ def test_wrong_declaration_is_a_broken_plugin(lab, row, why):
         lab.kernel()
 
 
-# --- flows ------------------------------------------------------------------------------------------------------------
+# --- flows ----------------------------------------------------------------------------------------------------------
 
 
 def test_flow_records_the_event_types_that_its_spec_declares(lab):
@@ -154,7 +154,7 @@ def test_flow_records_no_event_type_of_another_plugin(lab):
         assert session.call("counter", {}).error.code == "NOT_AVAILABLE"
 
 
-# --- readers ----------------------------------------------------------------------------------------------------------
+# --- readers --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -187,6 +187,6 @@ def test_reader_without_the_charter_shows_the_payload(recorded, tmp_path):
 
 def test_verdict_names_the_family_and_payloads_are_checked_by_the_charter(lab, recorded):
     found = verify(select_all(StateFolder(lab.state)))
-    assert found.verdict.said.endswith("rules not checked: those of x.shop")
+    assert found.verdict.summary.endswith("rules not checked: those of x.shop")
     notes = [note for report in found.reports for note in report.notes]
     assert "events of plugins: the rules of x.shop were not checked" in notes

@@ -13,12 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_folds import SEALED, events_of
 
 from deedbook.contract import Event
-from deedbook_inspect.observing.accounts import as_json
-from deedbook_inspect.observing.exposition import exposed
+from deedbook_inspect.observing.accounts import build_document
+from deedbook_inspect.observing.exposition import format_figures
 from deedbook_inspect.observing.figures import FiguresFold, Window
 from deedbook_inspect.observing.prices import Prices
-from deedbook_inspect.observing.tables import LIMIT, OTHER, Table, sealed_or
-from deedbook_inspect.observing.times import milliseconds, moment
+from deedbook_inspect.observing.tables import LIMIT, OTHER, Table, read_name
+from deedbook_inspect.observing.times import parse_moment, parse_time
 
 NIGHT = "2026-11-21T22:00:00.000Z"
 
@@ -63,58 +63,58 @@ def call(outcome, /, **payload):
 ])  # fmt: skip
 def test_session_counts_as_its_end_says(end, state):
     figures = counted(story(("session.start", 0, None, {}), ("session.end", 1, 0, end)))
-    assert as_json(figures)["sessions"] == {state: 1}
-    assert f'deedbook_sessions{{state="{state}"}} 1' in list(exposed(figures))
+    assert build_document(figures)["sessions"] == {state: 1}
+    assert f'deedbook_sessions{{state="{state}"}} 1' in list(format_figures(figures))
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
 def test_call_takes_from_its_intent_to_its_outcome():
-    told = only(as_json(counted(call("tool.result", result=1)))["abilities"])
+    told = only(build_document(counted(call("tool.result", result=1)))["abilities"])
     assert (told["ability"], told["kind"], told["calls"], told["outcomes"]) == ("echo", "tool", 1, {"ok": 1})
     assert told["latency_ms"] == {"count": 1, "sum": 25, "p50": 25, "p90": 25, "p99": 25, "max": 25}
 
 
 @pytest.mark.parametrize("outcome", ["failed", "cancelled", "timed_out"])
 def test_call_that_failed_has_a_time_and_a_code(outcome):
-    told = as_json(counted(call("tool.error", code="TOOL_ERROR", outcome=outcome)))
+    told = build_document(counted(call("tool.error", code="TOOL_ERROR", outcome=outcome)))
     assert only(told["abilities"])["outcomes"] == {outcome: 1}
     assert only(told["abilities"])["latency_ms"]["max"] == 25
     assert told["errors"] == [{"kind": "tool", "ability": "echo", "code": "TOOL_ERROR", "count": 1}]
 
 
 def test_call_whose_outcome_was_lost_took_nobody_knows_how_long():
-    told = only(as_json(counted(call("tool.error", code="OUTCOME_UNKNOWN", outcome="unknown")))["abilities"])
+    told = only(build_document(counted(call("tool.error", code="OUTCOME_UNKNOWN", outcome="unknown")))["abilities"])
     assert (told["outcomes"], told["latency_ms"]) == ({"unknown": 1}, None)
 
 
 @pytest.mark.parametrize(("live", "outcome"), [(True, "open"), (False, "unknown")])
 def test_call_without_outcome_is_open_while_somebody_writes_and_unknown_after(live, outcome):
-    told = as_json(counted(call("tool.result")[:2], live=live))
+    told = build_document(counted(call("tool.result")[:2], live=live))
     assert only(told["abilities"])["outcomes"] == {outcome: 1}
     assert told["sessions"] == {"open" if live else "interrupted": 1}
 
 
 def test_call_is_not_timed_where_the_clock_was_set_back():
     told = story(("tool.call", 500, None, {"tool_name": "echo"}), ("tool.result", 100, 0, {"tool_name": "echo"}))
-    row = only(as_json(counted(told))["abilities"])
+    row = only(build_document(counted(told))["abilities"])
     assert (row["outcomes"], row["latency_ms"]) == ({"ok": 1}, None)
 
 
 def test_late_result_is_one():
-    assert only(as_json(counted(call("tool.result", late=True)))["abilities"])["late"] == 1
+    assert only(build_document(counted(call("tool.result", late=True)))["abilities"])["late"] == 1
 
 
 def test_outcome_of_another_call_or_of_none_is_not_counted():
     stray = story(("session.start", 0, None, {}), ("tool.result", 5, 0, {"tool_name": "echo"}))
-    assert as_json(counted(stray))["abilities"] == []
+    assert build_document(counted(stray))["abilities"] == []
     twice = [*call("tool.result"), *story(("x", 0, None, {}))[:0], call("tool.result")[2]]
-    assert only(as_json(counted(twice))["abilities"])["outcomes"] == {"ok": 1}
+    assert only(build_document(counted(twice))["abilities"])["outcomes"] == {"ok": 1}
 
 
 def test_calls_of_two_ledgers_with_the_same_spans_do_not_meet():
-    told = as_json(counted(call("tool.result")[:2], call("tool.result")[2:]))
+    told = build_document(counted(call("tool.result")[:2], call("tool.result")[2:]))
     assert only(told["abilities"])["outcomes"] == {"unknown": 1}
 
 
@@ -138,7 +138,7 @@ def makers(charter):
 
 
 def test_model_is_told_by_provider_by_what_answered_and_by_role():
-    told = only(as_json(counted(asked(), providers=makers))["models"])
+    told = only(build_document(counted(asked(), providers=makers))["models"])
     assert [told[name] for name in ("provider", "model", "role")] == ["acme", "m-2", "lead"]
     assert [told[name] for name in ("input_tokens", "output_tokens", "cached_input_tokens")] == [1000, 10, None]
     assert told["latency_ms"]["max"] == 40
@@ -146,13 +146,13 @@ def test_model_is_told_by_provider_by_what_answered_and_by_role():
 
 
 def test_model_that_did_not_answer_is_the_one_that_was_asked_for():
-    told = as_json(counted(asked(end="llm.error", code="PROVIDER_ERROR", outcome="failed"), providers=makers))
+    told = build_document(counted(asked(end="llm.error", code="PROVIDER_ERROR", outcome="failed"), providers=makers))
     assert (only(told["models"])["model"], only(told["models"])["outcomes"]) == ("m", {"failed": 1})
     assert told["errors"] == [{"kind": "model", "ability": "model/a", "code": "PROVIDER_ERROR", "count": 1}]
 
 
 def test_provider_of_a_charter_that_is_not_kept_is_unknown():
-    assert only(as_json(counted(asked()))["models"])["provider"] == "[unknown]"
+    assert only(build_document(counted(asked()))["models"])["provider"] == "[unknown]"
 
 
 PRICED = {"input_per_million": 2, "output_per_million": 8, "cached_input_per_million": 0.5}
@@ -169,13 +169,13 @@ PRICED = {"input_per_million": 2, "output_per_million": 8, "cached_input_per_mil
     ],
 )
 def test_cost_is_what_was_recorded_and_else_what_prices_make_of_the_tokens(name, usage, cost):
-    told = as_json(counted(asked(usage), providers=makers, prices=Prices({name: PRICED})))
+    told = build_document(counted(asked(usage), providers=makers, prices=Prices({name: PRICED})))
     assert only(told["models"])["cost_usd"] == cost
     assert only(told["roles"])["cost_usd"] == cost["recorded"] + cost["priced"]
 
 
 def test_role_has_what_its_models_spent_and_what_it_asked_for():
-    told = as_json(counted(asked(), call("tool.result")))
+    told = build_document(counted(asked(), call("tool.result")))
     lead, worker = told["roles"]
     assert (lead["role"], lead["model_calls"], lead["input_tokens"], lead["other_calls"]) == ("lead", 1, 1000, 0)
     assert (worker["role"], worker["model_calls"], worker["other_calls"]) == ("worker", 0, 1)
@@ -197,7 +197,7 @@ def test_role_has_what_its_models_spent_and_what_it_asked_for():
 )
 def test_denial_is_counted_by_who_decided(by, who):
     payload = {"kind": "tool", "name": "rm", "code": "GATE_DENIED", "reason": "no", **({"by": by} if by else {})}
-    told = as_json(counted(story(("tool.denied", 0, None, payload, "agent:worker"))))
+    told = build_document(counted(story(("tool.denied", 0, None, payload, "agent:worker"))))
     row = only(told["denials"])
     assert ((row["by"], row["name"]), row["ability"], row["code"]) == (who, "rm", "GATE_DENIED")
     assert only(told["abilities"])["denied"] == only(told["roles"])["denied"] == 1
@@ -207,7 +207,7 @@ def test_denial_is_counted_by_who_decided(by, who):
 def test_answers_of_hooks_and_policies_are_counted_for_each():
     fired = {"event": "PreToolUse", "asked": [{"hook": "a", "decision": "allow"}, {"hook": "b", "decision": "deny"}]}
     check = {"ability": "echo", "enforcement": "observe", "asked": [{"policy": "p", "decision": "ask"}]}
-    told = as_json(counted(story(("hook.fired", 0, None, fired), ("policy.check", 0, None, check)) * 2))
+    told = build_document(counted(story(("hook.fired", 0, None, fired), ("policy.check", 0, None, check)) * 2))
     assert told["hooks"] == [
         {"hook": "a", "event": "PreToolUse", "decisions": {"allow": 2}},
         {"hook": "b", "event": "PreToolUse", "decisions": {"deny": 2}},
@@ -216,7 +216,7 @@ def test_answers_of_hooks_and_policies_are_counted_for_each():
 
 
 def test_approvals_are_counted_by_what_became_of_them_and_waited_since_they_were_asked_for():
-    told = as_json(counted(ledgers.approved()))["approvals"]
+    told = build_document(counted(ledgers.approved()))["approvals"]
     assert [told[name] for name in ("requested", "granted", "refused", "expired", "withdrawn")] == [4, 1, 1, 1, 1]
     assert (told["wait_ms"]["count"], told["wait_ms"]["max"]) == (2, 7)
 
@@ -227,7 +227,7 @@ def test_approvals_of_the_workspace_are_answered_there_or_wait():
         ("approval.requested", 0, None, {"approval": "b", "requested": NIGHT}),
         ("approval.answered", 5000, 0, {"approval": "a", "answer": "deny"}),
     )
-    waiting = as_json(counted(told))["approvals"]
+    waiting = build_document(counted(told))["approvals"]
     assert waiting.pop("wait_ms")["max"] == 5000
     assert waiting == {"requested": 2, "refused": 1, "waiting": 1}
 
@@ -236,20 +236,20 @@ def test_approvals_of_the_workspace_are_answered_there_or_wait():
 
 
 def test_call_belongs_to_the_window_in_which_it_began():
-    start = milliseconds(NIGHT)
+    start = parse_time(NIGHT)
     before = counted(call("tool.result"), window=Window(None, start + 110))
     after = counted(call("tool.result"), window=Window(start + 110, None))
-    assert only(as_json(before)["abilities"])["latency_ms"]["max"] == 25
-    assert (before.events, after.events, as_json(after)["abilities"]) == (2, 2, [])
+    assert only(build_document(before)["abilities"])["latency_ms"]["max"] == 25
+    assert (before.events, after.events, build_document(after)["abilities"]) == (2, 2, [])
 
 
 @given(st.integers(0, 140))
 def test_two_windows_that_meet_count_everything_once(cut):
-    edge = milliseconds(NIGHT) + cut
+    edge = parse_time(NIGHT) + cut
     parts = [counted(call("tool.result"), window=each) for each in (Window(None, edge), Window(edge, None))]
     assert sum(part.events for part in parts) == 4
     assert sum(part.sessions["ok"] for part in parts) == 1
-    assert sum(len(as_json(part)["abilities"]) for part in parts) == 1
+    assert sum(len(build_document(part)["abilities"]) for part in parts) == 1
 
 
 @pytest.mark.parametrize(
@@ -257,13 +257,13 @@ def test_two_windows_that_meet_count_everything_once(cut):
     [("90s", 999_910), ("30m", 998_200), ("2h", 992_800), ("1d", 913_600), ("1970-01-02", 86_400)],
 )
 def test_moment_is_a_time_or_how_long_ago(text, seconds):
-    assert moment(text, 1_000_000.0) == seconds * 1000
+    assert parse_moment(text, 1_000_000.0) == seconds * 1000
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "0d", "-3h", "2026-13-01", "24"])
 def test_moment_that_is_none_is_refused(text):
     with pytest.raises(ValueError, match="no time"):
-        moment(text, 0.0)
+        parse_moment(text, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_moment_that_is_none_is_refused(text):
     ["2026-11-21T22:00:00.000Z", "2026-11-21T22:00:00Z", "2026-11-21T23:00:00+01:00", "2026-11-21T22:00:00.000000Z"],
 )
 def test_times_of_older_forms_are_read(ts):
-    assert milliseconds(ts) == milliseconds(NIGHT) == 1_795_298_400_000
+    assert parse_time(ts) == parse_time(NIGHT) == 1_795_298_400_000
 
 
 # --- size -------------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_times_of_older_forms_are_read(ts):
 def test_table_tells_so_many_keys_apart_and_no_more():
     table = Table(list, limit=2)
     for name in "abcab":
-        table.at(name).append(name)
+        table.get(name).append(name)
     assert list(table.rows()) == [(("[other]",), ["c"]), (("a",), ["a", "a"]), (("b",), ["b", "b"])]
 
 
@@ -295,13 +295,13 @@ def test_figures_of_a_hostile_ledger_stay_small():
         fold.step(state, Event(number, f"x.y{number}", "user", None, f"e{number}", None, NIGHT, {}))
     assert len(state.open) <= 65_536
     assert len(list(state.calls.rows())) == len(list(state.types.rows())) == LIMIT + 1
-    told = as_json(fold.close(state))
+    told = build_document(fold.close(state))
     assert next(row["calls"] for row in told["abilities"] if row["ability"] == OTHER) == 34_000
     assert sum(row["calls"] for row in told["abilities"]) == 35_000
 
 
 def test_name_is_cut_and_a_sealed_one_is_said_to_be_sealed():
-    assert (sealed_or("a" * 300), sealed_or(SEALED), sealed_or(None)) == ("a" * 200, "[sealed]", "[none]")
+    assert (read_name("a" * 300), read_name(SEALED), read_name(None)) == ("a" * 200, "[sealed]", "[none]")
 
 
 @for_each("member", ["tool_name", "args", "by", "asked", "name", "code", "outcome", "charter"])
@@ -312,7 +312,7 @@ def test_sealed_or_senseless_members_are_counted_all_the_same(member):
         ]
         state = counted(story(*rows))
         assert state.events == 4
-        assert "\n".join(exposed(state)).encode()
+        assert "\n".join(format_figures(state)).encode()
 
 
 # --- Prometheus -------------------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ HOSTILE = st.text(max_size=30) | st.sampled_from(['a"b', "a\\", "a\nb", "a\r\nb"
 
 def parsed(state):
     """Read the exposition with Prometheus' own parser; return every sample by its name and labels."""
-    text = "".join(f"{line}\n" for line in exposed(state))
+    text = "".join(f"{line}\n" for line in format_figures(state))
     text.encode()
     found = {}
     for family in text_string_to_metric_families(text):
@@ -335,7 +335,7 @@ def parsed(state):
 
 def test_exposition_says_what_json_says():
     state = counted(ledgers.run(), ledgers.approved(), call("tool.error", code="X", outcome="failed"), providers=makers)
-    samples, told = parsed(state), as_json(state)
+    samples, told = parsed(state), build_document(state)
     for row in told["abilities"]:
         labels = (("ability", row["ability"]), ("kind", row["kind"]))
         for outcome, count in row["outcomes"].items():
@@ -349,7 +349,7 @@ def test_exposition_says_what_json_says():
 
 
 def test_exposition_has_one_help_and_one_type_for_each_family_and_seconds_as_buckets():
-    lines = list(exposed(counted(call("tool.result"))))
+    lines = list(format_figures(counted(call("tool.result"))))
     for word in ("HELP", "TYPE"):
         names = [line.split()[2] for line in lines if line.startswith(f"# {word} ")]
         assert len(names) == len(set(names))
@@ -386,7 +386,7 @@ def test_ten_times_the_calls_take_no_more_room():
             fold.step(state, Event(0, "tool.result", "tool", None, "", f"{number}", NIGHT, {"tool_name": "echo"}))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert as_json(fold.close(state))["abilities"][0]["outcomes"] == {"ok": calls}
+        assert build_document(fold.close(state))["abilities"][0]["outcomes"] == {"ok": calls}
         return most
 
     assert peak(5000) < peak(500) + 2000

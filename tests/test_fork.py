@@ -13,9 +13,9 @@ from remembering import told as remembered
 from deedbook import Failed, Ok, deny, transform
 from deedbook.call.continuation.parent import read_parent
 from deedbook.format.events import Entry, label, line_prefix, seal_line, split_line
-from deedbook_audit.verification.forks import forks
+from deedbook_audit.verification.forks import compare_fork
 from deedbook_audit.verify import verify_file
-from deedbook_inspect.forking.fork import plan, redo
+from deedbook_inspect.forking.fork import plan_fork, redo_work
 
 
 @pytest.fixture
@@ -59,9 +59,11 @@ def fork(lab):
 
     def made(parent, at, *, goes_on=False, leaves=False, prompts=(), purpose="open"):
         kernel = lab.kernel()
-        planned = plan(kernel, read_parent(lab.ledger(parent)), at, goes_on=goes_on, leaves=leaves, prompts=prompts)
+        planned = plan_fork(
+            kernel, read_parent(lab.ledger(parent)), at, goes_on=goes_on, leaves=leaves, prompts=prompts
+        )
         with kernel.session(purpose, origin=planned.origin) as session:
-            came = redo(session, planned)
+            came = redo_work(session, planned)
         made.recall = planned.recall
         return session.id, came
 
@@ -90,7 +92,7 @@ def counts(asked):
     return {name: len(calls) for name, calls in asked.items()}
 
 
-# --- the past ---------------------------------------------------------------------------------------------------------
+# --- the past -------------------------------------------------------------------------------------------------------
 
 
 def test_whole_run_is_done_again_without_asking_any_handler(lab, greeting, fork):
@@ -221,7 +223,7 @@ def test_calls_that_overlapped_may_come_in_either_order(lab, greeting, fork):
     assert len(greeting["echo"]) == calls
 
 
-# --- leaving the past -------------------------------------------------------------------------------------------------
+# --- leaving the past -----------------------------------------------------------------------------------------------
 
 
 def test_call_that_differs_is_told_pointer_by_pointer_and_stops_everything(lab, greeting, fork):
@@ -288,7 +290,7 @@ def test_call_that_was_denied_and_is_allowed_today_does_not_run(lab, greeting, f
     assert not greeting["write"]
 
 
-# --- what is not there ------------------------------------------------------------------------------------------------
+# --- what is not there ----------------------------------------------------------------------------------------------
 
 
 def test_call_whose_outcome_was_lost_is_not_done_again(lab, greeting, fork):
@@ -336,26 +338,31 @@ def _other():
     return transform({"text": "another secret", "more": 1})
 
 
-# --- what a verifier checks -------------------------------------------------------------------------------------------
+# --- what a verifier checks -----------------------------------------------------------------------------------------
 
 
 def test_verifier_holds_a_fork_against_its_parent(lab, greeting, fork):
     parent = run(lab)
     session, _ = fork(parent, last(lab, parent))
     place = lab.ledger(session)
-    assert forks(lab.ledger(parent), lab.ledger) == forks(place, lambda _: None) == forks(place, lab.ledger) == []
+    assert (
+        compare_fork(lab.ledger(parent), lab.ledger)
+        == compare_fork(place, lambda _: None)
+        == compare_fork(place, lab.ledger)
+        == []
+    )
     told = f"forked from session {parent}: 3 outcomes were served from its record"
     assert any(note.startswith(told) for note in lab.verify(session).notes)
     cut = lab.path / "cut.jsonl"
     cut.write_bytes(b"".join(lab.ledger(parent).read_bytes().splitlines(keepends=True)[:-3]))
-    assert [gap.found for gap in forks(place, lambda _: cut)] == ["no such event"]
+    assert [gap.found for gap in compare_fork(place, lambda _: cut)] == ["no such event"]
 
 
 def test_verifier_finds_an_outcome_that_was_never_recorded(lab, greeting, fork):
     parent = run(lab)
     session, _ = fork(parent, last(lab, parent))
     place = _forged(lab.ledger(session), lab.path / "forged.jsonl", lambda raw: raw.replace(b"hello there", b"bye"))
-    gaps = forks(place, lab.ledger)
+    gaps = compare_fork(place, lab.ledger)
     assert gaps
     assert all("the outcome of event" in gap.expected for gap in gaps)
 

@@ -7,7 +7,7 @@ from deedbook.call.continuation.differences import differences
 from deedbook.call.continuation.parent import read_parent
 from deedbook.call.continuation.work import work
 from deedbook.format.errors import LedgerError
-from deedbook_inspect.forking.fork import plan
+from deedbook_inspect.forking.fork import plan_fork
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_parent_that_is_not_sound_or_of_an_older_form_is_refused(greeting, tmp_p
     assert caught.value.error.code == "FORK_REFUSED"
     whole = read_parent(greeting.ledger(parent))
     with pytest.raises(LedgerError, match="and no event 999"):
-        plan(greeting.kernel(), whole, 999, goes_on=False, leaves=False, prompts=())
+        plan_fork(greeting.kernel(), whole, 999, goes_on=False, leaves=False, prompts=())
 
 
 def test_work_of_a_session_is_what_it_was_asked_and_not_what_it_did(greeting):

@@ -17,7 +17,17 @@ from parts import a_call, always, gate, policy, rewriter, still
 from deedbook.contract import ALLOW, Decision, allow, ask, deny, transform
 from deedbook.format import canonical
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.policy.gates import RANK, answer, by, heard, in_order, merge, minutes, refusal, rule_of
+from deedbook.policy.gates import (
+    RANK,
+    answer,
+    checked_answer,
+    decision_payload,
+    decision_source,
+    in_order,
+    merge,
+    refusal,
+    rule_of,
+)
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 FIRED = SCHEMAS.validator("event_hook_fired_v1")
@@ -178,7 +188,7 @@ def test_answer_is_always_one_the_gate_may_give_or_a_denial(given_: Any, may: fr
 
 @given(anything | decisions)
 def test_heard_judges_a_recorded_answer_as_it_would_a_spoken_one(given_: Any) -> None:
-    assert heard(gate(), given_) == asked(gate(ask=always(given_)))
+    assert checked_answer(gate(), given_) == asked(gate(ask=always(given_)))
 
 
 @given(st.text(st.characters(), max_size=2000) | st.text(st.characters(categories=["Cs"]), min_size=1))
@@ -252,8 +262,12 @@ def test_rule_of_a_hook_is_none_since_its_signals_are_its_own() -> None:
 
 def test_by_names_gate_rule_and_place() -> None:
     decision = Decision("deny", "", None, {"rule": 0})
-    assert by(policy("base", rules=("f:1",), place="f"), decision) == {"policy": "base", "rule": "f:1", "place": "f"}
-    assert by(gate("keep-out"), deny("no")) == {"hook": "keep-out"}
+    assert decision_source(policy("base", rules=("f:1",), place="f"), decision) == {
+        "policy": "base",
+        "rule": "f:1",
+        "place": "f",
+    }
+    assert decision_source(gate("keep-out"), deny("no")) == {"hook": "keep-out"}
 
 
 # --- minutes ----------------------------------------------------------------------------------------------------------
@@ -272,7 +286,7 @@ said = st.builds(
 
 @given(st.lists(st.tuples(st.sampled_from(GATES), said), max_size=4))
 def test_minutes_of_hooks_are_canonical_and_fit_the_frozen_schema(pairs: list[Any]) -> None:
-    raw = minutes(pairs, event="PreToolUse", ability="echo")
+    raw = decision_payload(pairs, event="PreToolUse", ability="echo")
     value = canonical.parse(raw)
     assert canonical.encode(value) == raw
     assert FIRED.violations(value) == ()
@@ -282,7 +296,7 @@ def test_minutes_of_hooks_are_canonical_and_fit_the_frozen_schema(pairs: list[An
 
 @given(st.lists(st.tuples(st.sampled_from(POLICIES), said), max_size=4))
 def test_minutes_of_policies_are_canonical_and_fit_the_frozen_schema(pairs: list[Any]) -> None:
-    raw = minutes(pairs, ability="echo", enforcement="observe", facts={"session.calls": {"echo": 1}})
+    raw = decision_payload(pairs, ability="echo", enforcement="observe", facts={"session.calls": {"echo": 1}})
     value = canonical.parse(raw)
     assert canonical.encode(value) == raw
     assert CHECKED.violations(value) == ()
@@ -301,7 +315,7 @@ def test_minutes_of_policies_are_canonical_and_fit_the_frozen_schema(pairs: list
 )
 def test_minutes_say_what_a_round_came_to(outcomes: list[Any], all_in_all: str) -> None:
     pairs = [(GATES[0], Decision(outcome)) for outcome in outcomes]
-    assert canonical.parse(minutes(pairs, event="PreToolUse"))["decision"] == all_in_all
+    assert canonical.parse(decision_payload(pairs, event="PreToolUse"))["decision"] == all_in_all
 
 
 @pytest.mark.parametrize(
@@ -313,7 +327,7 @@ def test_minutes_leave_out_signals_that_cannot_be_recorded_but_never_the_line(si
     if "deep" in list(signals if isinstance(signals, dict) else ()):
         for _ in range(70):
             signals = {"deep": signals}
-    raw = minutes([(GATES[0], Decision("deny", "why", None, signals))], event="Stop")
+    raw = decision_payload([(GATES[0], Decision("deny", "why", None, signals))], event="Stop")
     line = {"hook": "first", "digest": DIGEST, "decision": "deny", "reason": "why"}
     assert canonical.parse(raw)["asked"] == [line]
 
@@ -323,10 +337,10 @@ def test_minutes_hold_input_and_output_as_deep_as_intake_accepts() -> None:
     for _ in range(canonical.MAX_DEPTH - 1):
         deep = {"a": deep}
     bytes_ = canonical.admit(deep)
-    raw = minutes([], event="PreToolUse", ability="echo", input=deep, output={})
+    raw = decision_payload([], event="PreToolUse", ability="echo", input=deep, output={})
     assert b'"input":' + bytes_ + b',"output":{}}' in raw
 
 
 def test_minutes_shorten_what_a_gate_went_on_about() -> None:
-    raw = minutes([(GATES[0], deny("x" * 10_000))], event="Stop")
+    raw = decision_payload([(GATES[0], deny("x" * 10_000))], event="Stop")
     assert len(canonical.parse(raw)["asked"][0]["reason"]) == 500

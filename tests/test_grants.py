@@ -10,7 +10,7 @@ from deedbook.charter.changes import compare
 from deedbook.contract import Principal
 from deedbook.kernel import bound_for_judging
 from deedbook.policy.bound import Caller, Scope
-from deedbook.policy.callers import parked, skill_scope
+from deedbook.policy.callers import restore_caller, skill_scope
 from deedbook.policy.commands import fits, problem
 from deedbook.workspace.workspace import read_workspace
 from deedbook_audit.rederive import rejudge
@@ -284,9 +284,11 @@ def test_who_goes_on_after_an_approval_has_the_same_commands(lab, going):
         skill="go",
         scope=Scope(scope.why, scope.names, scope.models),
     )
-    assert parked(told, bindings).scope.commands == scope.commands != {}
+    assert restore_caller(told, bindings).scope.commands == scope.commands != {}
     nested = Scope("what outer declares to use", frozenset({"shell"}))
-    assert not parked(Caller(principal=told.principal, actor="tool", skill="go", scope=nested), bindings).scope.commands
+    assert not restore_caller(
+        Caller(principal=told.principal, actor="tool", skill="go", scope=nested), bindings
+    ).scope.commands
 
 
 def test_what_is_recorded_is_judged_alike_again(lab, going):

@@ -108,13 +108,13 @@ class Shared:
 def test_what_is_shared_is_made_once_and_closed_once(host):
     log = []
     made = []
-    threads = [threading.Thread(target=lambda: made.append(host.shared("x", lambda: Shared(log)))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: made.append(host.share("x", lambda: Shared(log)))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(set(map(id, made))) == 1
-    other = host.shared("y", lambda: Shared(log))
+    other = host.share("y", lambda: Shared(log))
     assert other is not made[0]
     host.close()
     host.close()

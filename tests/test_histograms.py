@@ -32,7 +32,7 @@ def test_longest_sum_and_count_are_exact(durations):
 
 @given(DURATIONS)
 def test_exported_buckets_count_exactly(durations):
-    *counts, every = histogram(durations).cumulative()
+    *counts, every = histogram(durations).count_cumulative()
     assert counts == [sum(duration <= bound for duration in durations) for bound in BOUNDS]
     assert every == len(durations)
 
@@ -45,7 +45,7 @@ def test_one_duration_is_every_quantile_of_itself(duration):
 def test_nothing_has_no_durations():
     assert Histogram().as_json() is None
     assert Histogram().quantile(0.5) == 0
-    assert Histogram().cumulative() == [0] * (len(BOUNDS) + 1)
+    assert Histogram().count_cumulative() == [0] * (len(BOUNDS) + 1)
 
 
 def test_size_does_not_grow_with_what_is_counted():

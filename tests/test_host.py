@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deedbook.contract import Entry, Failed
+from deedbook.contract import Failed, FolderEntry
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, IntakeError
 from deedbook.format.files import Folder
@@ -204,14 +204,14 @@ def test_scan_lists_what_can_be_reached_sorted_and_nothing_else(host: WorkspaceH
         ("...", False, 4), ("..odd", False, 3), (".github", True, 0), (".gitignore", False, 1),
         (".system", True, 0), ("State2", True, 0), ("a.txt", False, 1), ("src", True, 0),
     ]  # fmt: skip
-    assert host.scan("src/") == [Entry("src/b.txt", False, 1), Entry("src/deep", True, 0)]
+    assert host.scan("src/") == [FolderEntry("src/b.txt", False, 1), FolderEntry("src/deep", True, 0)]
 
 
 def test_scan_leads_to_the_roots_and_shows_nothing_beside_them(folder: Folder) -> None:
     host = WorkspaceHost(folder, ["src/deep"], [], {})
-    assert host.scan("") == [Entry("src", True, 0)]
-    assert host.scan("src") == [Entry("src/deep", True, 0)]
-    assert host.scan("src/deep") == [Entry("src/deep/c.txt", False, 1)]
+    assert host.scan("") == [FolderEntry("src", True, 0)]
+    assert host.scan("src") == [FolderEntry("src/deep", True, 0)]
+    assert host.scan("src/deep") == [FolderEntry("src/deep/c.txt", False, 1)]
     with refused(match="outside the allowed roots"):
         host.scan(".github")
 

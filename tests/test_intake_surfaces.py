@@ -18,7 +18,7 @@ from agents import SMALLEST, Agent
 from commandline import SCHEMAS, Place, starter
 
 from deedbook.contract import Failed
-from deedbook.contract.lifecycle import Unanswered
+from deedbook.contract.lifecycle import NoAnswer
 from deedbook.format.context import load
 from deedbook.format.errors import DeedbookError
 from deedbook.format.upcasting import envelope_1_0
@@ -270,7 +270,7 @@ SURFACES: dict[str, tuple[Callable[[World, bytes], str], tuple[str, ...]]] = {
     "bridge": (bridge, NAMES),
     "script, once": (script("once"), NAMES),
     "script, lines": (script("lines"), NAMES),
-    "process of a plugin's hook": (lambda _, raw: raised(lambda: exchange.parse_frame(raw), Unanswered), OF_RECORDS),
+    "process of a plugin's hook": (lambda _, raw: raised(lambda: exchange.parse_frame(raw), NoAnswer), OF_RECORDS),
     "program": (program, NAMES),
     "HTTP answer": (lambda _, raw: raised(lambda: outputs.document(raw, "x"), Failed), NAMES),
     "MCP message": (mcp_message, NAMES),

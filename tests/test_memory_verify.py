@@ -12,7 +12,7 @@ from test_task_lives import SCHEMAS, changed
 from deedbook.approvals.answering import answer
 from deedbook.cli.performing import perform_once
 from deedbook.format.events import split_line
-from deedbook_audit.recollections import recollections
+from deedbook_audit.memory_sources import compare_memory_sources
 from deedbook_audit.verify import verify_file
 
 
@@ -74,7 +74,7 @@ def test_a_session_is_bound_once(tmp_path):
     assert end
 
 
-# --- the sessions that memory rests on --------------------------------------------------------------------------------
+# --- the sessions that memory rests on ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def grounded(tmp_path_factory):
 
 
 def gaps(state):
-    return [str(gap) for gap in recollections(state, [place.name for place in (state / "sessions").iterdir()])]
+    return [str(gap) for gap in compare_memory_sources(state, [place.name for place in (state / "sessions").iterdir()])]
 
 
 def forged(state, tmp_path, change):

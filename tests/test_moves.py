@@ -7,7 +7,7 @@ from deedbook.charter.store import Store
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
 from deedbook.format.files import Folder
-from deedbook.plugins.moves import moves
+from deedbook.plugins.moves import read_moves
 from deedbook.plugins.plugins import discover
 from deedbook.policy.charter import Charter
 from deedbook_audit.charters import Charters
@@ -19,7 +19,7 @@ RULES = [{"match": {"args": {"/n": 2}}, "then": "deny", "reason": "two"}]
 
 
 def test_every_plugin_that_moved_is_offered_by_its_new_distribution_only():
-    for key, move in moves().items():
+    for key, move in read_moves().items():
         assert discover().find(*key.split("/", 1)).distribution == move.new != move.old
 
 

@@ -18,7 +18,7 @@ from commandline import ROOT, Place
 from test_docs import blocks, definitions
 
 from deedbook.cli.common import KINDS
-from deedbook.plugins.plugins import ENTRY_POINTS
+from deedbook.plugins.groups import ENTRY_POINTS
 
 PAGES = ROOT / "docs" / "plugins"
 
@@ -189,7 +189,7 @@ def test_folder_that_is_there_is_not_changed(tmp_path):
     new(tmp_path, "tool", "words")
     mine = tmp_path / "projects/deedbook-tool-words/deedbook_tool_words.py"
     mine.write_text("# mine\n")
-    assert "is there already" in new(tmp_path, "tool", "words", status=2).err
+    assert "exists already" in new(tmp_path, "tool", "words", status=2).err
     assert mine.read_text() == "# mine\n"
 
 

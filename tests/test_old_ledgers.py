@@ -23,7 +23,7 @@ from deedbook.maintenance.imports import imports
 from deedbook.maintenance.opening import own
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
-from deedbook_audit.verification.imports import changed
+from deedbook_audit.verification.imports import compare_imports
 from deedbook_legacy.importer import import_ledger
 from deedbook_legacy.old_file import OldFile
 
@@ -58,7 +58,7 @@ def told(place: Place) -> list[dict]:
     return [line["payload"] for line in map(json.loads, lines) if line["event_type"] == "ledger.imported"]
 
 
-# --- taking in --------------------------------------------------------------------------------------------------------
+# --- taking in ------------------------------------------------------------------------------------------------------
 
 
 def test_bytes_are_kept_as_they_were_under_their_hash_and_read_only(ready):
@@ -192,7 +192,7 @@ def clear(state: Path, raw: bytes) -> None:
     """See that nothing half-done is shown: the file is whole or is not there."""
     place = state / "imported" / sha256(raw).hexdigest() / "events.jsonl"
     assert not place.exists() or place.read_bytes() == raw
-    assert not list(changed(state)), "an import that was killed is no fault"
+    assert not list(compare_imports(state)), "an import that was killed is no fault"
 
 
 def test_import_that_was_killed_after_it_was_recorded_is_read_and_finished_by_recovery(place):
@@ -221,7 +221,7 @@ def test_import_that_was_killed_before_it_was_recorded_is_made_again(place):
     assert (folder / "events.jsonl").read_bytes() == raw
 
 
-# --- being read -------------------------------------------------------------------------------------------------------
+# --- being read -----------------------------------------------------------------------------------------------------
 
 
 def test_sessions_of_old_ledgers_are_listed_among_the_others(ready):
@@ -266,7 +266,7 @@ def test_name_that_two_old_ledgers_have_is_asked_about(place):
     (place.path / "longer.jsonl").write_bytes(b"".join([*honest_1_0()[:4]]))
     place.here("ledger", "import", "longer.jsonl", status=0)
     ran = place.here("tree", "s", status=2)
-    assert "2 sessions that were taken in begin with 's'; name one:" in ran.err
+    assert "2 imported sessions begin with 's'; name one:" in ran.err
 
 
 def test_old_sessions_are_counted_with_the_others(ready):
@@ -298,7 +298,7 @@ def test_session_whose_end_does_not_say_how_is_not_counted_as_failed(ready):
     assert "not ok" not in page
 
 
-# --- verification of the workspace ------------------------------------------------------------------------------------
+# --- verification of the workspace ----------------------------------------------------------------------------------
 
 
 def test_workspace_is_verified_with_what_was_taken_in(place):

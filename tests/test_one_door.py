@@ -22,7 +22,7 @@ from deedbook.cli.performing import perform_once
 from deedbook.kernel import Kernel
 from deedbook_serve.tasks.runner import Tasks
 
-# --- what the public names can do -------------------------------------------------------------------------------------
+# --- what the public names can do ------------------------------------------------------------------------------------
 
 EFFECTS = {
     Session: {"call", "acall", "run", "resume", "before", "after"},
@@ -49,6 +49,8 @@ NO_EFFECT = {
         "stop": "asks hooks, and records their answers",
         "fire": "asks hooks, and records their answers",
         "note": "records an event",
+        "record": "records an event of a feature",
+        "record_prompt": "records a prompt",
         "refuse": "records a refusal",
         "end": "records, and asks hooks",
         "id": "is a name",
@@ -57,6 +59,7 @@ NO_EFFECT = {
     },
     Door: {
         "open": "is a table",
+        "hearing": "is where calls wait for a person",
         "refuse": "records a refusal",
         "close": "records what is unknown",
     },
@@ -80,7 +83,7 @@ NO_EFFECT = {
         "delete": "records",
         "decide": "records what a person says",
         "get": "reads the record",
-        "every": "reads the record",
+        "list_all": "reads the record",
         "close": "lets go of the book",
     },
     MemoryCall: {
@@ -117,7 +120,7 @@ def test_package_exports_no_other_way():
     assert functions == {"allow", "ask", "deny", "open_kernel", "parse", "parse_payload", "transform"}
 
 
-# --- each way, tried --------------------------------------------------------------------------------------------------
+# --- each way, tried ------------------------------------------------------------------------------------------------
 
 PROBE = '''
 from pathlib import Path

@@ -23,7 +23,8 @@ from deedbook.contract import ALLOW, Call, Decision, GateSpec, Host, Object, hoo
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
-from deedbook.plugins.plugins import GROUPS, Catalogue, Offer, discover, implementations, load
+from deedbook.plugins.groups import GROUPS
+from deedbook.plugins.plugins import Catalogue, Offer, discover, find_implementation, load
 
 ROOT = Path(__file__).parents[1]
 TOOL = """
@@ -387,15 +388,15 @@ def make_offer(tmp_path: Path) -> Offer:
 
 def test_implementation_is_the_objects_own_method(offer: Offer) -> None:
     made = Both({}, None)  # type: ignore[arg-type]
-    assert implementations(offer, made, "PreToolUse") == made.pre_tool_use
-    assert implementations(offer, made, "Stop") == made.halt
+    assert find_implementation(offer, made, "PreToolUse") == made.pre_tool_use
+    assert find_implementation(offer, made, "Stop") == made.halt
 
 
 def test_implementation_that_is_missing_is_refused_with_the_events_that_there_are(offer: Offer) -> None:
     with refused(
         r"^hook\.yaml:1: hook plugin 'both' of acme 1\.0: has 0 answers to SessionStart; it answers PreToolUse, Stop$"
     ):
-        implementations(offer, Both({}, None), "SessionStart", "hook.yaml:1")  # type: ignore[arg-type]
+        find_implementation(offer, Both({}, None), "SessionStart", "hook.yaml:1")  # type: ignore[arg-type]
 
 
 def test_implementation_of_a_hook_that_forgot_the_mark_is_refused(offer: Offer) -> None:
@@ -404,7 +405,7 @@ def test_implementation_of_a_hook_that_forgot_the_mark_is_refused(offer: Offer) 
             return ALLOW
 
     with refused(r"it answers nothing \(is @hookimpl missing\?\)"):
-        implementations(offer, Forgetful(), "PreToolUse")
+        find_implementation(offer, Forgetful(), "PreToolUse")
 
 
 @pytest.mark.parametrize("problem", [RuntimeError("no"), SystemExit(0)], ids=repr)
@@ -414,7 +415,7 @@ def test_implementation_of_a_hook_that_raises_when_looked_at_is_refused(offer: O
             raise problem
 
     with refused(f"{type(problem).__name__}: {problem}"):
-        implementations(offer, Touchy({}, None), "PreToolUse")  # type: ignore[arg-type]
+        find_implementation(offer, Touchy({}, None), "PreToolUse")  # type: ignore[arg-type]
 
 
 def test_implementation_of_an_event_that_has_two_is_refused(offer: Offer) -> None:
@@ -424,7 +425,7 @@ def test_implementation_of_an_event_that_has_two_is_refused(offer: Offer) -> Non
             return ALLOW
 
     with refused("has 2 answers to PreToolUse"):
-        implementations(offer, Twice({}, None), "PreToolUse")  # type: ignore[arg-type]
+        find_implementation(offer, Twice({}, None), "PreToolUse")  # type: ignore[arg-type]
 
 
 def test_implementation_that_pluggy_does_not_know_is_refused(offer: Offer) -> None:
@@ -434,13 +435,13 @@ def test_implementation_that_pluggy_does_not_know_is_refused(offer: Offer) -> No
             return ALLOW
 
     with refused("pre_tool_used"):
-        implementations(offer, Extra({}, None), "PreToolUse")  # type: ignore[arg-type]
+        find_implementation(offer, Extra({}, None), "PreToolUse")  # type: ignore[arg-type]
 
 
 def test_every_event_has_a_specification_that_pluggy_takes(offer: Offer) -> None:
     for event in EVENTS:
         with refused(f"has 0 answers to {event}"):
-            implementations(offer, object(), event)
+            find_implementation(offer, object(), event)
     gc.collect()
 
 

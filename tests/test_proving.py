@@ -19,7 +19,7 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.notes import SigningKey, VerifierKey
 from deedbook_audit import proving
-from deedbook_audit.verification.evidence import NOBODY, Trust, check
+from deedbook_audit.verification.evidence import UNTRUSTED, ProofTrust, judge_proof
 
 KEY, NEXT = (ledgers.verifier_key(logs.ORIGIN, seed) for seed in (ledgers.SEED, logs.NEXT_SEED))
 WITNESS = WitnessKey.parse(logs.witness_key())
@@ -68,67 +68,67 @@ def state(tmp_path_factory):
 def some(state):
     """Return one proof of each kind."""
     return {
-        "event": proving.inclusion(state, state.run.session_id, 7),
-        "session": proving.inclusion(state, state.run.session_id),
-        "consistency": proving.consistency(state, "3", "newest"),
+        "event": proving.prove_inclusion(state, state.run.session_id, 7),
+        "session": proving.prove_inclusion(state, state.run.session_id),
+        "consistency": proving.prove_consistency(state, "3", "newest"),
     }
 
 
 def judged(proof, *keys, witnesses=(WITNESS,)):
     """Return the kernel's verdict; the second implementation says the same, for the first of *keys*."""
     assert not SCHEMAS.validator("output_proof_v1").violations(proof)
-    told = check(proof, Trust({VerifierKey.parse(key): "--log-key" for key in keys}, witnesses))
+    told = judge_proof(proof, ProofTrust({VerifierKey.parse(key): "--log-key" for key in keys}, witnesses))
     assert told.proved is proofcheck.proves(proof, *keys[:1])
     assert not SCHEMAS.validator("output_verify_proof_v1").violations(told.as_json())
     return told
 
 
-# --- what is proved ---------------------------------------------------------------------------------------------------
+# --- what is proved -------------------------------------------------------------------------------------------------
 
 
 def test_every_event_of_every_ledger_is_proved(state):
     for book in (state.run, state.call):
         for seq, line in enumerate(book.lines):
-            proof = proving.inclusion(state, book.session_id, seq)
+            proof = proving.prove_inclusion(state, book.session_id, seq)
             assert proof["event"]["line"].encode() + b"\n" == line
             assert len(proof["event"]["path"]) <= (len(book.lines) - 1).bit_length()
             told = judged(proof, KEY)
-            assert told.proved, told.said
+            assert told.proved, told.summary
             assert told.about["seq"] == seq
     for seq in range(10):
-        assert judged(proving.inclusion(state, "workspace", seq), KEY).proved
+        assert judged(proving.prove_inclusion(state, "workspace", seq), KEY).proved
 
 
 def test_every_pair_of_checkpoints_is_proved_in_one_direction(state):
-    sizes = [each.size for each in proving.Log(state).checkpoints]
+    sizes = [each.size for each in proving.ProofLog(state).checkpoints]
     for old in sizes:
         for new in sizes:
             if old <= new:
-                assert judged(proving.consistency(state, str(old), str(new)), KEY).proved
+                assert judged(proving.prove_consistency(state, str(old), str(new)), KEY).proved
             else:
                 with pytest.raises(LedgerError, match="is no beginning"):
-                    proving.consistency(state, str(old), str(new))
+                    proving.prove_consistency(state, str(old), str(new))
 
 
 def test_proof_leads_to_the_newest_checkpoint_that_a_witness_cosigned(state, some):
     told = judged(some["event"], KEY)
     assert told.size == 7
     assert list(told.witnessed) == [(logs.WITNESS, "2026-11-22T08:00:00Z")]
-    assert told.said.startswith("PROVED: event 7 (")
-    assert told.said.endswith(f"; witnessed by {logs.WITNESS} at 2026-11-22T08:00:00Z)")
+    assert told.summary.startswith("PROVED: event 7 (")
+    assert told.summary.endswith(f"; witnessed by {logs.WITNESS} at 2026-11-22T08:00:00Z)")
     stranger = judged(some["event"], KEY, witnesses=())
-    assert (stranger.strangers, stranger.said.endswith("; unwitnessed)")) == (1, True)
+    assert (stranger.strangers, stranger.summary.endswith("; unwitnessed)")) == (1, True)
 
 
 def test_what_only_an_unwitnessed_checkpoint_covers_is_proved_up_to_that(state):
     seq = len(state.own.lines) - 3
-    told = judged(proving.inclusion(state, "workspace", seq), KEY)
-    assert (told.proved, told.size, told.said.endswith("; unwitnessed)")) == (True, 8, True)
+    told = judged(proving.prove_inclusion(state, "workspace", seq), KEY)
+    assert (told.proved, told.size, told.summary.endswith("; unwitnessed)")) == (True, 8, True)
 
 
 def test_note_that_somebody_kept_is_the_beginning_of_the_log(state):
-    kept = proving.Log(state).checkpoints[1].note
-    assert judged(proving.consistency(state, kept, "newest"), KEY).about == {"old_size": 3}
+    kept = proving.ProofLog(state).checkpoints[1].note
+    assert judged(proving.prove_consistency(state, kept, "newest"), KEY).about == {"old_size": 3}
 
 
 def test_proof_says_who_vouches_for_the_key(some):
@@ -137,15 +137,17 @@ def test_proof_says_who_vouches_for_the_key(some):
     assert judged(some["event"], KEY).vouched == "--log-key, and a change of keys that the key from there signed"
     assert judged(some["consistency"], NEXT).proved
     alone = judged(some["event"])
-    assert (alone.proved, alone.vouched) == (True, NOBODY)
+    assert (alone.proved, alone.vouched) == (True, UNTRUSTED)
     assert "only the proof itself vouches for the key" in list(alone.lines())[1]
     other = ledgers.verifier_key(logs.ORIGIN, b"x" * 32)
-    assert judged(some["event"], other).said.startswith("NOT PROVED: none of the keys that are believed signed")
+    assert judged(some["event"], other).summary.startswith("NOT PROVED: none of the keys that are believed signed")
 
 
 def test_key_of_another_log_vouches_for_nothing(some):
-    told = check(some["event"], Trust({VerifierKey.parse(ledgers.verifier_key("another", ledgers.SEED)): "--log-key"}))
-    assert told.vouched == NOBODY
+    told = judge_proof(
+        some["event"], ProofTrust({VerifierKey.parse(ledgers.verifier_key("another", ledgers.SEED)): "--log-key"})
+    )
+    assert told.vouched == UNTRUSTED
 
 
 def test_lost_key_is_followed_no_further(tmp_path):
@@ -156,7 +158,7 @@ def test_lost_key_is_followed_no_further(tmp_path):
     log.key(logs.NEXT_SEED, ledgers.SEED, lost=True)
     log.checkpoint("key")
     with Folder.at(write(tmp_path, own=own)) as state:
-        proof = proving.inclusion(state, "workspace", 3)
+        proof = proving.prove_inclusion(state, "workspace", 3)
     assert not judged(proof, KEY).proved
     assert judged(proof, NEXT).proved
 
@@ -170,12 +172,12 @@ def test_excised_payload_leaves_the_proof_as_it_was(tmp_path):
     at = run.lines[3].index(b',"payload":') + len(b',"payload":')
     run.lines[3] = run.lines[3][:at] + b'{"$excised":"%b"}}\n' % line["payload_hash"].encode()
     with Folder.at(write(tmp_path, run, own=own)) as state:
-        told = judged(proving.inclusion(state, run.session_id, 3), KEY)
+        told = judged(proving.prove_inclusion(state, run.session_id, 3), KEY)
     assert (told.proved, told.about["excised"]) == (True, True)
-    assert "whose payload was taken out of its line" in told.said
+    assert "whose payload was taken out of its line" in told.summary
 
 
-# --- what is not ------------------------------------------------------------------------------------------------------
+# --- what is not ----------------------------------------------------------------------------------------------------
 
 
 def test_changed_proof_proves_nothing(some):
@@ -189,7 +191,7 @@ def test_changed_proof_proves_nothing(some):
             into[last] = other(into[last])
             if path[0] == "keys" and path[1:] == (0,):
                 continue  # the first statement, which the reader's own key does not need
-            told = check(changed, Trust({VerifierKey.parse(KEY): "--log-key"}, (WITNESS,)))
+            told = judge_proof(changed, ProofTrust({VerifierKey.parse(KEY): "--log-key"}, (WITNESS,)))
             assert not told.proved, path
             assert not proofcheck.proves(changed, KEY), path
 
@@ -226,24 +228,24 @@ def test_random_bytes_changed_in_a_proof_never_prove_another_line(some, data):
         return
     if not isinstance(changed, dict) or SCHEMAS.validator("output_proof_v1").violations(changed):
         return
-    if check(changed, Trust({VerifierKey.parse(KEY): ""})).proved:
+    if judge_proof(changed, ProofTrust({VerifierKey.parse(KEY): ""})).proved:
         assert changed.get("event", some["event"]["event"])["line"] == some["event"]["event"]["line"]
         assert changed["leaf"] == some["event"]["leaf"]
 
 
 def test_proofs_of_a_fork_do_not_hold_against_a_note_that_was_kept(tmp_path, state):
     """The log is written anew with the same key: its own proofs hold, but nothing leads there from the old note."""
-    kept = proving.Log(state).checkpoints[1].note
+    kept = proving.ProofLog(state).checkpoints[1].note
     own, log = begun()
     log.key()
     for _ in range(5):
         log.checkpoint("asked")
     with Folder.at(write(tmp_path, own=own)) as forked:
-        assert judged(proving.inclusion(forked, "workspace", 2), KEY).proved
+        assert judged(proving.prove_inclusion(forked, "workspace", 2), KEY).proved
         with pytest.raises(LedgerError, match="written anew"):
-            proving.consistency(forked, kept, "newest")
-        lying = proving.consistency(forked, "3", "newest") | {"old": kept}
-    assert judged(lying, KEY).said.startswith("NOT PROVED: the log of 5 leaves does not go on from that of 3")
+            proving.prove_consistency(forked, kept, "newest")
+        lying = proving.prove_consistency(forked, "3", "newest") | {"old": kept}
+    assert judged(lying, KEY).summary.startswith("NOT PROVED: the log of 5 leaves does not go on from that of 3")
 
 
 @pytest.mark.parametrize("name", ["lines cut", "line replaced", "file gone", "leaf changed", "key gone"])
@@ -270,29 +272,29 @@ def test_files_that_are_not_what_was_signed_are_said_to_be(tmp_path, name):
     if name == "file gone":
         (place / "sessions" / run.session_id / ".events.jsonl").unlink()
     with Folder.at(place) as state, pytest.raises(LedgerError) as caught:
-        proving.inclusion(state, run.session_id, 2)
+        proving.prove_inclusion(state, run.session_id, 2)
     assert caught.value.error.code == "LEDGER_UNSOUND"
 
 
 def test_what_no_checkpoint_covers_cannot_be_proved_yet(tmp_path, state):
     with pytest.raises(LedgerError, match="no checkpoint covers"):
-        proving.inclusion(state, "f" * 32)
+        proving.prove_inclusion(state, "f" * 32)
     for session, seq in ((state.run.session_id, 999), ("workspace", 10_000)):
         with pytest.raises(LedgerError, match=f"there is no event {seq}: there are [0-9]+, and the last is"):
-            proving.inclusion(state, session, seq)
+            proving.prove_inclusion(state, session, seq)
     with pytest.raises(LedgerError, match=r"no checkpoint of '4' leaves; the newest have 8, 7, "):
-        proving.consistency(state, "4", "newest")
+        proving.prove_consistency(state, "4", "newest")
     own, _ = begun()
     with Folder.at(write(tmp_path, own=own)) as empty, pytest.raises(LedgerError, match="deedbook keys rotate"):
-        proving.inclusion(empty, "workspace")
+        proving.prove_inclusion(empty, "workspace")
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------------------------
 
 
 def called(monkeypatch, capsys, *args):
     monkeypatch.setattr(sys, "argv", ["deedbook", *args])
-    status = cli._status(cli.Asked())
+    status = cli._status(cli.GlobalOptions())
     return status, *capsys.readouterr()
 
 

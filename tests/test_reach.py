@@ -78,7 +78,7 @@ MAY_IMPORT = {
         # within this machine: clients of the runtime, which is at a file
         "deedbook_serve.serving.addresses",
         "deedbook_serve.serving.process",
-        "deedbook_serve.serving.reception",
+        "deedbook_serve.serving.connection_server",
         "deedbook_serve.serving.sockets",
         "deedbook_serve.serving.streams",
         # the witness, a program of its own that listens
@@ -108,21 +108,21 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert called("perform") | called("aperform") == {
         "call.door",
         "call.runs",
-        "deedbook_serve.tasks.attempts",
+        "deedbook_serve.tasks.task_runs",
         "deedbook_serve.tasks.runner",
     }
     assert called_of("door", "perform") | called_of("session.door", "perform") == {
         "call.runs",
-        "deedbook_serve.tasks.attempts",
+        "deedbook_serve.tasks.task_runs",
         "deedbook_serve.tasks.runner",
     }
-    assert called_of("self._attempts", "perform") == {"deedbook_serve.tasks.runner"}
+    assert called_of("self._runs", "perform") == {"deedbook_serve.tasks.runner"}
     users = {module for module in modules() if "call.handlers" in _sources(module)}
     holding = {
         "deedbook_serve.bridging.conversation",
-        "deedbook_serve.bridging.tickets",
-        "deedbook_serve.tasks.attempts",
-        "deedbook_serve.tasks.settlements",
+        "deedbook_serve.bridging.open_calls",
+        "deedbook_serve.tasks.task_runs",
+        "deedbook_serve.tasks.run_recovery",
     }
     own = {
         "call.door",
@@ -130,6 +130,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "deedbook_log.feature",
         "call.open_calls",
         "call.origins",
+        "call.call_context",
         "call.records",
         "call.runs",
         "call.session",
@@ -137,8 +138,8 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert users == own | {"call.continuation.recall"} | holding
     assert _taken("call.door", "call.handlers") >= {"perform", "aperform"}
     # whether a lost effect happened is asked of a handler by its own method, which causes none
-    assert _taken("deedbook_serve.tasks.settlements", "call.handlers") == {"reconcile"}
-    for module in users - {"call.door", "deedbook_serve.tasks.settlements"}:
+    assert _taken("deedbook_serve.tasks.run_recovery", "call.handlers") == {"reconcile"}
+    for module in users - {"call.door", "deedbook_serve.tasks.run_recovery"}:
         assert _taken(module, "call.handlers") <= {"Outcome", "Ticket"}
 
 
@@ -244,7 +245,7 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         "maintenance.opening",
         "kernel",
         "ledger.recovery",
-        "call.runs",
+        "call.call_context",
         "deedbook_serve.serving.actions",
         "call.session",
         "deedbook_serve.tasks.task_log",

@@ -18,7 +18,7 @@ from test_verify import BREAKS_1_0, honest_1_0, line_1_0
 from deedbook.format.files import Folder
 from deedbook.format.notes import VerifierKey
 from deedbook_audit import proving
-from deedbook_audit.verification.evidence import Trust, check
+from deedbook_audit.verification.evidence import ProofTrust, judge_proof
 from deedbook_audit.verify import verify_file
 
 KEY, NEXT = (ledgers.verifier_key(logs.ORIGIN, seed) for seed in (ledgers.SEED, logs.NEXT_SEED))
@@ -135,7 +135,7 @@ def test_events_of_seed_000_are_judged_alike(tmp_path):
     assert javascript(files["honest"], files["cut"]) == [NOTHING, NOTHING]
 
 
-# --- states with a log ------------------------------------------------------------------------------------------------
+# --- states with a log ----------------------------------------------------------------------------------------------
 
 
 def stated(place, change=lambda **_: None, *, kept=True):
@@ -210,7 +210,7 @@ def test_log_of_a_state_folder_is_checked(verdicts, name):
     assert verdicts[name].startswith("sound") is STATES[name][1].startswith("sound")
 
 
-# --- proofs -----------------------------------------------------------------------------------------------------------
+# --- proofs ---------------------------------------------------------------------------------------------------------
 
 
 def test_proofs_and_changed_proofs_are_judged_alike(tmp_path):
@@ -218,12 +218,12 @@ def test_proofs_and_changed_proofs_are_judged_alike(tmp_path):
     place = stated(tmp_path / "s")
     run = ledgers.run()
     with Folder.at(place) as state:
-        event = proving.inclusion(state, run.session_id, 7)
+        event = proving.prove_inclusion(state, run.session_id, 7)
         honest = [
             event,
-            proving.inclusion(state, run.session_id),
-            proving.inclusion(state, "workspace", 2),
-            proving.consistency(state, "3", "newest"),
+            proving.prove_inclusion(state, run.session_id),
+            proving.prove_inclusion(state, "workspace", 2),
+            proving.prove_consistency(state, "3", "newest"),
         ]
     cases = [*honest]
     for number, path in enumerate(places(event)):
@@ -233,13 +233,14 @@ def test_proofs_and_changed_proofs_are_judged_alike(tmp_path):
             into = into[step]
         into[path[-1]] = other(into[path[-1]])
         cases += [changed] if number % 2 else []
-    trust = Trust({VerifierKey.parse(KEY): "--log-key"})
+    trust = ProofTrust({VerifierKey.parse(KEY): "--log-key"})
     said = []
     for number, proof in enumerate(cases):
         (tmp_path / f"{number}.json").write_text(json.dumps(proof))
     said = javascript("--proof", *[tmp_path / f"{number}.json" for number in range(len(cases))], KEY)
     kernel = [
-        not SCHEMAS.validator("output_proof_v1").violations(proof) and check(proof, trust).proved for proof in cases
+        not SCHEMAS.validator("output_proof_v1").violations(proof) and judge_proof(proof, trust).proved
+        for proof in cases
     ]
     assert [verdict == "proved" for verdict in said] == kernel
     assert kernel.count(True) >= 4

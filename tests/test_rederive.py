@@ -18,8 +18,8 @@ from deedbook.format.errors import BindingError, LedgerError
 from deedbook.kernel import bound_for_judging
 from deedbook.policy.bindings import Bindings
 from deedbook.workspace.workspace import read_workspace
-from deedbook_audit.recorded import ERASED, NO_ARGUMENTS, NOBODY, SCRUBBED
-from deedbook_audit.rederive import LATE, MUTATED, Rejudged, rejudge
+from deedbook_audit.recorded import ERASED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER
+from deedbook_audit.rederive import LATE, MUTATED, RejudgedCall, rejudge
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def charter(lab: Any) -> Iterator[Bindings]:
         yield bindings
 
 
-def again(lab: Any, session: Any = None) -> list[Rejudged]:
+def again(lab: Any, session: Any = None) -> list[RejudgedCall]:
     """Judge the calls of a session again under what the lab's files say now."""
     with charter(lab) as bindings:
         return list(rejudge(lab.ledger(session), bindings))
@@ -47,7 +47,7 @@ def rules(lab: Any, *entries: Any, default: str = "allow", **more: Any) -> None:
     lab.settings(policies={"baseline": {"kind": "rules", "rules": list(entries), "default": default, **more}})
 
 
-# --- under the charter of the record, nothing changes -----------------------------------------------------------------
+# --- under the charter of the record, nothing changes ---------------------------------------------------------------
 
 
 def test_nothing_changes_under_the_charter_of_the_record(lab: Any) -> None:
@@ -158,7 +158,7 @@ def test_arguments_that_held_a_secret_are_undetermined(lab: Any, monkeypatch: py
     assert [(each.change, each.why) for each in again(lab)] == [("undetermined", SCRUBBED)]
 
 
-# --- gates that cannot be asked again ---------------------------------------------------------------------------------
+# --- gates that cannot be asked again -------------------------------------------------------------------------------
 
 
 def test_gate_that_is_not_pure_answers_from_the_record(lab: Any) -> None:
@@ -253,7 +253,7 @@ def test_refusal_because_a_gate_changed_the_call_is_not_taken_for_a_change(lab: 
     assert [(each.change, each.why) for each in again(lab)] == [("undetermined", MUTATED)]
 
 
-# --- who asked --------------------------------------------------------------------------------------------------------
+# --- who asked ------------------------------------------------------------------------------------------------------
 
 
 def test_nested_call_is_scoped_by_what_the_other_charter_lets_its_caller_use(lab: Any) -> None:
@@ -326,7 +326,7 @@ def test_principal_has_the_roles_that_the_other_charter_gives(lab: Any) -> None:
     assert changes(lab) == ["denied"]
 
 
-# --- files that are not what they should be ---------------------------------------------------------------------------
+# --- files that are not what they should be -------------------------------------------------------------------------
 
 
 def book() -> Book:
@@ -344,7 +344,7 @@ def test_call_of_whom_nobody_knows_who_asked_is_undetermined(lab: Any, tmp_path:
     made.add("tool.call", {"args": {}, "tool_name": "echo"}, parent="0" * 15 + "1", principal="bob")
     with charter(lab) as bindings:
         found = list(rejudge(made.write(tmp_path), bindings))
-    assert [(each.change, each.why) for each in found] == [("undetermined", NOBODY)] * 2
+    assert [(each.change, each.why) for each in found] == [("undetermined", UNKNOWN_CALLER)] * 2
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_torn_tail_of_a_file_being_written_is_not_read(lab: Any, tmp_path: Path)
         assert [each.change for each in rejudge(place, bindings)] == ["same"]
 
 
-# --- purity -----------------------------------------------------------------------------------------------------------
+# --- purity ---------------------------------------------------------------------------------------------------------
 
 WATCHED: list[list[str]] = []
 HARMFUL = ("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.remove", "os.rename",
@@ -450,7 +450,7 @@ def test_no_handler_and_no_gate_that_is_not_pure_is_even_constructed(lab: Any) -
         assert [gate.id for gate in bindings.abilities["act"].guards] == ["h"]
 
 
-# --- any rules --------------------------------------------------------------------------------------------------------
+# --- any rules ------------------------------------------------------------------------------------------------------
 
 thens = st.sampled_from(["allow", "ask", "deny"])
 conditions = st.sampled_from(["a", {"min": 2}, {"under": ["src"]}, {"present": False}])

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from deedbook.contract import Event
 from deedbook.format.families import CATALOGUE
 from deedbook.format.folds import fold
-from deedbook_inspect.replaying.account import AccountFold, between
-from deedbook_inspect.replaying.page import MOST_EVENTS, Checked, page
+from deedbook_inspect.replaying.account import AccountFold, measure_milliseconds
+from deedbook_inspect.replaying.page import MOST_EVENTS, VerificationResult, render_page
 
 GUARDED = Path(__file__).with_name("guarded.py")
 STYLE = "body { color: red }"
@@ -47,7 +47,7 @@ def story(*events):
 def told(events, checked=None):
     """Return the page of *events* in which everything is well-formed, and nothing can run or be loaded."""
     account = fold(AccountFold(), events)
-    made = "".join(page("5e" * 16, account, checked or Checked(True, "sound, unwitnessed"), STYLE))
+    made = "".join(render_page("5e" * 16, account, checked or VerificationResult(True, "sound, unwitnessed"), STYLE))
     made.encode()
     return made, read(made)
 
@@ -148,12 +148,12 @@ def test_replay_says_first_what_verification_says(told: Place, tmp_path):
 
 def test_page_says_how_far_somebody_else_vouches():
     for covered, look in ((True, "good"), (False, "odd")):
-        made, _ = told(story(*EVENTS.items()), Checked(True, "sound", ("a note",), covered=covered))
+        made, _ = told(story(*EVENTS.items()), VerificationResult(True, "sound", ("a note",), is_covered=covered))
         assert f'class="verdict {look}"' in made
 
 
 def test_page_that_was_not_verified_says_so():
-    made, parsed = told(story(*EVENTS.items()), Checked(None, "not verified: the ledger is large"))
+    made, parsed = told(story(*EVENTS.items()), VerificationResult(None, "not verified: the ledger is large"))
     assert 'class="verdict odd"' in made
     assert "not verified: the ledger is large" in parsed.words
 
@@ -284,6 +284,6 @@ def test_tree_that_is_very_deep_is_no_deep_page():
 
 
 def test_times_that_are_none_take_no_time():
-    assert between("2026-11-22T08:00:00.000Z", "2026-11-22T08:00:01.250Z") == 1250
-    assert between("yesterday", "2026-11-22T08:00:01.250Z") == 0
-    assert between("2026-11-22T08:00:01.250Z", "2026-11-22T08:00:00.000Z") == 0
+    assert measure_milliseconds("2026-11-22T08:00:00.000Z", "2026-11-22T08:00:01.250Z") == 1250
+    assert measure_milliseconds("yesterday", "2026-11-22T08:00:01.250Z") == 0
+    assert measure_milliseconds("2026-11-22T08:00:01.250Z", "2026-11-22T08:00:00.000Z") == 0

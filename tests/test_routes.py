@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.contract import Principal
-from deedbook.plugins.routing.routes import MOST, CharterRoutes, told
+from deedbook.plugins.routing.routes import MOST, CharterRoutes, route_data
 from deedbook.policy.callers import LOCAL
 
 
@@ -28,7 +28,7 @@ ABILITIES = {
 
 
 def routes(abilities=ABILITIES, guides=None, scopes=None):
-    return CharterRoutes(told({"abilities": abilities, "guides": guides or {}}, scopes or {}))
+    return CharterRoutes(route_data({"abilities": abilities, "guides": guides or {}}, scopes or {}))
 
 
 def ranked(prompt, *, who=LOCAL, limit=5, **more):

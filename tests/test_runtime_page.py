@@ -10,7 +10,7 @@ import serving
 from commandline import ROOT, SCHEMAS, Place
 
 from deedbook.format.errors import CODES
-from deedbook_serve.serving import actions, desk, process, reception, streams, wire
+from deedbook_serve.serving import actions, connection_server, process, session_table, streams, wire
 from deedbook_serve.serving.wire import REQUEST, RESPONSE
 
 PAGE = (ROOT / "docs" / "runtime.md").read_text(encoding="utf-8")
@@ -69,13 +69,13 @@ def test_page_lists_the_numbers_of_errors():
 
 def test_page_says_the_limits_that_are_in_force():
     for said in (
-        f"at most {reception.MOST} (`--connections`)",
-        f"at most {desk.MOST} sessions",
-        f"up to {desk.TURN:g} s (`SESSION_BUSY`)",
-        f"kept for {desk.GRACE:g} s (`--grace`)",
+        f"at most {connection_server.MAX_CONNECTIONS} (`--connections`)",
+        f"at most {session_table.MAX_SESSIONS} sessions",
+        f"up to {session_table.LOCK_TIMEOUT:g} s (`SESSION_BUSY`)",
+        f"kept for {session_table.GRACE:g} s (`--grace`)",
         f"have {process.DRAIN:g} s to finish (`--drain`)",
         f"their answer for {streams.PATIENCE:g} s",
-        f"the first {desk.MOST_REFUSALS} of them",
+        f"the first {session_table.MAX_REFUSALS} of them",
         f"at most {streams.MAX_LINE // 2**20} MiB",
     ):
         assert said in " ".join(PAGE.split()), said

@@ -297,7 +297,7 @@ def test_script_that_is_changed_under_an_open_kernel_denies(scripts):
     with scripts.lab.session() as session:
         assert session.call("shout", {}).value == {}
         scripts.lab.write("scripts/h.py", say(ALLOW) + "# changed", system=False)
-        assert "scripts/h.py is not what the charter holds" in session.call("shout", {}).error.message
+        assert "scripts/h.py is not what the charter pins" in session.call("shout", {}).error.message
     assert scripts.call().value == {}
 
 
@@ -309,7 +309,7 @@ def test_script_that_appears_under_an_open_kernel_denies(scripts):
     )
     with scripts.lab.session() as session:
         scripts.lab.write("later.py", say(ALLOW), system=False)
-        assert "later.py was not there" in session.call("shout", {}).error.message
+        assert "later.py is newer than the charter" in session.call("shout", {}).error.message
     assert scripts.call().value == {}
 
 
@@ -333,7 +333,7 @@ def test_script_whose_file_is_gone_is_named_with_its_place_each_time(lab, name):
             lab.kernel()
         (error,) = caught.value.errors
         assert (error.code, error.place) == ("BINDING_INVALID", ".system/hooks/h.yaml:5:24")
-        assert f'there is no "{name}" in the workspace; put it back, or write here where it is now' in error.message
+        assert f'there is no "{name}" in the workspace; restore it, or correct the path' in error.message
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_script_is_found_however_its_path_is_spelled_and_is_pinned(scripts, befo
         file.write_text('#!/bin/sh\ncat >/dev/null; echo \'{"decision":"allow"}\' # another\n')
         assert session.call("shout", {"a": 1}).error.code == "GATE_DENIED"
     assert (
-        ".system/h.sh is not what the charter holds" in scripts.lab.all("hook.fired")[-1].payload["asked"][0]["reason"]
+        ".system/h.sh is not what the charter pins" in scripts.lab.all("hook.fired")[-1].payload["asked"][0]["reason"]
     )
 
 

@@ -585,7 +585,7 @@ def test_runtime_of_another_user_is_said_to_be_that(own):
     told = subprocess.run([sys.executable, "-c", STATUS], cwd=own.path, capture_output=True, text=True, check=False)
     assert told.returncode == 1
     nobody, others = told.stderr.splitlines()
-    assert "nobody serves this workspace" in nobody
+    assert "no process serves this workspace" in nobody
     assert "another user's" in others
     assert ".deedbook/.deedbook" not in others
 

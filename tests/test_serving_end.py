@@ -11,10 +11,10 @@ import serving
 from commandline import SECONDS, environment, until
 
 from deedbook.format.errors import DeedbookError
-from deedbook_serve.bridging import desk as bridging
-from deedbook_serve.bridging.desk import Desk as Agents
-from deedbook_serve.bridging.desk import _Place
-from deedbook_serve.bridging.tickets import Tickets
+from deedbook_serve.bridging import session_table as bridging
+from deedbook_serve.bridging.open_calls import OpenCalls
+from deedbook_serve.bridging.session_table import AgentSessionTable as Agents
+from deedbook_serve.bridging.session_table import _Slot
 
 # Serves a workspace; once it does, a signal can only be taken by another thread than the one that accepts.
 ELSEWHERE = """
@@ -88,19 +88,19 @@ def test_server_that_hangs_in_a_test_says_where_and_is_killed(tmp_path: Path):
 
 
 def test_session_of_an_agent_that_is_still_being_opened_is_left_to_the_next_start(lab, monkeypatch):
-    monkeypatch.setattr(bridging, "OPENING", 0.05)
+    monkeypatch.setattr(bridging, "OPENING_TIMEOUT", 0.05)
     agents = Agents(lab.kernel())
-    stuck = agents._places["agent", "local", "s"] = _Place()
-    with stuck.turn:
+    stuck = agents._slots["agent", "local", "s"] = _Slot()
+    with stuck.lock:
         assert agents.close() == 1
 
 
 def test_call_that_is_judged_for_too_long_is_not_judged_twice(monkeypatch):
-    monkeypatch.setattr("deedbook_serve.bridging.tickets.JUDGING", 0.05)
-    tickets, begun, go_on = Tickets(), threading.Event(), threading.Event()
+    monkeypatch.setattr("deedbook_serve.bridging.open_calls.JUDGING_TIMEOUT", 0.05)
+    tickets, begun, go_on = OpenCalls(), threading.Event(), threading.Event()
 
     def judge() -> None:
-        with tickets.judging("call"):
+        with tickets.reserve("call"):
             begun.set()
             go_on.wait(SECONDS)
 
@@ -108,10 +108,10 @@ def test_call_that_is_judged_for_too_long_is_not_judged_twice(monkeypatch):
     other.start()
     try:
         assert begun.wait(SECONDS)
-        with pytest.raises(DeedbookError, match="ask again"), tickets.judging("call"):
+        with pytest.raises(DeedbookError, match="ask again"), tickets.reserve("call"):
             pass
     finally:
         go_on.set()
         other.join(SECONDS)
-    with tickets.judging("call") as held:
+    with tickets.reserve("call") as held:
         assert held is None

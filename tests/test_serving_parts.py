@@ -13,15 +13,15 @@ from deedbook.contract import Event
 from deedbook.format.errors import DeedbookError, Err, Ok
 from deedbook.format.files import Folder
 from deedbook_serve.client import Runtime
-from deedbook_serve.serving.actions import again, ended, status, unbegun
-from deedbook_serve.serving.acts import acts
-from deedbook_serve.serving.batches import ordered
-from deedbook_serve.serving.instance_lock import tenure
-from deedbook_serve.serving.sockets import handed_over, listen, notify, peer
+from deedbook_serve.serving.action_records import read_actions
+from deedbook_serve.serving.actions import describe_ended, describe_not_started, get_status, rebuild_outcomes
+from deedbook_serve.serving.batches import order_actions
+from deedbook_serve.serving.instance_lock import hold_instance_lock
+from deedbook_serve.serving.sockets import get_peer_uid, listen, notify, take_inherited
 from deedbook_serve.serving.streams import MAX_LINE, LineTooLongError, Stream
 from deedbook_serve.serving.wire import failure
 
-# --- the order of a batch ---------------------------------------------------------------------------------------------
+# --- the order of a batch --------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -40,14 +40,14 @@ def batches(draw):
 
 @given(batches())
 def test_order_respects_what_waits_for_what_and_is_always_the_same(actions):
-    made = ordered(actions)
+    made = order_actions(actions)
     assert isinstance(made, Ok)
     names = [step.id for step in made.value]
     assert sorted(names) == sorted(action["id"] for action in actions)
     for step in made.value:
-        assert all(names.index(before) < names.index(step.id) for before in step.waits)
-    assert [step.id for step in ordered(actions).value] == names
-    assert [step.id for step in ordered([step.said for step in made.value]).value] == names
+        assert all(names.index(before) < names.index(step.id) for before in step.depends_on)
+    assert [step.id for step in order_actions(actions).value] == names
+    assert [step.id for step in order_actions([step.request for step in made.value]).value] == names
 
 
 @given(batches(), st.data())
@@ -55,16 +55,16 @@ def test_circle_is_found_before_anything_is_begun(actions, data):
     last = data.draw(st.sampled_from(actions))
     ahead = {"id": "x", "action": "CALL", "after": [last["id"]]}
     tangled = [{**action, "after": [*action["after"], "x"]} if action is last else action for action in actions]
-    found = ordered([ahead, *tangled])
+    found = order_actions([ahead, *tangled])
     assert isinstance(found, Err)
     assert found.error.code == "BATCH_INVALID"
 
 
 def test_action_that_waits_for_itself_is_a_circle():
-    assert isinstance(ordered([{"id": "a", "action": "CALL", "after": ["a"]}]), Err)
+    assert isinstance(order_actions([{"id": "a", "action": "CALL", "after": ["a"]}]), Err)
 
 
-# --- a stream ---------------------------------------------------------------------------------------------------------
+# --- a stream -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -85,40 +85,40 @@ def test_lines_come_as_they_went_however_they_were_cut(lines, size):
         for start in range(0, len(raw), size):
             theirs.sendall(raw[start : start + size])
         theirs.shutdown(socket.SHUT_WR)
-        assert [stream.line() for _ in lines] == [line + b"\n" for line in lines]
-        assert stream.line() == b""
+        assert [stream.read_line() for _ in lines] == [line + b"\n" for line in lines]
+        assert stream.read_line() == b""
 
 
 def test_line_is_as_long_as_it_may_be_and_no_longer(pair):
     stream, theirs = pair
     theirs.sendall(b"123456\n1234567\n12345\n" + b"1" * 50 + b"\nlast\n")
-    assert stream.line(7) == b"123456\n"
+    assert stream.read_line(7) == b"123456\n"
     with pytest.raises(LineTooLongError):
-        stream.line(7)
-    assert stream.line(7) == b"12345\n"
+        stream.read_line(7)
+    assert stream.read_line(7) == b"12345\n"
     with pytest.raises(LineTooLongError):
-        stream.line(7)
-    assert stream.line(7) == b"last\n"
+        stream.read_line(7)
+    assert stream.read_line(7) == b"last\n"
 
 
 def test_who_begins_a_message_has_to_end_it_in_time(pair):
     stream, theirs = pair
     theirs.sendall(b"half")
     with pytest.raises(TimeoutError):
-        stream.line()
+        stream.read_line()
     theirs.sendall(b" and more")
     with pytest.raises(TimeoutError):
-        stream.exactly(100)
+        stream.read_exactly(100)
 
 
 def test_who_ends_in_the_midst_of_a_message_has_sent_none(pair):
     stream, theirs = pair
     theirs.sendall(b"12345")
-    assert stream.exactly(2) == b"12"
+    assert stream.read_exactly(2) == b"12"
     theirs.close()
     with pytest.raises(ConnectionError):
-        stream.exactly(4)
-    assert stream.line() == b""
+        stream.read_exactly(4)
+    assert stream.read_line() == b""
 
 
 def test_who_takes_no_answer_is_not_waited_for(pair):
@@ -140,7 +140,7 @@ def test_line_that_never_ends_ends_the_connection(pair):
     flooding = threading.Thread(target=flood)
     flooding.start()
     with pytest.raises(OSError, match=r"never ended|in time"):
-        stream.line(1000)
+        stream.read_line(1000)
     stream.cut()
     flooding.join()
 
@@ -148,12 +148,12 @@ def test_line_that_never_ends_ends_the_connection(pair):
 def test_reader_that_is_woken_sees_the_end_and_can_still_answer(pair):
     stream, theirs = pair
     threading.Timer(0.05, stream.wake).start()
-    assert stream.line() == b""
+    assert stream.read_line() == b""
     stream.send(b"bye")
     assert theirs.recv(3) == b"bye"
 
 
-# --- sockets and the state folder -------------------------------------------------------------------------------------
+# --- sockets and the state folder -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_error_of_the_system_within_a_request_is_not_retryable():
 def test_peer_is_known_by_its_user_id():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert peer(ours) == os.geteuid()
+        assert get_peer_uid(ours) == os.geteuid()
 
 
 def test_service_manager_is_told_if_it_wants_to_know(tmp_path):
@@ -212,11 +212,11 @@ def test_service_manager_is_told_if_it_wants_to_know(tmp_path):
 
 
 def test_sockets_of_another_process_are_none_of_ours():
-    assert handed_over({}) == {}
-    assert handed_over({"LISTEN_PID": "1", "LISTEN_FDS": "1"}) == {}
+    assert take_inherited({}) == {}
+    assert take_inherited({"LISTEN_PID": "1", "LISTEN_FDS": "1"}) == {}
     for wrong in ("", "many", "9" * 5000, "\u0663"):
         with pytest.raises(DeedbookError, match="no number of sockets"):
-            handed_over({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": wrong})
+            take_inherited({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": wrong})
 
 
 def test_socket_is_made_for_its_owner_alone(tmp_path):
@@ -232,16 +232,19 @@ def test_no_socket_is_made_where_others_may_put_theirs(tmp_path):
 
 
 def test_folder_has_one_tenant_who_says_who_it_is(tmp_path):
-    with Folder.at(tmp_path) as folder, tenure(folder, {"pid": 4711, "since": "today"}):
-        with pytest.raises(DeedbookError, match="process 4711, since today, serves"), tenure(folder, {"pid": 1}):
+    with Folder.at(tmp_path) as folder, hold_instance_lock(folder, {"pid": 4711, "since": "today"}):
+        with (
+            pytest.raises(DeedbookError, match="process 4711, since today, serves"),
+            hold_instance_lock(folder, {"pid": 1}),
+        ):
             pass
         assert (tmp_path / "runtime.json").exists()
     assert not (tmp_path / "runtime.json").exists()
-    with Folder.at(tmp_path) as folder, tenure(folder, {}):
+    with Folder.at(tmp_path) as folder, hold_instance_lock(folder, {}):
         pass
 
 
-# --- what a ledger says of a request ----------------------------------------------------------------------------------
+# --- what a ledger says of a request --------------------------------------------------------------------------------
 
 
 def event(span, parent, kind, **payload):
@@ -253,20 +256,22 @@ def received(span, ident, request="k"):
 
 
 def step(ident):
-    return ordered([{"id": ident, "action": "CALL"}]).value[0]
+    return order_actions([{"id": ident, "action": "CALL"}]).value[0]
 
 
 def test_action_whose_end_is_not_recorded_is_unknown_and_one_that_was_not_begun_is_not():
-    known = acts([received("1", "a"), event("2", "1", "tool.call")], "k")
-    told = again(known, [step("a"), step("b")], "d", ended("s"), lambda _: None)
+    known = read_actions([received("1", "a"), event("2", "1", "tool.call")], "k")
+    told = rebuild_outcomes(known, [step("a"), step("b")], "d", describe_ended("s"), lambda _: None)
     assert [told[name]["error"]["code"] for name in "ab"] == ["OUTCOME_UNKNOWN", "SESSION_ENDED"]
-    told = again(known, [step("a"), step("b")], "d", unbegun(), lambda _: None)
+    told = rebuild_outcomes(known, [step("a"), step("b")], "d", describe_not_started(), lambda _: None)
     assert [told[name]["error"]["code"] for name in "ab"] == ["OUTCOME_UNKNOWN", "ACTION_SKIPPED"]
 
 
 def test_lost_run_of_a_task_is_told_with_who_decides_about_it():
-    steps = ordered([{"id": "a", "action": "RUN_TASK", "task": "t-" + "0" * 32}]).value
-    (told,) = again(acts([received("1", "a")], "k"), steps, "d", ended("s"), lambda _: None).values()
+    steps = order_actions([{"id": "a", "action": "RUN_TASK", "task": "t-" + "0" * 32}]).value
+    (told,) = rebuild_outcomes(
+        read_actions([received("1", "a")], "k"), steps, "d", describe_ended("s"), lambda _: None
+    ).values()
     assert told["error"]["code"] == "OUTCOME_UNKNOWN"
     assert "deedbook tasks decide" in told["error"]["message"]
 
@@ -274,7 +279,7 @@ def test_lost_run_of_a_task_is_told_with_who_decides_about_it():
 def test_calls_that_a_call_made_are_not_the_actions_own():
     inner = {"hook": "h", "signals": {"ability_guard": "inner"}}
     outer = {"hook": "h", "signals": {"ability_guard": "outer"}}
-    known = acts(
+    known = read_actions(
         [
             received("1", "a"),
             event("2", "1", "hook.fired", event="PreToolUse", asked=[outer]),
@@ -287,14 +292,14 @@ def test_calls_that_a_call_made_are_not_the_actions_own():
         ],
         "k",
     )
-    told = again(known, [step("a")], "d", unbegun(), lambda _: None)["a"]
+    told = rebuild_outcomes(known, [step("a")], "d", describe_not_started(), lambda _: None)["a"]
     assert (told["result"], told["guard"]) == ("outer", [{"hook": "h", "value": "outer"}])
 
 
 def test_other_requests_are_not_mixed_in():
     events = [received("1", "a", "other"), event("2", "1", "action.done", id="a", status="ok")]
-    assert acts(events, "k") == {}
-    assert list(acts(events, "other")) == ["a"]
+    assert read_actions(events, "k") == {}
+    assert list(read_actions(events, "other")) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -309,4 +314,4 @@ def test_other_requests_are_not_mixed_in():
     ],
 )
 def test_status_follows_the_code(code, said):
-    assert status(code) == said
+    assert get_status(code) == said

@@ -42,7 +42,7 @@ BROKEN = {
 }
 
 
-# --- SessionStart -----------------------------------------------------------------------------------------------------
+# --- SessionStart ---------------------------------------------------------------------------------------------------
 
 
 def test_session_start_is_asked_under_the_root_with_who_wants_to_begin(lab):
@@ -86,7 +86,7 @@ def test_reason_that_cannot_be_recorded_is_escaped(lab):
     assert refused.value.error.message == "bad \\ud800 words"
 
 
-# --- UserPromptSubmit -------------------------------------------------------------------------------------------------
+# --- UserPromptSubmit -----------------------------------------------------------------------------------------------
 
 
 def test_prompt_is_asked_about_before_it_is_recorded(running):
@@ -159,7 +159,7 @@ def test_session_goes_on_after_a_prompt_was_denied(running):
         assert isinstance(session.run("hello"), Ok)
 
 
-# --- SkillStart -------------------------------------------------------------------------------------------------------
+# --- SkillStart -----------------------------------------------------------------------------------------------------
 
 
 def test_skill_start_is_asked_under_the_invocation_with_the_skills_name(running):
@@ -190,7 +190,7 @@ def test_skill_start_is_not_asked_where_no_skill_fits(running):
     assert isinstance(run(running, "goodbye"), Ok)
 
 
-# --- Stop and SessionStop ---------------------------------------------------------------------------------------------
+# --- Stop and SessionStop -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("state", "ok"), [("COMPLETED", True), ("HALTED", False)])
@@ -246,7 +246,7 @@ def test_session_stop_is_told_of_a_session_that_was_refused(lab):
     assert seen == [False]
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all of them ----------------------------------------------------------------------------------------------------
 
 
 def test_everyone_is_asked_in_order_of_priority_and_recorded_with_what_they_said(lab):

@@ -9,7 +9,7 @@ import pytest
 from cases import for_each
 
 from deedbook.contract import ALLOW, Call, Decision, GateSpec, HandlerSpec, Host, Json, Object, Skill, hookimpl
-from deedbook.plugins.shape import misfits
+from deedbook.plugins.shape import find_misfits
 from deedbook_policy_standard.rules import Rules
 
 ACTING = ["tool", "provider", "flow"]
@@ -55,7 +55,7 @@ class Loader(Tool):
 
 
 def problems(kind: str, base: Any, **members: Any) -> list[str]:
-    return list(misfits(kind, type("Made", (base,), members)))
+    return list(find_misfits(kind, type("Made", (base,), members)))
 
 
 # --- what fits --------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def problems(kind: str, base: Any, **members: Any) -> list[str]:
     [*((kind, Tool) for kind in ACTING), ("policy", Policy), ("policy", Rules), ("hook", Hook), ("skill", Loader)],
 )
 def test_class_that_is_what_its_kind_needs_has_no_problems(kind: str, made: Any) -> None:
-    assert list(misfits(kind, made)) == []
+    assert list(find_misfits(kind, made)) == []
 
 
 def test_handler_may_be_asynchronous_and_name_its_arguments_as_it_likes() -> None:
@@ -90,7 +90,7 @@ def test_class_may_be_made_by_attrs() -> None:
         def __call__(self, args: Object, ctx: Any) -> Json:
             return None
 
-    assert list(misfits("tool", Made)) == []
+    assert list(find_misfits("tool", Made)) == []
 
 
 def test_hook_may_inherit_its_answers_and_give_them_other_names() -> None:
@@ -100,7 +100,7 @@ def test_hook_may_inherit_its_answers_and_give_them_other_names() -> None:
 
         def helper(self, anything: Any) -> None: ...
 
-    assert list(misfits("hook", Child)) == []
+    assert list(find_misfits("hook", Child)) == []
 
 
 # --- what does not ----------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_hook_may_inherit_its_answers_and_give_them_other_names() -> None:
 
 @pytest.mark.parametrize("made", [Tool({}, None), problems, None, "Tool"], ids=["object", "function", "none", "text"])
 def test_what_is_no_class_is_refused(made: Any) -> None:
-    assert list(misfits("tool", made)) == [f"it is {type(made).__name__}, not a class"]
+    assert list(find_misfits("tool", made)) == [f"it is {type(made).__name__}, not a class"]
 
 
 @for_each(
@@ -155,7 +155,7 @@ def test_class_without_a_spec_is_refused() -> None:
         def __call__(self, args: Object, ctx: Any) -> Json:
             return None
 
-    assert list(misfits("tool", Bare)) == ["its `spec` is NoneType, not a HandlerSpec"]
+    assert list(find_misfits("tool", Bare)) == ["its `spec` is NoneType, not a HandlerSpec"]
 
 
 def none(self: Any) -> None: ...
@@ -186,7 +186,7 @@ def test_class_without_a_constructor_is_refused() -> None:
         def __call__(self, args: Object, ctx: Any) -> Json:
             return None
 
-    assert list(misfits("tool", Made)) == ["`Made()` should take (settings, host)"]
+    assert list(find_misfits("tool", Made)) == ["`Made()` should take (settings, host)"]
 
 
 @for_each("kind", ACTING)
@@ -204,7 +204,7 @@ def test_class_whose_objects_cannot_be_called_is_refused(kind: str) -> None:
 
         def __init__(self, settings: Object, host: Host) -> None: ...
 
-    assert list(misfits(kind, Made)) == ["it has no method `__call__`"]
+    assert list(find_misfits(kind, Made)) == ["it has no method `__call__`"]
 
 
 def test_policy_must_be_a_plain_function() -> None:

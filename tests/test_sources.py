@@ -8,7 +8,8 @@ import pytest
 
 from deedbook.format.errors import SourceError
 from deedbook.format.files import Folder
-from deedbook.workspace.sources import find_workspace, front_matter, list_entries, list_files, load_yaml, read
+from deedbook.workspace.documents import front_matter, load_yaml
+from deedbook.workspace.sources import find_workspace, list_entries, list_files, read
 
 
 @pytest.fixture

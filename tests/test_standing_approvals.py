@@ -24,7 +24,7 @@ from deedbook.format.errors import DeedbookError
 from deedbook.format.events import Entry, label, timestamp
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
-from deedbook.policy.requests import answered as statement
+from deedbook.policy.requests import sign_answer as statement
 
 BOB = {"to": "bob"}
 SECRET = "s3cr3t-of-the-office"

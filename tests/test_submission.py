@@ -19,7 +19,7 @@ from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import WitnessError
 from deedbook.format.notes import VerifierKey
 from deedbook.format.witness_requests import Answer, body
-from deedbook_audit.submission import Ahead, Http, Party, Shared
+from deedbook_audit.submission import FolderChannel, HttpChannel, WitnessAheadError, WitnessClient
 from deedbook_log.witnessing.inbox import Inbox
 from deedbook_log.witnessing.listener import Listener
 from deedbook_log.witnessing.store import Store
@@ -84,7 +84,7 @@ def running(server):
 def other():
     with running(http.server.HTTPServer(("127.0.0.1", 0), OtherWitness)) as server:
         server.known, server.asked = (0, sha256(b"").digest()), []
-        server.party = Party.read(
+        server.party = WitnessClient.read(
             {
                 "key": logs.witness_key("other.example/w", bytes(32)),
                 "url": f"http://127.0.0.1:{server.server_port}/prefix/",
@@ -110,7 +110,7 @@ def refused(party, log, size, known=0):
     return caught.value.error.code
 
 
-# --- another's witness ------------------------------------------------------------------------------------------------
+# --- another's witness ----------------------------------------------------------------------------------------------
 
 
 def test_any_witness_that_keeps_to_the_protocol_can_serve(other):
@@ -130,7 +130,9 @@ def test_what_another_witness_refuses_is_told_apart(other):
     assert refused(other.party, FORK, 8, known=5) == "WITNESS_REFUSED"
     assert refused(other.party, OtherLog("unknown"), 5) == "WITNESS_STRANGER"
     assert refused(other.party, OtherLog(seed=bytes(32)), 5) == "WITNESS_STRANGER"
-    with pytest.raises(Ahead, match="has cosigned 5 leaves of this log, which has 3: the workspace was rolled back"):
+    with pytest.raises(
+        WitnessAheadError, match="has cosigned 5 leaves of this log, which has 3: the workspace was rolled back"
+    ):
         submit(other.party, LOG, 3)
 
 
@@ -160,9 +162,9 @@ def test_answers_of_a_hostile_witness_count_for_nothing(name):
         def http(self):
             with running(http.server.HTTPServer(("127.0.0.1", 0), OtherWitness)) as server:
                 server.RequestHandlerClass = type("", (OtherWitness,), {"do_POST": lambda own: reply(own, text)})
-                return Http(f"http://127.0.0.1:{server.server_port}").ask(b"x")
+                return HttpChannel(f"http://127.0.0.1:{server.server_port}").ask(b"x")
 
-    party = Party(WitnessKey.parse(logs.witness_key()), Hostile())
+    party = WitnessClient(WitnessKey.parse(logs.witness_key()), Hostile())
     with pytest.raises(WitnessError) as caught:
         party.submit(LOG.note(5), lambda old: LOG.proof(old, 5), 0)
     assert caught.value.error.code == code
@@ -182,7 +184,7 @@ def test_witness_that_names_ever_other_sizes_is_left_alone():
         def ask(self, _):
             return Answer(409, f"{next(self.sizes)}\n")
 
-    party = Party(WitnessKey.parse(logs.witness_key()), Wavering())
+    party = WitnessClient(WitnessKey.parse(logs.witness_key()), Wavering())
     assert refused(party, LOG, 9) == "WITNESS_UNREACHABLE"
 
 
@@ -191,7 +193,7 @@ def test_witness_that_names_ever_other_sizes_is_left_alone():
 )
 def test_witness_that_is_not_there_is_said_to_be(url):
     key = {"key": logs.witness_key(), "url": url}
-    assert refused(Party.read(key), LOG, 5) == "WITNESS_UNREACHABLE"
+    assert refused(WitnessClient.read(key), LOG, 5) == "WITNESS_UNREACHABLE"
 
 
 def test_witness_that_drips_is_left_after_the_time_that_it_has():
@@ -209,24 +211,24 @@ def test_witness_that_drips_is_left_after_the_time_that_it_has():
         server.RequestHandlerClass = type("", (OtherWitness,), {"do_POST": drip})
         begun = time.monotonic()
         with suppress(WitnessError):
-            Http(f"http://127.0.0.1:{server.server_port}", seconds=0.3).ask(b"x")
+            HttpChannel(f"http://127.0.0.1:{server.server_port}", seconds=0.3).ask(b"x")
         assert time.monotonic() - begun < 15
 
 
-# --- ours -------------------------------------------------------------------------------------------------------------
+# --- ours -----------------------------------------------------------------------------------------------------------
 
 
 def test_our_witness_is_asked_over_http_and_shows_what_it_cosigned(store):
     with running(Listener(Witness(store, clock=lambda: 1000), "127.0.0.1", 0, say=lambda _: None)) as server:
-        party = Party.read({"key": str(store.key.public), "url": server.url})
-        assert party.newest(LOG.origin) is None
+        party = WitnessClient.read({"key": str(store.key.public), "url": server.url})
+        assert party.fetch_newest(LOG.origin) is None
         assert party.key.seen(submit(party, LOG, 5)) == 1000
-        assert party.newest(LOG.origin).text == LOG.text(5)
-        with pytest.raises(Ahead):
+        assert party.fetch_newest(LOG.origin).text == LOG.text(5)
+        with pytest.raises(WitnessAheadError):
             submit(party, LOG, 4)
-        other = Party(WitnessKey.parse(logs.witness_key()), party.channel)
+        other = WitnessClient(WitnessKey.parse(logs.witness_key()), party.channel)
         with pytest.raises(WitnessError, match="not cosigned by its key"):
-            other.newest(LOG.origin)
+            other.fetch_newest(LOG.origin)
 
 
 def test_our_witness_is_asked_through_a_folder(store, tmp_path):
@@ -239,12 +241,12 @@ def test_our_witness_is_asked_through_a_folder(store, tmp_path):
 
     thread = threading.Thread(target=watch)
     thread.start()
-    party = Party.read({"key": str(store.key.public), "folder": str(tmp_path)})
+    party = WitnessClient.read({"key": str(store.key.public), "folder": str(tmp_path)})
     try:
-        assert party.newest(LOG.origin) is None
+        assert party.fetch_newest(LOG.origin) is None
         assert party.key.seen(submit(party, LOG, 5)) == 1000
         assert party.key.seen(submit(party, LOG, 8)) == 1000
-        assert party.newest(LOG.origin).text == LOG.text(8)
+        assert party.fetch_newest(LOG.origin).text == LOG.text(8)
         assert refused(party, FORK, 9, known=8) == "WITNESS_REFUSED"
     finally:
         stop.set()
@@ -255,8 +257,8 @@ def test_our_witness_is_asked_through_a_folder(store, tmp_path):
 
 def test_answer_that_comes_later_is_collected_later_and_an_older_question_is_taken_back(store, tmp_path):
     inbox = Inbox(Witness(store, clock=lambda: 1000), tmp_path, say=lambda _: None)
-    channel = Shared(tmp_path, seconds=0)
-    party = Party(store.key.public, channel)
+    channel = FolderChannel(tmp_path, seconds=0)
+    party = WitnessClient(store.key.public, channel)
     for size in (3, 5):
         assert refused(party, LOG, size) == "WITNESS_UNREACHABLE"
     assert len([*(tmp_path / "requests").iterdir()]) == 1
@@ -264,19 +266,19 @@ def test_answer_that_comes_later_is_collected_later_and_an_older_question_is_tak
     inbox.round()
     assert channel.collect("another") == []
     ((request, answer),) = channel.collect(LOG.origin)
-    assert party.key.seen(party.cosigned(str(request.note), answer.text)) == 1000
+    assert party.key.seen(party.add_cosignature(str(request.note), answer.text)) == 1000
     assert (request.checkpoint.size, channel.collect(LOG.origin)) == (5, [])
 
 
 def test_folder_that_is_not_there_or_holds_nonsense_is_said_to_be(store, tmp_path):
-    party = Party.read({"key": str(store.key.public), "folder": str(tmp_path / "none")})
+    party = WitnessClient.read({"key": str(store.key.public), "folder": str(tmp_path / "none")})
     assert refused(party, LOG, 5) == "WITNESS_UNREACHABLE"
     for name in ("requests", "answers"):
         (tmp_path / name).mkdir()
         (tmp_path / name / ("0" * 32)).write_bytes(b"nonsense")
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / sha256(LOG.origin.encode()).hexdigest()).write_bytes(b"nonsense")
-    party = Party(store.key.public, Shared(tmp_path, seconds=0))
+    party = WitnessClient(store.key.public, FolderChannel(tmp_path, seconds=0))
     assert refused(party, LOG, 5) == "WITNESS_UNREACHABLE"
     with pytest.raises(WitnessError, match="no checkpoint"):
-        party.newest(LOG.origin)
+        party.fetch_newest(LOG.origin)

@@ -15,7 +15,7 @@ from ledgers import Book
 from deedbook import open_kernel
 from deedbook.format.reader import read
 from deedbook_audit.verify import verify_file
-from deedbook_inspect.system_export import system_runs
+from deedbook_inspect.system_export import export_runs
 
 A, B, C, D = (letter * 32 for letter in "abcd")
 CLOSED = "closed"
@@ -38,7 +38,7 @@ def workspace(*steps):
 
 def exported(tmp_path, *steps, alive=()):
     place = workspace(*steps).write(tmp_path)
-    return [json.loads(line) for line in system_runs(read(place), system=ledgers.OWN, alive=alive)]
+    return [json.loads(line) for line in export_runs(read(place), system=ledgers.OWN, alive=alive)]
 
 
 # --- readers of that form ---------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_observability_finds_every_run(tmp_path, name):
 
 @pytest.mark.parametrize("name", LIVES)
 def test_export_of_the_workspace_verifies_as_envelope_1_0(tmp_path, name):
-    lines = system_runs(read(workspace(*LIVES[name]).write(tmp_path)), system=ledgers.OWN)
+    lines = export_runs(read(workspace(*LIVES[name]).write(tmp_path)), system=ledgers.OWN)
     (tmp_path / "events.jsonl").write_bytes(b"".join(lines))
     if not LIVES[name]:
         return
@@ -186,7 +186,7 @@ def test_shutdown_hangs_under_its_boot_and_says_why(tmp_path):
 def test_second_shutdown_and_one_without_a_boot_are_left_out(tmp_path):
     book = workspace(A, (A, CLOSED), (A, "again"))
     book.add("system.shutdown", {"process_id": B, "reason": "x"}, parent="1" * 16)
-    rows = [json.loads(line) for line in system_runs(read(book.write(tmp_path)), system=ledgers.OWN)]
+    rows = [json.loads(line) for line in export_runs(read(book.write(tmp_path)), system=ledgers.OWN)]
     assert breaches(rows) == []
     assert len(rows) == 2
 

@@ -13,7 +13,7 @@ from deedbook.contract import Principal
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.reader import read
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook_serve.tasks.book import Book
+from deedbook_serve.tasks.book import TaskBook
 from deedbook_serve.tasks.runner import Tasks
 
 EFFECT = """
@@ -138,7 +138,7 @@ def test_of_two_processes_that_run_a_task_at_once_one_has_the_effect(place):
     assert listed(place)["state"] == "succeeded"
 
 
-# --- within one process -----------------------------------------------------------------------------------------------
+# --- within one process ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_of_several_that_use_a_key_at_once_all_mean_one_task(shop, way):
         thread.start()
     for thread in threads:
         thread.join()
-    with Book.of(shop.state) as book:
+    with TaskBook.open(shop.state) as book:
         assert len(list(book)) == 1
     if way == "create":
         assert not [each for each in came if not isinstance(each, Ok)]
@@ -209,14 +209,14 @@ def lost(shop, *, after=None, observers=False):
     """Begin a run whose process dies: its session ends as a crash leaves it, without `task.ended`."""
     tasks = opened(shop)
     task = tasks.create("write", {}).value.task.id
-    keep, tasks._attempts._end = tasks._attempts._end, lambda *_, **__: None
+    keep, tasks._runs._write_end = tasks._runs._write_end, lambda *_, **__: None
     if after == "begun":
         tasks._session.door.before = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
         with pytest.raises(KeyboardInterrupt):
             tasks.run(task)
     else:
         tasks.run(task)
-    tasks._attempts._end = keep
+    tasks._runs._end = keep
     tasks._session.end(ok=False, reason="killed")
     tasks.close()
     return task
@@ -316,7 +316,7 @@ def test_handler_that_is_wrong_about_its_call_says_nothing(shop, monkeypatch):
     shop.settings(abilities={"known": {"summary": "Known.", "handler": {"tool": "known"}}})
     tasks = opened(shop)
     task = tasks.create("known", {}).value.task.id
-    tasks._attempts._end, keep = lambda *_, **__: None, tasks._attempts._end
+    tasks._runs._write_end, keep = lambda *_, **__: None, tasks._runs._write_end
     monkeypatch.setattr(tasks._session.door, "perform", lambda ticket: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         tasks.run(task)
@@ -341,7 +341,7 @@ def test_agent_decides_nothing_and_the_person_it_acts_for_does(shop):
     session = kernel.session(principal=kernel.client("coder", via="test"))
     agent = Tasks(kernel, session)
     task = agent.create("write", {}).value.task.id
-    agent._attempts._end = lambda *_, **__: None
+    agent._runs._write_end = lambda *_, **__: None
     session.door.perform = lambda ticket: (_ for _ in ()).throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         agent.run(task)

@@ -13,7 +13,7 @@ from deedbook.format.errors import ApprovalError
 from deedbook.format.reader import read
 from deedbook_audit.rederive import rejudge
 from deedbook_serve.tasks import pages
-from deedbook_serve.tasks.book import Book
+from deedbook_serve.tasks.book import TaskBook
 from deedbook_serve.tasks.runner import Tasks
 
 ADA = Principal("ada", "test")
@@ -68,7 +68,7 @@ def folders(shop):
     return sorted(each.name for each in place.iterdir()) if place.exists() else []
 
 
-# --- making -----------------------------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------------------------
 
 
 def test_task_is_made_then_run_once_and_its_result_returned_again(shop, working):
@@ -128,7 +128,7 @@ def test_refused_task_is_unavailable_with_reason_and_signals_and_leaves_no_id_an
     assert (created.task, created.unavailable.code) == (None, "TASK_UNAVAILABLE")
     assert created.unavailable.message == "not on Sundays"
     assert created.signals == {"ability_preflight": [{"hook": "pre", "value": 7}]}
-    assert (folders(shop), own(shop, "task.created"), tasks.every()) == ([], [], [])
+    assert (folders(shop), own(shop, "task.created"), tasks.list_all()) == ([], [], [])
     denied = shop.payload("task.denied")
     assert denied == {
         "ability": "write", "args": {"n": 1}, "code": "TASK_UNAVAILABLE", "reason": "not on Sundays",
@@ -194,7 +194,7 @@ def test_arguments_with_a_secret_make_no_task(shop, working, monkeypatch):
     assert [event.type for event in own(shop) if event.type.startswith("task.")] == ["task.created"]
 
 
-# --- running ----------------------------------------------------------------------------------------------------------
+# --- running --------------------------------------------------------------------------------------------------------
 
 
 def test_guard_that_refuses_a_run_leaves_the_task_which_may_be_run_again(shop, working):
@@ -279,8 +279,8 @@ def test_page_of_a_task_is_a_rendering_that_can_be_made_again_byte_for_byte(shop
     assert before.startswith(f'---\ntask: "{task}"\nability: "write"\nstate: "succeeded"\n'.encode())
     page.write_text("state: ready\n")
     assert tasks.run(task).value.recorded
-    with Book.of(shop.state) as book:
-        assert pages.rendered(book, book.find(task)).encode() == before
+    with TaskBook.open(shop.state) as book:
+        assert pages.render(book, book.find(task)).encode() == before
 
 
 def test_page_that_cannot_be_written_loses_no_task(shop, working):
@@ -291,7 +291,7 @@ def test_page_that_cannot_be_written_loses_no_task(shop, working):
     assert tasks.run(task).value.result == {"written": 1}
 
 
-# --- waiting for a person ---------------------------------------------------------------------------------------------
+# --- waiting for a person -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -380,7 +380,7 @@ def test_request_that_a_task_shares_with_one_that_asked_before_stays(asking, wor
     assert tasks.run(first).value.result == {"written": 1}
 
 
-# --- the charter ------------------------------------------------------------------------------------------------------
+# --- the charter ----------------------------------------------------------------------------------------------------
 
 
 def test_task_is_bound_to_its_charter_until_it_is_updated_which_asks_the_hooks_again(shop, working):
@@ -399,7 +399,7 @@ def test_task_is_bound_to_its_charter_until_it_is_updated_which_asks_the_hooks_a
     assert shop.done == [{"n": 2}]
 
 
-# --- whose it is ------------------------------------------------------------------------------------------------------
+# --- whose it is ----------------------------------------------------------------------------------------------------
 
 
 def test_task_of_another_principal_is_refused_whatever_is_done_to_it(shop, working):
@@ -408,7 +408,7 @@ def test_task_of_another_principal_is_refused_whatever_is_done_to_it(shop, worki
     other = working(kernel=kernel)
     for act in (other.run, other.get, other.update, other.delete):
         assert act(task).error.code == "TASK_NOT_YOURS"
-    assert other.every() == []
+    assert other.list_all() == []
     behalf = working(kernel=kernel, principal=Principal("ada", "test", frozenset(), "bob"))
     assert behalf.run(task).error.code == "TASK_NOT_YOURS"
 
@@ -428,7 +428,7 @@ def test_deleted_task_is_never_run_again_and_its_page_is_gone(shop, working):
     task = made(tasks, idempotency_key="k")
     assert folders(shop) == [task]
     assert tasks.delete(task).value.state == "deleted"
-    assert (folders(shop), tasks.every()) == ([], [])
+    assert (folders(shop), tasks.list_all()) == ([], [])
     for act in (tasks.run, tasks.update, tasks.delete):
         assert act(task).error.code == "TASK_ENDED"
     assert tasks.create("write", {"n": 1}, idempotency_key="k").error.code == "TASK_KEY_REUSED"
@@ -452,7 +452,7 @@ def test_session_that_has_ended_does_nothing_to_tasks(shop, working):
     assert (shop.done, tasks.get(task).value.state) == ([], "ready")
 
 
-# --- keys and direct runs ---------------------------------------------------------------------------------------------
+# --- keys and direct runs -------------------------------------------------------------------------------------------
 
 
 def test_idempotency_key_names_one_task_for_one_input(shop, working):
@@ -501,7 +501,7 @@ def test_direct_run_that_was_refused_never_began_and_may_be_tried_again(shop, wo
     assert tasks.direct_run("write", {"n": 1}, idempotency_key="k").value.result == {"written": 1}
 
 
-# --- large, sealed, erased --------------------------------------------------------------------------------------------
+# --- large, sealed, erased ------------------------------------------------------------------------------------------
 
 
 def test_sealed_and_large_input_is_run_as_it_came_and_the_page_keeps_it_sealed(shop, working):
@@ -532,11 +532,11 @@ def test_tasks_of_one_book_are_shared_and_shown_to_their_own(shop, working):
     kernel = shop.kernel()
     first = working(kernel=kernel)
     made(first)
-    with Book.of(shop.state) as book:
+    with TaskBook.open(shop.state) as book:
         second = Tasks(kernel, first._session, book=book)
         task = made(second, {"n": 2})
         second.close()
-        assert [each.id for each in second.every()][-1] == task
-    assert [each.args for each in first.every()] == [{"n": 1}, {"n": 2}]
+        assert [each.id for each in second.list_all()][-1] == task
+    assert [each.args for each in first.list_all()] == [{"n": 1}, {"n": 2}]
     assert isinstance(first.run(task), Ok)
     assert not isinstance(first.get(task), Err)

@@ -80,7 +80,7 @@ def test_first_failure_is_named_by_its_event_whichever_part_it_is_of(tmp_path):
     book = ledgers.call()
     book.lines[3] = book.lines[3].replace(b'"done"', b'"gone"')
     book.lines[1] = book.lines[1].replace(b'"tool.call"', b'"tool.cell"')
-    said = conclude([verify(book, tmp_path)]).said
+    said = conclude([verify(book, tmp_path)]).summary
     assert said.startswith("BROKEN at event 1: envelope_hash: expected ")
 
 
@@ -89,7 +89,7 @@ def test_verdict_of_a_torn_ledger_names_the_last_event_that_stands(tmp_path):
     path.write_bytes(path.read_bytes()[:-3])
     verdict = conclude([verify_file(path, schemas=SCHEMAS)])
     assert (verdict.kind, verdict.sound) == ("torn", False)
-    assert verdict.said.startswith("torn after event 2: ")
+    assert verdict.summary.startswith("torn after event 2: ")
 
 
 @pytest.mark.parametrize("size", [1, 20, 100, 700])
@@ -101,7 +101,7 @@ def test_first_line_that_was_not_written_whole_is_torn_and_nothing_was_recorded(
     report = verify_file(path, schemas=SCHEMAS)
     verdict = conclude([report])
     assert (verdict.kind, report.events, report.bytes.failures) == ("torn", 0, ())
-    assert verdict.said.startswith("torn before the first event: ")
+    assert verdict.summary.startswith("torn before the first event: ")
 
 
 @pytest.mark.parametrize("raw", [b"", b"# a title", b'{"schema_version":"1.2"'])
@@ -123,4 +123,4 @@ def test_verdict_is_never_a_bare_word(tmp_path, kind):
     raw = ledgers.call().bytes()
     path = tmp_path / "x"
     path.write_bytes({"sound": raw, "torn": raw + b"x", "broken": raw.replace(b'"hi"', b'"ho"')}[kind])
-    assert conclude([verify_file(path, schemas=SCHEMAS)]).said.startswith(SAID[kind])
+    assert conclude([verify_file(path, schemas=SCHEMAS)]).summary.startswith(SAID[kind])

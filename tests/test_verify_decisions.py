@@ -10,7 +10,7 @@ from commandline import Place
 
 from deedbook import Decision
 from deedbook.format.report import Decisions
-from deedbook_audit.charters import NO_CHARTER
+from deedbook_audit.charters import CHARTER_MISSING
 from deedbook_audit.recheck import recheck
 
 RULES = [{"match": {"args": {"/n": 2}}, "then": "deny", "reason": "two"}]
@@ -68,8 +68,8 @@ def test_what_was_changed_and_hashed_anew_is_found(judged, before, after, line, 
 
 def test_charter_that_is_not_at_hand_is_said_and_counted(judged):
     lab, session = judged
-    assert recheck(lab.ledger(session), lambda _: NO_CHARTER) == Decisions(
-        calls=5, unknown={NO_CHARTER: 5}, unchecked=NO_CHARTER
+    assert recheck(lab.ledger(session), lambda _: CHARTER_MISSING) == Decisions(
+        calls=5, unknown={CHARTER_MISSING: 5}, unchecked=CHARTER_MISSING
     )
 
 
@@ -100,7 +100,7 @@ def test_verify_judges_again_and_imports_no_plugin_unless_asked(tmp_path):
     code = (
         "import sys; from deedbook.cli import program as cli\n"
         "sys.argv = ['deedbook', 'verify', '--json']\n"
-        "status = cli._status(cli.Asked())\n"
+        "status = cli._status(cli.GlobalOptions())\n"
         "print(sorted({name.split('.')[0] for name in sys.modules if name.startswith('deedbook_')}), file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ from ledgers import Book
 
 from deedbook.format.schema import Schemas, data_folder
 from deedbook_audit.verification import ranges
-from deedbook_audit.verification.pool import ordered
+from deedbook_audit.verification.pool import map_ordered
 from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
@@ -76,6 +76,6 @@ def test_seams_are_checked():
 
 
 def test_crew_answers_in_order_and_a_death_is_told():
-    assert list(ordered(range(9), 2, doubler)) == [0, 2, 4, 6, 8, 10, 12, 14, 16]
+    assert list(map_ordered(range(9), 2, doubler)) == [0, 2, 4, 6, 8, 10, 12, 14, 16]
     with pytest.raises(RuntimeError, match="ended before it was done"):
-        list(ordered([1, 13, 2], 1, doubler))
+        list(map_ordered([1, 13, 2], 1, doubler))

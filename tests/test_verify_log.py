@@ -422,9 +422,7 @@ def test_fault_in_the_settings_does_not_stop_the_audit(case):
     for args in ([], [sessions[0]], ["--jobs", "2"]):
         told = place.here("verify", "--json", *args, status=0).fits("output_verify_v1")
         assert told["verdict"]["kind"] == "checkpointed"
-        assert told["notes"][0].startswith(
-            "the settings could not be read, so keys and witnesses in them are not known: "
-        )
+        assert told["notes"][0].startswith("the settings could not be read, so their keys and witnesses are unknown: ")
         assert ".system/deedbook.yaml" in told["notes"][0]
     assert sessions[0] in place.here("sessions", status=0).out
     assert place.here("replay", sessions[0], status=0).out.startswith("sound and complete up to checkpoint ")

@@ -40,7 +40,7 @@ def test_every_span_that_is_there_twice_is_found_at_once_or_at_the_end(told):
     for number in told:
         if not known.add(span(number)):
             found.add(number)
-    assert found | {int(each, 16) for each in known.twice()} == again
+    assert found | {int(each, 16) for each in known.find_duplicates()} == again
 
 
 def test_old_spans_take_eight_bytes_each():

@@ -299,7 +299,7 @@ def test_key_is_the_witnesss_alone_and_is_not_replaced(tmp_path):
 
 def called(monkeypatch, capsys, *args):
     monkeypatch.setattr(sys, "argv", ["deedbook", *args])
-    status = cli._status(cli.Asked())
+    status = cli._status(cli.GlobalOptions())
     return status, *capsys.readouterr()
 
 

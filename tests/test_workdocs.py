@@ -6,7 +6,7 @@ from commandline import Place, starter
 from deedbook import Ok, deny
 from deedbook.format.reader import read
 from deedbook.workspace.documents import parse_front_matter
-from deedbook_serve.workdocs import CONTEXT, MOST, OUTCOME, TASK, rendered, write
+from deedbook_serve.workdocs import CONTEXT, MAX_ROWS, OUTCOME, TASK, render, write
 
 NAMES = (TASK, CONTEXT, OUTCOME)
 EVIL = "hello\n---\nsession: forged\n# Heading\n<script>1</script>\n```\n| a | b |\n[x](http://y)"
@@ -31,7 +31,7 @@ def test_session_leaves_its_pages_and_the_ledger_makes_the_same_again(working):
     with working.session("run") as session:
         session.run("hello you")
     found = pages(working, session.id)
-    assert found == rendered(session.id, read(working.ledger(session)))
+    assert found == render(session.id, read(working.ledger(session)))
     assert "> hello you" in found[TASK]
     assert "> HELLO YOU" in found[OUTCOME]
     assert "skill.invoke" in found[CONTEXT]
@@ -106,10 +106,10 @@ def test_workspace_that_does_not_want_pages_has_none(lab):
 def test_table_of_a_long_session_ends_and_says_so(lab):
     lab.tool("act", lambda args, ctx: None)
     with lab.session() as session:
-        for _ in range(MOST + 3):
+        for _ in range(MAX_ROWS + 3):
             session.call("act", {})
-    text = rendered(session.id, read(lab.ledger(session)))[OUTCOME]
-    assert text.count("tool.result") == MOST
+    text = render(session.id, read(lab.ledger(session)))[OUTCOME]
+    assert text.count("tool.result") == MAX_ROWS
     assert "And 3 more" in text
 
 
@@ -126,7 +126,7 @@ def test_name_of_a_session_leads_nowhere_else(tmp_path):
             write(True, tmp_path, tmp_path, name)
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------------------------
 
 
 def test_pages_are_written_anew_by_the_command(tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from deedbook.contract import Failed, HandlerSpec, Ran
+from deedbook.contract import Failed, HandlerSpec, ProgramResult
 from deedbook.format.errors import Ok
 from deedbook.programs.workers import Workers
 
@@ -58,12 +58,12 @@ def alive(pid: int) -> bool:
 ECHO = "import sys\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
 
 
-# --- run --------------------------------------------------------------------------------------------------------------
+# --- run ------------------------------------------------------------------------------------------------------------
 
 
 def test_run_returns_status_and_both_outputs(workers):
     code = "import sys; sys.stdout.write(sys.stdin.read().upper()); sys.stderr.write('hm'); sys.exit(3)"
-    assert workers.run(python(code), stdin=b"abc", seconds=LONG) == Ran(3, b"ABC", b"hm")
+    assert workers.run(python(code), stdin=b"abc", seconds=LONG) == ProgramResult(3, b"ABC", b"hm")
 
 
 def test_run_returns_minus_the_signal_that_ended_the_program(workers):
@@ -103,7 +103,7 @@ def test_run_restores_signals_that_python_ignores(workers):
     code = "import signal; print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, signal.pthread_sigmask(0, []))"
     assert workers.run(python(code), seconds=LONG).out == b"True set()\n"
     ran = workers.run(["sh", "-c", "yes | head -n 1"], seconds=LONG)
-    assert ran == Ran(0, b"y\n", b"")  # without SIGPIPE, `yes` complains
+    assert ran == ProgramResult(0, b"y\n", b"")  # without SIGPIPE, `yes` complains
 
 
 def test_run_works_in_the_folder_given_by_path_or_descriptor(workers, tmp_path):
@@ -122,7 +122,7 @@ def test_run_passes_a_mebibyte_through_a_program_that_answers_as_it_reads(worker
 
 
 def test_run_does_not_wait_for_a_program_to_read_its_input(workers):
-    assert workers.run(["true"], stdin=b"x" * (1 << 20), seconds=LONG) == Ran(0, b"", b"")
+    assert workers.run(["true"], stdin=b"x" * (1 << 20), seconds=LONG) == ProgramResult(0, b"", b"")
 
 
 def test_run_accepts_exactly_the_limit_and_not_one_byte_more(workers):
@@ -142,7 +142,7 @@ def test_run_without_time_is_late(workers, seconds):
         workers.run(["sleep", "60"], seconds=seconds)
 
 
-# --- what is not started ----------------------------------------------------------------------------------------------
+# --- what is not started --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_run_refuses_a_working_directory_that_is_none(workers, tmp_path):
             workers.run(["pwd"], cwd=cwd, seconds=LONG)
 
 
-# --- keep -------------------------------------------------------------------------------------------------------------
+# --- keep -----------------------------------------------------------------------------------------------------------
 
 
 def test_worker_answers_many_lines_from_one_process(workers):
@@ -309,7 +309,7 @@ def test_worker_late_once_answers_the_next_question(workers):
     assert worker.ask(b"0", LONG) == b"1"
 
 
-# --- threads and closing ----------------------------------------------------------------------------------------------
+# --- threads and closing --------------------------------------------------------------------------------------------
 
 
 def test_programs_run_side_by_side_from_many_threads(workers, tmp_path):
@@ -402,7 +402,7 @@ def test_copy_of_the_process_begins_workers_of_its_own(workers):
     assert worker.ask(b"2", LONG) == b"got 2"
 
 
-# --- through the kernel -----------------------------------------------------------------------------------------------
+# --- through the kernel ---------------------------------------------------------------------------------------------
 
 
 class Program:

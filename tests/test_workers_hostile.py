@@ -242,7 +242,7 @@ def test_fork_bomb_is_killed_to_the_last_process(workers, token, sessions):
 
 # --- the processes that watch -----------------------------------------------------------------------------------------
 
-needs_landlock = pytest.mark.skipif(not System().scopes(), reason="Landlock cannot scope signals here")
+needs_landlock = pytest.mark.skipif(not System().can_confine(), reason="Landlock cannot scope signals here")
 
 ABOVE = """
 import os, signal, sys, time

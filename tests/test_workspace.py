@@ -68,7 +68,7 @@ def faults(load, *args, **files):
     return [str(error) for error in caught.value.errors]
 
 
-# --- what is read -----------------------------------------------------------------------------------------------------
+# --- what is read ---------------------------------------------------------------------------------------------------
 
 
 def test_the_least_workspace_has_the_defaults(workspace, tmp_path):
@@ -237,7 +237,7 @@ def test_a_workspace_does_not_change(workspace):
         found.enforcement = "observe"
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------------------------
 
 
 def test_the_faults_of_all_files_come_together(workspace):
@@ -439,7 +439,7 @@ def test_every_yaml_file_is_read_strictly(workspace):
     assert [said.split(":")[0] for said in found] == [".system/hooks/a.yaml"] * 2 + [".system/policies/b.yaml"]
 
 
-# --- schemas and docs -------------------------------------------------------------------------------------------------
+# --- schemas and docs -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SOURCE_SCHEMAS)

@@ -15,8 +15,9 @@ from deedbook.contract import ALLOW, GateSpec, HandlerSpec, hookimpl
 from deedbook.format.errors import BindingError
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
+from deedbook.plugins.groups import GROUPS
 from deedbook.plugins.host import WorkspaceHost
-from deedbook.plugins.plugins import GROUPS, discover
+from deedbook.plugins.plugins import discover
 from deedbook.workspace.workspace import load_workspace
 from deedbook_policy_standard.rules import Rules
 

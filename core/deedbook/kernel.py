@@ -48,10 +48,11 @@ from .ledger.liveness import SESSIONS, beginning
 from .maintenance.log_presence import FEATURE as LOG
 from .maintenance.log_presence import LogWatch
 from .plugins.features import Features, Notices
+from .plugins.groups import FEATURE
 from .plugins.host import ReadingHost, WorkspaceHost
-from .plugins.plugins import FEATURE, Catalogue, discover
+from .plugins.plugins import Catalogue, discover
 from .policy.bindings import Bindings
-from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed
+from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed_abilities
 from .policy.charter import Charter
 from .programs.on_demand import WorkersOnDemand
 from .workspace import inventory
@@ -160,9 +161,9 @@ class Kernel:
         found = recover(self.state, self.ledger, self.sealer)
         self.identity.boot(found.as_json() if found else None)
         if found:
-            with self.notices.noting(LOG):
+            with self.notices.collect(LOG):
                 self._require_log()
-            self.features.tell("recovered", self.notices, kernel=self)
+            self.features.notify("recovered", self.notices, kernel=self)
         return found
 
     def close(self, reason: str = CLOSED) -> None:
@@ -171,7 +172,7 @@ class Kernel:
         A kernel that began sessions writes ``system.shutdown`` with *reason*.
         """
         try:
-            self.features.tell("kernel_closed", self.notices, kernel=self)
+            self.features.notify("kernel_closed", self.notices, kernel=self)
             self.identity.shut_down(reason)
         finally:
             self.held.close()
@@ -201,10 +202,10 @@ class Kernel:
         return ledger
 
     def _prompted(self, session: Session) -> None:
-        self.features.tell("session_prompted", self.notices, kernel=self, session=session)
+        self.features.notify("session_prompted", self.notices, kernel=self, session=session)
 
     def _ending(self, session: Session) -> None:
-        self.features.tell("session_ending", self.notices, kernel=self, session=session)
+        self.features.notify("session_ending", self.notices, kernel=self, session=session)
 
     def _ended(self, session: Session, run: str) -> None:
         why = (
@@ -214,9 +215,9 @@ class Kernel:
         try:
             self._head(session, run)
         finally:
-            with self.notices.noting(LOG):
+            with self.notices.collect(LOG):
                 self._require_log()
-            self.features.tell("session_ended", self.notices, kernel=self, session=session)
+            self.features.notify("session_ended", self.notices, kernel=self, session=session)
 
     def _require_log(self) -> None:
         """Let the feature that keeps the log take part, if the workspace has a log; raises `BindingError`."""
@@ -286,7 +287,9 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
     kernel = _made(site, catalogue, held, choose, key, lazily=False)
     if kernel.opened.charter.pinned and not workspace.unread:  # what cannot be read has no digest to compare
         known = listing if folders == workspace.folders else ""
-        found = StartRecord(kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.asked)))
+        found = StartRecord(
+            kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.requested_secrets))
+        )
         Store(kernel.state, key).remember(profile or "", found)
     return kernel
 
@@ -359,9 +362,9 @@ def _state_refused(place: Path, why: str) -> SourceError:
 
 
 def _routes(charter: Charter) -> Mapping[str, Any]:
-    from .plugins.routing.routes import told
+    from .plugins.routing.routes import route_data
 
-    return told(charter.document, exposed(charter.document))
+    return route_data(charter.document, exposed_abilities(charter.document))
 
 
 def _persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, Any]) -> str:

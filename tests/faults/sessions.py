@@ -30,7 +30,7 @@ from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.maintenance.log_presence import LogWatch
 from deedbook.plugins.features import Features
 from deedbook.plugins.plugins import discover
-from deedbook_audit.verification.leaves import misfits
+from deedbook_audit.verification.leaves import compare_leaves
 from deedbook_audit.verification.log import read_log
 from deedbook_audit.verify import verify_file
 from deedbook_log.checkpoints.asked import Office
@@ -178,7 +178,7 @@ LEFT: Final = ("nothing", "half", "zeros")
 DIED: Final = 9
 
 
-# --- the sessions -----------------------------------------------------------------------------------------------------
+# --- the sessions ---------------------------------------------------------------------------------------------------
 
 
 def workspace(path: Path, durability: str) -> Lab:
@@ -244,7 +244,7 @@ async def _together(session: Any, given: list[str]) -> None:
     await asyncio.gather(call("awaited"), call("act"))
 
 
-# --- what they come to ------------------------------------------------------------------------------------------------
+# --- what they come to ----------------------------------------------------------------------------------------------
 
 
 class Cases:
@@ -336,7 +336,7 @@ class Cases:
             assert report.state != "open", f"{case}: {place} has no end after recovery"
         if log := read_log(lab.state):
             assert not log.findings.part().failures, f"{case}: {log.findings.part().failures}"
-            assert not (wrong := list(misfits(log, lab.state))), f"{case}: {wrong}"
+            assert not (wrong := list(compare_leaves(log, lab.state))), f"{case}: {wrong}"
         there = {event.span for place in _ledgers(lab) for event in read(place)}
         missing = [span for span in acknowledged if span not in there]
         assert not missing, f"{case}: {len(missing)} acknowledged events are missing"

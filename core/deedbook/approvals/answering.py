@@ -23,7 +23,7 @@ from deedbook.format.notes import VerifierKey
 from deedbook.format.release import VERSION
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.plugins.plugins import Catalogue, discover
-from deedbook.policy.requests import answered, approvers
+from deedbook.policy.requests import approvers, sign_answer
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import read_workspace
 
@@ -78,7 +78,7 @@ def answer(
                 "nonce": new_id(),
                 "note": recordable(note),
             }
-            _append(ledger, waiting, pending, answered(request, key, said), who)
+            _append(ledger, waiting, pending, sign_answer(request, key, said), who)
     return pending
 
 

@@ -24,7 +24,7 @@ from deedbook.format.errors import (
 from deedbook.format.events import Entry
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bound import BoundAbility, Caller
-from deedbook.policy.gates import Clock, decided_at
+from deedbook.policy.gates import Clock, source_place
 from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import call_digest
 
@@ -135,7 +135,7 @@ class ApprovalWait:
         denied = self._recorder.denied(verdict, parked.caller, parked.bound.id, parked.cause)
         self._ledger.append([*(entries or ()), denied])
         told = {"signals": verdict.signals, "approval": parked.request["approval"]}
-        return Err(attrs.evolve(error, place=decided_at(verdict.by)), told)
+        return Err(attrs.evolve(error, place=source_place(verdict.by)), told)
 
     def deferred(self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str) -> Entry:
         """Return the event that a call is left to whoever has its effect, who is to ask a person."""

@@ -40,8 +40,8 @@ from deedbook.format.reader import read
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
-from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, decided_at, merge, refusal
-from deedbook.policy.judge import DecisionContext, Verdict, admitted, judge, make_call
+from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_source, merge, refusal, source_place
+from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
 
 from .handlers import Interrupted, Outcome, Ticket, aperform, perform
 from .open_calls import OpenCalls
@@ -155,7 +155,7 @@ class Door:
         from deedbook.format.loops import off_loop
 
         require_type(ability, (str,), "ability")
-        declared = self.bindings.declared(ability)
+        declared = self.bindings.entry_of(ability)
         opened: list[Any] = []
         try:
             if self._always or (declared is not None and declared["effects"] in DURABLE):
@@ -197,7 +197,7 @@ class Door:
 
     def refuse(self, caller: Caller, ability: str, error: DomainError, cause: str) -> Err:
         """Record a refusal that came before any judging, and return it; where it cannot be recorded, that."""
-        declared = self.bindings.declared(ability)
+        declared = self.bindings.entry_of(ability)
         kind = declared["kind"] if declared else "tool"
         try:
             self.ledger.append([self.recorder.refused(kind, ability, error, caller, cause)])
@@ -212,11 +212,11 @@ class Door:
 
     def _before(self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None) -> "Opened":
         bound = self.bindings.find(ability)
-        raw = admitted(bound, args)
+        raw = encode_args(bound, args)
         now = self.ledger.now()
         facts = self._facts(bound.reads) if bound and bound.reads else {}
         when = DecisionContext(now, self.ledger.session_id, facts, grant.approved if grant else None)
-        verdict = self._judge(caller, ability, bound.judged(raw) if bound else raw, when)
+        verdict = self._judge(caller, ability, bound.judged_args(raw) if bound else raw, when)
         entries = self.recorder.judged(verdict, caller, facts, cause)
         if verdict.bound is not None and verdict.outcome == "ask":
             if self._deferred:
@@ -227,7 +227,7 @@ class Door:
         if verdict.bound is None or verdict.code:
             entries.append(self.recorder.denied(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
-            error = fault(verdict.code, verdict.reason, place=decided_at(verdict.by))
+            error = fault(verdict.code, verdict.reason, place=source_place(verdict.by))
             return Err(error, {"signals": verdict.signals})
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now, raw))
 
@@ -281,7 +281,7 @@ class Door:
     ) -> Ticket:
         span = self.ledger.span()
         entries.append(self.recorder.intent(bound, verdict, caller, span, cause))
-        args = bound.told(verdict.args, given)
+        args = bound.handler_args(verdict.args, given)
         ticket = Ticket(bound, caller, args, verdict.raw, span, self.ledger.session_id, inf)
         if verdict.hooks or verdict.rewrites:
             ticket.signals = verdict.signals
@@ -399,7 +399,7 @@ class Door:
         """Step 8. A hook that fails here may have been the one that redacts: then the caller gets nothing."""
         when = DecisionContext(self.ledger.now(), ticket.session, {})
         call = make_call(self.bindings, ticket.caller, ticket.bound, canonical.decode(ticket.raw), ticket.raw, when)
-        asked: Asked = []
+        asked: Answers = []
         seen = raw
         for gate in ticket.bound.observers:
             if gate.holds is None or gate.holds(call):
@@ -410,7 +410,7 @@ class Door:
         failed = merge(asked)
         if failed is not None:
             why = f"the result of {ticket.bound.id} is withheld: {failed[1].reason}"
-            return Err(fault("GATE_DENIED", why, place=decided_at(by(*failed))))
+            return Err(fault("GATE_DENIED", why, place=source_place(decision_source(*failed))))
         return self._check(ticket, result if seen == raw else canonical.decode(seen))
 
     def _check(self, ticket: Ticket, result: Json) -> Result[Json]:

@@ -17,7 +17,18 @@ from deedbook.format.events import Entry, label
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import BoundAbility
-from deedbook.policy.gates import Asked, BoundGate, Clock, answer, by, decided_at, merge, minutes, refusal, signals_of
+from deedbook.policy.gates import (
+    Answers,
+    BoundGate,
+    Clock,
+    answer,
+    decision_payload,
+    decision_source,
+    merge,
+    refusal,
+    signals_of,
+    source_place,
+)
 
 
 @attrs.frozen
@@ -161,7 +172,7 @@ class HookRunner:
             return Fired(left=moment.subject)
         now = self._ledger.now()
         facts = self._facts(frozenset().union(*(gate.reads for gate in hooks)))
-        asked: Asked = []
+        asked: Answers = []
         left = moment.subject
         for gate in sorted(hooks, key=lambda gate: not gate.rewrites):
             seen = _copied({name: facts[name] for name in gate.reads})
@@ -176,10 +187,10 @@ class HookRunner:
             said = tuple(recordable(decision.reason) for _, decision in asked if decision.reason)
             return Fired(left=left, signals=signals, said=said)
         refusal = recordable(worst[1].reason) or f"hook {worst[0].id!r} refused"
-        return Fired(refusal=refusal, left=left, signals=signals, by=by(*worst))
+        return Fired(refusal=refusal, left=left, signals=signals, by=decision_source(*worst))
 
-    def _record(self, moment: _Moment, asked: Asked, now: str, more: Mapping[str, Any]) -> None:
-        payload = minutes(asked, event=moment.event.name, **more)
+    def _record(self, moment: _Moment, asked: Answers, now: str, more: Mapping[str, Any]) -> None:
+        payload = decision_payload(asked, event=moment.event.name, **more)
         kind = label("hook.fired", "policy", moment.principal.id)
         self._ledger.append([Entry(kind, self._ledger.span(), moment.cause, payload)], ts=now)
 
@@ -223,4 +234,4 @@ def _wanted(moment: _Moment) -> str:
 def refused(code: str, fired: Fired) -> Err:
     """Return the error of a hook's refusal."""
     assert fired.refusal is not None
-    return Err(fault(code, fired.refusal, place=decided_at(fired.by)))
+    return Err(fault(code, fired.refusal, place=source_place(fired.by)))

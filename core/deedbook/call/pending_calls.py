@@ -24,7 +24,15 @@ from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bound import BoundAbility, Caller, Scope
 from deedbook.policy.charter import Charter
 from deedbook.policy.judge import Verdict
-from deedbook.policy.requests import Approved, approvers, call_digest, faults, principal_json, read_statement, shown_of
+from deedbook.policy.requests import (
+    ApprovedCall,
+    answer_faults,
+    approvers,
+    call_digest,
+    principal_json,
+    read_statement,
+    shown_digest,
+)
 
 from .queue import OPEN, Pending, State, Waiting, refuse_state
 
@@ -75,7 +83,7 @@ class Grant(NamedTuple):
 
     pending: Pending
     waiting: Waiting
-    approved: Approved
+    approved: ApprovedCall
     taken: Object
 
 
@@ -149,7 +157,7 @@ class PendingCalls:
             asked["given"] = canonical.decode(given)
         raw = self._own.scrubbed(canonical.encode_payload(asked))
         shown: dict[str, Any] = canonical.decode(raw)
-        return {**shown, "shown": shown_of(shown)}
+        return {**shown, "shown": shown_digest(shown)}
 
     def queue(self, now: str) -> Waiting:
         """Return the queue with every request that may stand at the time *now*; raises `LedgerError`."""
@@ -205,7 +213,7 @@ class PendingCalls:
         refuse_state(pending, now, wanted="approved")
         refuse_performed(Path(self._own.place).parents[1], pending.id)
         taken = self._taken(pending, waiting, request)
-        return Grant(pending, waiting, Approved.of(request), taken)
+        return Grant(pending, waiting, ApprovedCall.of(request), taken)
 
     def use(self, grant: Grant, session: str, now: str) -> None:
         """Mark *grant* as used by *session*, durably; of all who try one succeeds, the others get `ApprovalError`."""
@@ -234,7 +242,7 @@ class PendingCalls:
         answer = waiting.opened(pending.answer)
         refuse_approver(self._charter.document["principals"], request, answer["approver"])
         key = approvers(self._charter.document["principals"])[answer["approver"]]
-        for why in faults(request, answer, key, self._own.session_id):
+        for why in answer_faults(request, answer, key, self._own.session_id):
             raise ApprovalError(fault("APPROVAL_FORGED", f"the answer to request {pending.id} does not count: {why}"))
         return {
             "approval": pending.id,

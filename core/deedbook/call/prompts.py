@@ -1,21 +1,20 @@
 """From a prompt to a reply: the skill that fits, the profile's flow, the reply, and the hooks around them."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
 
-from deedbook.contract import Json, Object, Skill
+from deedbook.contract import Json, Object, Principal, Skill
 from deedbook.format import canonical
 from deedbook.format.errors import Err, Ok, Result, fault
 from deedbook.plugins.routing.fit import Choice, choose
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.commands import allowed_of
 
-from .hooks import Fired, refused
-
-if TYPE_CHECKING:
-    from .session import Session
+from .door import Door
+from .hooks import Fired, HookRunner, refused
 
 
 @attrs.frozen
@@ -28,20 +27,30 @@ class Reply:
     signals: Object = attrs.field(factory=dict)
 
 
+@attrs.frozen(eq=False)
 class PromptRun:
-    """One prompt of a *session* on its way to a reply."""
+    """A prompt of a session on its way to a reply.
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
+    *principal* asks, *caller* is the principal with its scope. *note* records an event and returns its span,
+    *record_prompt* records the prompt itself.
+    """
+
+    bindings: Bindings
+    hooks: HookRunner
+    door: Door
+    principal: Principal
+    caller: Caller
+    note: Callable[..., str]
+    record_prompt: Callable[[Fired], str]
 
     def run(self, fired: Fired) -> Result[Reply]:
         """Record the prompt as hooks left it, and take it through skill and flow to a reply."""
-        flow = self._session.bindings.charter.document["flow"]
+        flow = self.bindings.charter.document["flow"]
         if flow is None:
             why = "no flow is set for this profile; `deedbook init --full` in another folder shows a profile with one"
             return Err(fault("BINDING_INVALID", why))
-        message = self._session.record_prompt(fired)
-        caller = attrs.evolve(self._session.caller, signals=fired.signals)
+        message = self.record_prompt(fired)
+        caller = attrs.evolve(self.caller, signals=fired.signals)
         choices = self._choices(fired)
         if not choices:
             return self._reply(self._without_skill(caller, flow, fired.prompt, message), message, caller)
@@ -49,15 +58,15 @@ class PromptRun:
 
     def _choices(self, fired: Fired) -> list[Choice]:
         """Return the skills that fit: what a hook says the prompt means, where that fits any, else the prompt."""
-        skills = self._session.bindings.skills.values()
+        skills = self.bindings.skills.values()
         intents = (each["value"] for each in fired.signals.get("normalized_intent", ()))
         found = (choose(text, skills, says="the intent") for text in intents)
         return next((each for each in found if each), None) or choose(fired.prompt, skills)
 
     def _with_skill(self, caller: Caller, choices: list[Choice], flow: str, prompt: str, message: str) -> Result[Reply]:
         skill = choices[0].skill
-        invoked = self._session.note("skill.invoke", "runtime", self._invocation(skill, choices), cause=message)
-        fired = self._session.hooks.skill_start(skill.name, prompt, self._session.principal, invoked)
+        invoked = self.note("skill.invoke", "runtime", self._invocation(skill, choices), cause=message)
+        fired = self.hooks.skill_start(skill.name, prompt, self.principal, invoked)
         if fired.refusal is not None:
             self._complete(skill, invoked, ok=False, reason=fired.refusal)
             return refused("SKILL_DENIED", fired)
@@ -72,27 +81,27 @@ class PromptRun:
         """Run the flow with nothing in scope; where the model has no rule for that, say which skills there are."""
         result = self._flow(caller, flow, prompt, message)
         if isinstance(result, Err) and result.error.code == "NO_RULE":
-            skills = self._session.bindings.skills.values()
+            skills = self.bindings.skills.values()
             known = "; ".join(f"{each.name} ({', '.join(each.triggers)})" for each in skills) or "none"
             return Err(fault("NO_RULE", f"no skill fits this request; skills and their triggers: {known}"))
         return result
 
     def _flow(self, caller: Caller, flow: str, prompt: str, cause: str) -> Result[Json]:
-        return self._session.door.call(caller, flow, {"prompt": prompt}, cause)
+        return self.door.call(caller, flow, {"prompt": prompt}, cause)
 
     def _reply(self, ended: Result[Any], message: str, caller: Caller) -> Result[Reply]:
         """Write the agent's reply, and ask the hooks whether the loop may go on."""
         if isinstance(ended, Err):
-            self._session.hooks.stop(self._session.principal, message, ok=False)
+            self.hooks.stop(self.principal, message, ok=False)
             return ended
         result = ended.value if isinstance(ended.value, Mapping) else {"reply": ended.value}
         reply = Reply(_text(result.get("reply", "")), str(result.get("state", "COMPLETED")), result, caller.signals)
-        self._session.note("agent.reply", "agent", {"reply": reply.text, "tool_calls": []}, cause=message)
-        self._session.hooks.stop(self._session.principal, message, ok=reply.state == "COMPLETED")
+        self.note("agent.reply", "agent", {"reply": reply.text, "tool_calls": []}, cause=message)
+        self.hooks.stop(self.principal, message, ok=reply.state == "COMPLETED")
         return Ok(reply)
 
     def _invocation(self, skill: Skill, choices: list[Choice]) -> dict[str, Any]:
-        entry = self._session.bindings.charter.document["skills"][skill.name]
+        entry = self.bindings.charter.document["skills"][skill.name]
         return {
             "skill": skill.name,
             "digest": canonical.digest(canonical.encode(entry)),
@@ -103,7 +112,7 @@ class PromptRun:
 
     def _complete(self, skill: Skill, invoked: str, *, ok: bool, reason: str) -> None:
         payload = {"skill": skill.name, "ok": ok, "reason": reason}
-        self._session.note("skill.complete", "runtime", payload, cause=invoked)
+        self.note("skill.complete", "runtime", payload, cause=invoked)
 
 
 def _text(value: Json) -> str:

@@ -18,7 +18,7 @@ from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
 from deedbook.format.sealed import opened
 from deedbook.format.tail import lines_from_end
-from deedbook.policy.requests import shown_of
+from deedbook.policy.requests import shown_digest
 
 State: TypeAlias = Literal["waiting", "approved", "denied", "expired", "used", "withdrawn"]
 LAST: Final = "last"
@@ -174,7 +174,7 @@ class Waiting:
     def request(self, pending: Pending) -> dict[str, Any]:
         """Return what was asked, opened; raises `LedgerError` if it is not what *shown* commits to."""
         request = self.opened(pending.asked)
-        if shown_of(request) != request["shown"]:
+        if shown_digest(request) != request["shown"]:
             why = f"request {pending.id} is not what its hash commits to; verify the ledger, then {_AGAIN}"
             raise LedgerError(fault("LEDGER_UNSOUND", why))
         return request

@@ -11,7 +11,7 @@ from deedbook.format.schema import Violation, suggest
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import BoundAbility, Caller
-from deedbook.policy.gates import Asked, minutes
+from deedbook.policy.gates import Answers, decision_payload
 from deedbook.policy.judge import Verdict
 
 from .handlers import Outcome, Ticket
@@ -31,7 +31,7 @@ class CallRecorder:
     def __init__(self, ledger: Ledger, enforcement: str) -> None:
         self._ledger = ledger
         self._enforcement = enforcement
-        self._seen: dict[tuple[str | int, ...], tuple[Asked, list[tuple[str, bytes, str]]]] = {}
+        self._seen: dict[tuple[str | int, ...], tuple[Answers, list[tuple[str, bytes, str]]]] = {}
 
     def judged(self, verdict: Verdict, caller: Caller, facts: Object, cause: str) -> list[Entry]:
         """Return ``hook.fired``, ``policy.check`` and ``schema.violation``, as far as they apply."""
@@ -93,13 +93,13 @@ class CallRecorder:
         who = ticket.caller.principal.id
         return self._entry(words.error, words.result_actor, who, ticket.span, canonical.encode(payload))
 
-    def observed(self, ticket: Ticket, asked: Asked, seen: bytes | None) -> list[Entry]:
+    def observed(self, ticket: Ticket, asked: Answers, seen: bytes | None) -> list[Entry]:
         """Return ``hook.fired`` of ``PostToolUse``; *seen* is what hooks have made of the result, if anything."""
         ability, who = ticket.bound.id, ticket.caller.principal.id
         more = {} if seen is None else {"output": canonical.decode(seen)}
 
         def make() -> list[Entry]:
-            payload = minutes(asked, event="PostToolUse", ability=ability, **more)
+            payload = decision_payload(asked, event="PostToolUse", ability=ability, **more)
             return [self._entry("hook.fired", "policy", who, ticket.span, payload)]
 
         return make() if more else self._remembered(asked, ("", ability, who), ticket.span, make)
@@ -124,18 +124,18 @@ class CallRecorder:
             more = _facts_of(asked, facts)
             if verdict.first is not None:
                 more |= {"input": canonical.decode(verdict.first), "output": verdict.args}
-            payload = minutes(asked, event="PreToolUse", ability=bound.id, **more)
+            payload = decision_payload(asked, event="PreToolUse", ability=bound.id, **more)
             entries.append(self._entry("hook.fired", "policy", who, cause, payload))
         if asked := verdict.policies:
             more = _facts_of(asked, facts)
-            payload = minutes(asked, ability=bound.id, enforcement=self._enforcement, **more)
+            payload = decision_payload(asked, ability=bound.id, enforcement=self._enforcement, **more)
             entries.append(self._entry("policy.check", "policy", who, cause, payload))
         if verdict.violations:
             entries.append(self.violation(verdict.subject, bound, verdict.violations, who, cause))
         return entries
 
     def _remembered(
-        self, asked: Asked, about: tuple[str, ...], cause: str, make: Callable[[], list[Entry]]
+        self, asked: Answers, about: tuple[str, ...], cause: str, make: Callable[[], list[Entry]]
     ) -> list[Entry]:
         """Return the entries of a round without facts or changes, made at most once for the same answers."""
         key: tuple[str | int, ...] = (*about, *[id(item) for pair in asked for item in pair])
@@ -175,6 +175,6 @@ def check_record(bindings: Bindings, event_type: str, payload: Object, owner: st
         raise Failed("SCHEMA_VIOLATION", f"{event_type}: {found[0]}")
 
 
-def _facts_of(asked: Asked, facts: Object) -> dict[str, Any]:
+def _facts_of(asked: Answers, facts: Object) -> dict[str, Any]:
     read = sorted({name for gate, _ in asked for name in gate.reads})
     return {"facts": {name: facts[name] for name in read}} if read else {}

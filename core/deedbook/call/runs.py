@@ -83,7 +83,7 @@ class FlowRun(CallCtx):
             if found:
                 raise Failed("SCHEMA_VIOLATION", f"{event_type}: {found[0].path}: {found[0].message}")
         else:
-            entry = work.door.bindings.declared(work.ticket.bound.id) or {}
+            entry = work.door.bindings.entry_of(work.ticket.bound.id) or {}
             check_record(work.door.bindings, event_type, payload, "/".join(entry["plugin"]))
         work.write(event_type, "agent", payload)
 

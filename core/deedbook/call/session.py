@@ -19,7 +19,7 @@ from deedbook.format.schema import Schemas
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
-from deedbook.policy.callers import beginning, parked
+from deedbook.policy.callers import restore_caller, session_caller
 from deedbook.policy.requests import principal_json
 
 from .call_context import CallCtx, MemoryCall
@@ -78,7 +78,7 @@ class Session:
         self.bindings = bindings
         self.ledger = ledger
         self.principal = principal
-        self.caller = beginning(principal, bindings)
+        self.caller = session_caller(principal, bindings)
         self.ended = False
         self._schemas = schemas
         self._show = show
@@ -204,7 +204,7 @@ class Session:
         args = request.get("given", request["args"])
         from .pending_calls import caller_of
 
-        return self.door.resume(parked(caller_of(request), self.bindings), request["name"], args, asked, grant)
+        return self.door.resume(restore_caller(caller_of(request), self.bindings), request["name"], args, asked, grant)
 
     async def acall(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Json]:
         """Do what `call` does, from a coroutine."""
@@ -274,7 +274,10 @@ class Session:
     def _run(self, fired: Fired) -> "Result[Reply]":
         from .prompts import PromptRun
 
-        return PromptRun(self).run(fired)
+        run = PromptRun(
+            self.bindings, self.hooks, self.door, self.principal, self.caller, self.note, self.record_prompt
+        )
+        return run.run(fired)
 
     def _taken(self, prompt: str, go: Callable[[Fired], Result[T]]) -> Result[T]:
         """Ask the hooks about *prompt*, and *go* on with what they leave of it."""

@@ -8,7 +8,7 @@ from copy import deepcopy
 from types import MappingProxyType
 from typing import Any, Final
 
-from deedbook.contract import PATHS, Declared, Object
+from deedbook.contract import PATHS, AbilityDeclaration, Object
 from deedbook.format.entries import TOOLS
 from deedbook.format.errors import describe
 from deedbook.policy.conditions import glob_test, too_large
@@ -86,7 +86,7 @@ class AbilityCompiler:
         if linked is None or linked.spec.check is None or source.id in self._invalid:
             return
         uses = {used: made[used]["effects"] for used in entry["uses"] if made[used]}
-        declaration = Declared(
+        declaration = AbilityDeclaration(
             id=source.id,
             settings=deepcopy(dict(source.settings)),
             effects=source.effects,

@@ -16,7 +16,7 @@ from deedbook.format.schema import Schemas
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Persona, no_persona
-from deedbook.policy.charter import Charter, is_apart, is_elsewhere
+from deedbook.policy.charter import Charter, is_asynchronous, is_isolated
 from deedbook.policy.fitting import Fitting
 
 from .judging import JudgingBinder
@@ -49,16 +49,16 @@ class Binder(JudgingBinder):
     def hook(self, fitting: Fitting) -> None:
         """Add a hook, constructed here or in a process of its own."""
         entry = fitting.entry
-        if is_apart(entry):  # the process has its own limit and is killed there
-            from deedbook.plugins.isolation import apart
+        if is_isolated(entry):  # the process has its own limit and is killed there
+            from deedbook.plugins.isolation import isolate_hook
 
-            self.keep_hook(fitting, apart(entry, self.document["plugins"], self.host), inf)
+            self.keep_hook(fitting, isolate_hook(entry, self.document["plugins"], self.host), inf)
             return
         ask, limit = self.construct_hook(fitting)
-        if is_elsewhere(entry):
-            from deedbook.programs.threads import Threads
+        if is_asynchronous(entry):
+            from deedbook.programs.threads import HookThreads
 
-            ask = Threads(ask, limit)
+            ask = HookThreads(ask, limit)
         self.keep_hook(fitting, ask, limit)
 
     def policy(self, fitting: Fitting) -> None:

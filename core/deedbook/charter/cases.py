@@ -16,7 +16,7 @@ from deedbook.format.schema import Schemas, suggest
 from deedbook.plugins.policy_kinds import Kinds
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import EVERYTHING, BoundAbility, Caller
-from deedbook.policy.gates import BoundGate, by, merge
+from deedbook.policy.gates import BoundGate, decision_source, merge
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 from deedbook.workspace.documents import Document, pointer
 from deedbook.workspace.trees import SourceTree
@@ -156,7 +156,7 @@ def _select_gates(bound: BoundAbility, case: Case, *, hooks: bool) -> BoundAbili
 
 def _judge_case(bindings: Bindings, case: Case) -> Verdict:
     caller = _caller(bindings, case)
-    raw = bindings.abilities[case.ability].judged(canonical.admit(dict(case.args)))
+    raw = bindings.abilities[case.ability].judged_args(canonical.admit(dict(case.args)))
     start: dict[str, Any] = {
         "session.calls": {},
         "session.usage": {},
@@ -183,7 +183,7 @@ def _caller(bindings: Bindings, case: Case) -> Caller:
 def _result(case: Case, verdict: Verdict) -> CaseResult:
     asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
     worst = merge(asked) or next(((gate, said) for gate, said in verdict.policies if said.outcome == "allow"), None)
-    who = verdict.by or (by(*worst) if worst else {})
+    who = verdict.by or (decision_source(*worst) if worst else {})
     reason = verdict.reason or (worst[1].reason if worst else "")
     decided = tuple((gate.id, _rule(said)) for gate, said in verdict.policies if "unclear" not in said.signals)
     return CaseResult(

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from deedbook.format import canonical
-from deedbook.plugins.moves import Move, Moves
+from deedbook.plugins.moves import Moves, PluginMove
+from deedbook.policy.charter_format import lists_rules
 from deedbook.policy.commands import allowed_of
-from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS
 
 from .difference import Difference
@@ -201,7 +201,7 @@ def _memory(old: Entry | None, new: Entry | None) -> Iterator[Change]:
 
 def _plugin(moves: Moves, what: str, old: Entry, new: Entry) -> Iterator[Change]:
     was, now = (f"{entry['distribution']} {entry['version']}" for entry in (old, new))
-    if moves.get(what.removeprefix("plugin ")) == Move(old["distribution"], new["distribution"]):
+    if moves.get(what.removeprefix("plugin ")) == PluginMove(old["distribution"], new["distribution"]):
         yield "other", f"{what} moved from {was} to {now}"
     elif old != new:
         yield "looser", f"{what}: {now}, other code" + (f" than {was}" if was != now else " than before")

@@ -10,7 +10,8 @@ from typing import Any
 from deedbook.format.errors import BindingError, DomainError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
-from deedbook.policy.charter import FORMAT, Charter
+from deedbook.policy.charter import Charter
+from deedbook.policy.charter_format import FORMAT
 from deedbook.policy.match import DYNAMIC, Match
 from deedbook.workspace import guides
 from deedbook.workspace.declarations import ClientSource, Profile, ServerSource, Workspace

@@ -7,7 +7,7 @@ from deedbook.contract import EventType
 from deedbook.contract.features import FeatureSpec
 from deedbook.format.events import EVENT_TYPE
 from deedbook.format.families import family_of
-from deedbook.plugins.plugins import FEATURE
+from deedbook.plugins.groups import FEATURE
 from deedbook.workspace.declarations import FeatureSource, Workspace
 
 from .linker import Linker, LoadedPlugin, declaration_place, locator

@@ -10,11 +10,11 @@ from deedbook.contract import GateSpec
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.errors import fault
 from deedbook.format.schema import suggest
-from deedbook.plugins.plugins import implementations
+from deedbook.plugins.plugins import find_implementation
 from deedbook.plugins.policy_kinds import Kind
 from deedbook.policy.facts import FACTS
 from deedbook.policy.match import Match
-from deedbook.programs.scripts import lost
+from deedbook.programs.scripts import find_missing
 from deedbook.workspace.declarations import HookSource, PolicySource
 
 from .linker import Linker, declaration_place, locator
@@ -67,12 +67,12 @@ class GuardCompiler:
         of = declaration_place(linked, "settings")
         self._linker.check(source.settings, linked.spec.settings, _who(source), locator(source, "/with"), declared=of)
         with self._linker.collect_errors():
-            implementations(linked.offer, linked.plugin_class, source.event_type, locator(source)("/event_type"))
+            find_implementation(linked.offer, linked.plugin_class, source.event_type, locator(source)("/event_type"))
         stands = {} if source.isolation == "inline" else {"isolation": source.isolation}
         return {"plugin": ["hook", linked.offer.name], **stands}, linked.spec
 
     def _script_entry(self, source: HookSource) -> tuple[dict[str, Any], GateSpec]:
-        for index, why in lost(source.handler["script"], self._root, self._known):
+        for index, why in find_missing(source.handler["script"], self._root, self._known):
             self._linker.refuse(
                 "BINDING_INVALID", f"{_who(source)}: {why}", locator(source)(f"/handler/script/{index}")
             )

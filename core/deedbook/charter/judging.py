@@ -17,12 +17,12 @@ from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
 from deedbook.format.schema import Schemas, Validator, Violation, foreign
-from deedbook.plugins.answers import asked
-from deedbook.plugins.host import masking
-from deedbook.plugins.plugins import Catalogue, implementations
+from deedbook.plugins.answers import adapt_method
+from deedbook.plugins.host import masker_of
+from deedbook.plugins.plugins import Catalogue, find_implementation
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import DURABLE, Abilities, BoundAbility, Scope, event_names
-from deedbook.policy.charter import Charter, identity, is_elsewhere
+from deedbook.policy.bound import DURABLE, AbilityTable, BoundAbility, Scope, event_names
+from deedbook.policy.charter import Charter, identity, is_asynchronous
 from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
 from deedbook.policy.match import AbilityFacts
@@ -122,7 +122,7 @@ class JudgingBinder:
         ready = {name: bound for name, bound in made.items() if bound}
         return Bindings(
             charter=self.charter,
-            abilities=Abilities(declared, ready, self._bind_late),
+            abilities=AbilityTable(declared, ready, self._bind_late),
             enforcement=self.document["enforcement"],
             hooks=MappingProxyType({name: self._session_hooks(name) for name in EVENTS if not EVENTS[name].call}),
             skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
@@ -166,8 +166,8 @@ class JudgingBinder:
         """Construct a hook in this process; return the function that asks it, and its limit in seconds."""
         entry, event = fitting.entry, fitting.entry["event"]
         linked, made = self.construct(entry)
-        method = implementations(linked.offer, made, event, entry["place"])
-        return asked(event, method), entry["timeout_ms"] / 1000
+        method = find_implementation(linked.offer, made, event, entry["place"])
+        return adapt_method(event, method), entry["timeout_ms"] / 1000
 
     def keep_hook(self, fitting: Fitting, ask: Callable[..., Any], limit: float) -> None:
         """Add a hook; *ask* answers for it within *limit* seconds."""
@@ -180,13 +180,13 @@ class JudgingBinder:
         self._keep("policy", fitting, ask, CALL, POLICY_LIMIT)
 
     def _may_run(self, entry: Mapping[str, Any]) -> bool:
-        if not entry["pure"] or is_elsewhere(entry):
+        if not entry["pure"] or is_asynchronous(entry):
             return False
         return self._trusts(self.document["plugins"]["/".join(entry["plugin"])])
 
     def _keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
         entry, match = fitting.entry, fitting.match
-        waits = is_elsewhere(entry)
+        waits = is_asynchronous(entry)
         gate = BoundGate(
             id=fitting.name,
             kind="policy" if at == "policy" else "hook",
@@ -203,7 +203,7 @@ class JudgingBinder:
             signals=None if at == "policy" else EVENTS[at].signals,
             tags=tags_of(entry["match"]) if at == "policy" else frozenset(),
             rule_tags=rule_tags(entry) if at == "policy" else (),
-            mask=masking(self.host),
+            mask=masker_of(self.host),
         )
         holds = match.holds if match else None
         self.ready[at].append(_PreparedGate(fitting, gate, attrs.evolve(gate, holds=holds)))
@@ -256,18 +256,18 @@ class JudgingBinder:
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
             reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
             event_names=event_names(entry["kind"], name),
-            outside=self._outside(entry),
-            ways=self._server_paths(entry, facts.paths),
-            mask=masking(self.host),
+            scope_violation=self._zone_test(entry),
+            server_paths=self._server_paths(entry, facts.paths),
+            mask=masker_of(self.host),
         )
 
-    def _outside(self, entry: Mapping[str, Any]) -> "Outside | None":
+    def _zone_test(self, entry: Mapping[str, Any]) -> "Outside | None":
         """Return the test of zones for an ability of memory; ``None`` for any other."""
         if entry["kind"] != "memory":
             return None
-        from deedbook.policy.zones import outside
+        from deedbook.policy.zones import zone_test
 
-        return outside(self.document, entry)
+        return zone_test(self.document, entry)
 
     def _server_paths(self, entry: Mapping[str, Any], paths: tuple[str, ...]) -> "ServerPaths | None":
         """Return how paths reach a server that runs on this machine; other servers do not share its paths."""

@@ -91,7 +91,7 @@ class Linker:
             self._loaded[key] = None
             with self.collect_errors(place):
                 self._loaded[key] = self._load(self._catalogue.find(kind, name, place), place)
-        elif self._catalogue.offered(kind, name) is None:
+        elif self._catalogue.get(kind, name) is None:
             with self.collect_errors():
                 self._catalogue.find(kind, name, place)
         return self._loaded[key]

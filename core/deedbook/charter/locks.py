@@ -13,7 +13,8 @@ import attrs
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
-from deedbook.policy.charter import FORMAT, Charter, known_files
+from deedbook.policy.charter import Charter, known_files
+from deedbook.policy.charter_format import FORMAT
 from deedbook.workspace import inventory
 
 from .difference import Difference
@@ -210,11 +211,11 @@ class _PreviousCharter:
             return Difference(other=(self.why,)) if same else Difference(looser=(f"{self.why}; it cannot be compared",))
         if self.digest == charter.digest:
             return Difference()
-        from deedbook.plugins.moves import moves
+        from deedbook.plugins.moves import read_moves
 
         from .changes import compare
 
-        return compare(self.charter.document if self.charter else None, charter.document, moves())
+        return compare(self.charter.document if self.charter else None, charter.document, read_moves())
 
 
 # --- freshness --------------------------------------------------------------------------------------------------------
@@ -261,14 +262,14 @@ def _are_installed(document: Mapping[str, Any], catalogue: Catalogue) -> bool:
 def _is_replaced(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:
     """Return whether another plugin is installed than the one of *entry*, as far as digests show it."""
     kind, _, name = key.partition("/")
-    offer = catalogue.offered(kind, name)
+    offer = catalogue.get(kind, name)
     digest = offer.digest if offer else None
     return offer is None or (None not in (digest, entry["digest"]) and not _is_installed(key, entry, catalogue))
 
 
 def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:
     kind, _, name = key.partition("/")
-    offer = catalogue.offered(kind, name)
+    offer = catalogue.get(kind, name)
     found = offer and (offer.distribution, offer.version, offer.target, offer.digest)
     wanted = (entry["distribution"], entry["version"], entry["target"], entry["digest"])
     return entry["digest"] is not None and found == wanted

@@ -15,8 +15,8 @@ from deedbook.format.schema import suggest
 from deedbook.plugins.plugins import Catalogue
 from deedbook.plugins.policy_kinds import Kinds, installed_kinds
 from deedbook.policy.charter import Charter
-from deedbook.policy.fitting import unasked, unguarded
-from deedbook.programs.process import BASE, is_found
+from deedbook.policy.fitting import find_unguarded, find_unmatched
+from deedbook.programs.process import BASE, has_program
 from deedbook.workspace.declarations import AbilitySource, Workspace
 from deedbook.workspace.workspace import survey_workspace
 
@@ -85,7 +85,7 @@ def find_missing_programs(sources: Iterable[AbilitySource]) -> Iterator[tuple[st
         pointer, name = ("/with/argv/0", argv[0]) if isinstance(argv[0], str) else ("/with/argv/0/0", argv[0][0])
         env: Any = source.settings.get("env", {})
         path = env.get("PATH", BASE["PATH"])
-        if isinstance(path, str) and not is_found(name, path):
+        if isinstance(path, str) and not has_program(name, path):
             where = "" if name.startswith("/") else f" on {path}"
             why = f'this machine has no program "{name}"{where}; correct the name or install the program'
             yield source.origin.place(pointer, key=True), f"{source.id}: {why}"
@@ -135,11 +135,11 @@ def _notes(
     if charter is None or workspace is None:
         return
     yield from (Finding("note", None, place, message) for place, message in find_missing_programs(sources))
-    for name in unguarded(charter.document):
+    for name in find_unguarded(charter.document):
         place = workspace.abilities[name].origin.place("", key=True)
         why = "no policy fits it: it is allowed where its scope, schema and hooks allow it"
         yield Finding("note", None, place, f"{name}: {why}")
-    for gate in unasked(charter.document):
+    for gate in find_unmatched(charter.document):
         kind, _, name = gate.partition(" ")
         definition = (workspace.hooks if kind == "hook" else workspace.policies)[name]
         yield Finding(

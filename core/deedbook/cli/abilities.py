@@ -1,6 +1,6 @@
-"""``deedbook abilities``: what the workspace declares, in a list; imports no plugin but to show one ability.
+"""``deedbook abilities``: list the declared abilities; no plugin is imported except to show one ability.
 
-Effects in the list are those of the charter in force, as long as the sources are the ones that it was compiled from.
+The effects in the list come from the charter in force, as long as its sources have not changed.
 """
 
 import json
@@ -10,39 +10,39 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import completing
-from .common import Asked, Suggesting, json_option, profile_option
+from .common import GlobalOptions, SuggestingGroup, json_option, profile_option
 from .output import as_json, say, table
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import AbilitySource, Workspace
 
 
-@click.group("abilities", cls=Suggesting, invoke_without_command=True)
+@click.group("abilities", cls=SuggestingGroup, invoke_without_command=True)
 @profile_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, profile: str | None) -> int:
-    """List the abilities of the workspace, or show one: what they are, and what stands behind them."""
+    """List the abilities of the workspace, or show one with its schemas, hooks and policies."""
     return _list(ctx.obj, profile) if ctx.invoked_subcommand is None else 0
 
 
-def _list(asked: Asked, profile: str | None) -> int:
+def _list(options: GlobalOptions, profile: str | None) -> int:
     from deedbook.workspace.workspace import read_workspace
 
-    source = read_workspace(asked.workspace, profile)
-    rows = [_declared(ability) for ability in sorted(source.abilities.values(), key=lambda found: found.id)]
+    source = read_workspace(options.workspace, profile)
+    rows = [_row(ability) for ability in sorted(source.abilities.values(), key=lambda found: found.id)]
     rows += _models(source)
-    if asked.json:
+    if options.json:
         as_json({"schema_version": "v1", "profile": source.profile, "abilities": rows})
     elif rows:
-        known = _compiled(source)
+        known = _charter_abilities(source)
         table((row["id"], _handler(row), _effects(row, known), row["summary"]) for row in rows)
     else:
         say("no abilities are declared; add one in .system/registry/low-level/")
     return 0
 
 
-def _declared(ability: "AbilitySource") -> dict[str, Any]:
+def _row(ability: "AbilitySource") -> dict[str, Any]:
     return {
         "id": ability.id,
         "handler": dict(ability.handler),
@@ -54,7 +54,7 @@ def _declared(ability: "AbilitySource") -> dict[str, Any]:
 
 
 def _models(source: "Workspace") -> list[dict[str, Any]]:
-    """Return the abilities that the profile in force makes of its models."""
+    """Return the abilities of the models in the profile in force."""
     profile = source.profiles.get(source.profile)
     return [
         {
@@ -69,8 +69,8 @@ def _models(source: "Workspace") -> list[dict[str, Any]]:
     ]
 
 
-def _compiled(source: "Workspace") -> Mapping[str, Any]:
-    """Return the abilities of the charter that was last in force, if it was made of what the workspace says now."""
+def _charter_abilities(source: "Workspace") -> Mapping[str, Any]:
+    """Return the abilities of the charter that was last in force, if the workspace still has the same sources."""
     from deedbook.charter.cachekeys import cache_key
     from deedbook.charter.store import Store
     from deedbook.format.errors import DeedbookError
@@ -90,7 +90,7 @@ def _compiled(source: "Workspace") -> Mapping[str, Any]:
 
 
 def _effects(row: dict[str, Any], compiled: Mapping[str, Any]) -> str:
-    """Return the effects that policies see, or what YAML has of them where no charter says."""
+    """Return the effects that policies see, or those in YAML if no charter has them."""
     entry = compiled.get(row["id"])
     return entry["effects"] if entry else row["effects"] or "as declared"
 
@@ -107,22 +107,22 @@ def _handler(row: dict[str, Any]) -> str:
 @profile_option
 @json_option
 @click.pass_obj
-def show(asked: Asked, name: str, profile: str | None) -> int:
-    """Show one ability: what it is, takes and gives, and which hooks and policies fit it. Its plugin is imported."""
+def show(options: GlobalOptions, name: str, profile: str | None) -> int:
+    """Show one ability: what it takes and gives, and which hooks and policies match it. Its plugin is imported."""
     from deedbook.kernel import bound_for_judging
     from deedbook.workspace.workspace import read_workspace
 
-    with bound_for_judging(read_workspace(asked.workspace, profile)) as bindings:
-        row = _whole(name, bindings.charter.document)
-    if asked.json:
+    with bound_for_judging(read_workspace(options.workspace, profile)) as bindings:
+        row = _details(name, bindings.charter.document)
+    if options.json:
         as_json({"schema_version": "v1", "ability": row})
     else:
-        table((key, text) for key, text in _told(row))
+        table((key, text) for key, text in _describe(row))
     return 0
 
 
-def _whole(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a charter says of one ability; raises `BindingError` (``USAGE``)."""
+def _details(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the charter's entry of one ability; raises `BindingError` (``USAGE``)."""
     from deedbook.format.errors import BindingError, fault
     from deedbook.format.schema import suggest
 
@@ -163,10 +163,10 @@ def _fitting(name: str, document: Mapping[str, Any], section: str) -> list[str]:
     return sorted(fit.name for fit in found if section == "policies" or EVENTS[fit.entry["event"]].call)
 
 
-def _told(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return an ability in words, a pair for each line; what YAML adds to a schema stands beside the plugin's own."""
+def _describe(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return an ability as pairs of text, one for each line; a schema in YAML follows the plugin's own."""
     limit = row["timeout_ms"]
-    told = {
+    lines = {
         "id": row["id"],
         "summary": row["summary"],
         "kind": row["kind"],
@@ -183,7 +183,7 @@ def _told(row: Mapping[str, Any]) -> list[tuple[str, str]]:
         "policies": " ".join(row["policies"]) or "none fits",
         "time limit": f"{limit} ms" if limit else "none",
     }
-    return [(key, text) for key, text in told.items() if text]
+    return [(key, text) for key, text in lines.items() if text]
 
 
 def _compact(schema: Any) -> str:

@@ -1,10 +1,10 @@
-"""``deedbook agents``: who can be put to work; reads cards, and no persona."""
+"""``deedbook agents``: list agents and roles; reads cards, and no persona."""
 
 from typing import Any
 
 import click
 
-from .common import Asked, json_option, profile_option
+from .common import GlobalOptions, json_option, profile_option
 from .output import as_json, say, table
 
 
@@ -13,15 +13,15 @@ from .output import as_json, say, table
 @profile_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, can: str | None, profile: str | None) -> int:
+def command(options: GlobalOptions, can: str | None, profile: str | None) -> int:
     """List the agents that have a card, and the roles."""
     from deedbook.workspace.workspace import read_workspace
 
-    source = read_workspace(asked.workspace, profile)
+    source = read_workspace(options.workspace, profile)
     rows = [_card(source.cards[name]) for name in sorted(source.cards)]
     rows += [_role(source.roles[name]) for name in sorted(source.roles)]
     rows = [row for row in rows if can is None or can in row["capabilities"]]
-    if asked.json:
+    if options.json:
         as_json({"schema_version": "v1", "agents": rows})
     elif rows:
         table(

@@ -1,4 +1,4 @@
-"""``deedbook approvals``: what waits for a person, and a person's answers."""
+"""``deedbook approvals``: list requests that wait for a person, and answer them."""
 
 import sys
 import time
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from . import completing
-from .common import Asked, Suggesting, json_option, principal_option
-from .output import as_json, message, say, table, watched
+from .common import GlobalOptions, SuggestingGroup, json_option, principal_option
+from .output import as_json, is_terminal, message, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from deedbook.call.session import Session
     from deedbook.contract import Object
 
-    from .acting import Ending
+    from .execution import Ending
 
 STALE: Final = "stale"
-"""How a request stands that can be neither answered nor performed, since it was made under another charter."""
+"""The state of a request that can be neither answered nor performed, because it was made under another charter."""
 _CALL_AGAIN: Final = "make the call again"
 
 note_option = click.option("--note", default="", metavar="TEXT", help="Say why; it is signed with the answer.")
@@ -34,7 +34,7 @@ approver_option = click.option(
 )
 
 
-@click.group("approvals", cls=Suggesting)
+@click.group("approvals", cls=SuggestingGroup)
 def command() -> None:
     """Show what waits for a person; approve, deny, or run it."""
 
@@ -43,26 +43,26 @@ def command() -> None:
 @click.option("--all", "every", is_flag=True, help="Also what is answered, expired, used, withdrawn or stale.")
 @json_option
 @click.pass_obj
-def listed(asked: Asked, *, every: bool) -> int:
+def list_requests(options: GlobalOptions, *, every: bool) -> int:
     """List the requests that wait for an answer, or are approved and not performed yet."""
     from deedbook.call.queue import OPEN
     from deedbook.format.errors import ApprovalError
 
     rows: list[dict[str, Any]] = []
     try:
-        with _queue(asked) as waiting:
-            states = _states(asked, waiting)
+        with _queue(options) as waiting:
+            states = _states(options, waiting)
             rows = [_row(each, states[each.id]) for each in waiting]
     except ApprovalError:
         rows = []
     left = sum(row["state"] == STALE for row in rows)
     rows = [row for row in rows if every or row["state"] in OPEN]
-    if asked.json:
+    if options.json:
         as_json({"schema_version": "v1", "approvals": rows})
     elif rows:
         table((r["approval"], r["state"], r["expires"], r["name"], r["principal"], r["reason"]) for r in rows)
     else:
-        say("nothing waits for a person" if not every else "nothing was ever asked for")
+        say("no request waits for a person" if not every else "there are no requests")
     if left and not every:
         message(f"{left} more {'is' if left == 1 else 'are'} stale: the charter has changed since; {_CALL_AGAIN}")
     return 0
@@ -72,14 +72,14 @@ def listed(asked: Asked, *, every: bool) -> int:
 @click.argument("request", shell_complete=completing.requests)
 @json_option
 @click.pass_obj
-def show(asked: Asked, request: str) -> int:
-    """Show exactly what will happen if REQUEST is approved; what is shown is what is signed."""
-    with _queue(asked) as waiting:
+def show(options: GlobalOptions, request: str) -> int:
+    """Show exactly what will happen if REQUEST is approved; the signature covers what is shown."""
+    with _queue(options) as waiting:
         pending = waiting.find(request)
         document = waiting.request(pending)
-        state = _states(asked, [pending])[pending.id]
+        state = _states(options, [pending])[pending.id]
         answer = _answer(pending, waiting)
-    if asked.json:
+    if options.json:
         as_json({"schema_version": "v1", "state": state, "request": document, **({"answer": answer} if answer else {})})
         return 0
     for name, text in _lines(document, state, answer):
@@ -94,12 +94,12 @@ def show(asked: Asked, request: str) -> int:
 @yes_option
 @json_option
 @click.pass_obj
-def approve(asked: Asked, request: str, principal: str | None, note: str, *, yes: bool) -> int:
-    """Approve REQUEST: sign with your private key what `approvals show` shows of it. It can be performed once.
+def approve(options: GlobalOptions, request: str, principal: str | None, note: str, *, yes: bool) -> int:
+    """Approve REQUEST: sign with your private key what `approvals show` shows. The call can be performed once.
 
-    REQUEST is an id or how it begins. With `last`, what would be signed is shown, and you are asked.
+    REQUEST is an id or its beginning. For `last`, the command shows the request first and asks you to confirm.
     """
-    return _answered(asked, _chosen(asked, request, "Approve", yes=yes), principal, note, approve=True)
+    return _sign_answer(options, _choose(options, request, "Approve", yes=yes), principal, note, approve=True)
 
 
 @command.command("deny")
@@ -109,9 +109,12 @@ def approve(asked: Asked, request: str, principal: str | None, note: str, *, yes
 @yes_option
 @json_option
 @click.pass_obj
-def deny(asked: Asked, request: str, principal: str | None, note: str, *, yes: bool) -> int:
-    """Deny REQUEST: sign that it must not be performed. With `last`, it is shown first, and you are asked."""
-    return _answered(asked, _chosen(asked, request, "Deny", yes=yes), principal, note, approve=False)
+def deny(options: GlobalOptions, request: str, principal: str | None, note: str, *, yes: bool) -> int:
+    """Deny REQUEST: sign that it must not be performed.
+
+    For `last`, the command shows the request first and asks you.
+    """
+    return _sign_answer(options, _choose(options, request, "Deny", yes=yes), principal, note, approve=False)
 
 
 @command.command("run", short_help="Perform the approved REQUEST once, in a session of its own.")
@@ -119,88 +122,88 @@ def deny(asked: Asked, request: str, principal: str | None, note: str, *, yes: b
 @principal_option
 @json_option
 @click.pass_obj
-def run(asked: Asked, request: str, principal: str | None) -> int:
-    """Perform the approved REQUEST once, as who asked for it, in a session of its own."""
+def run(options: GlobalOptions, request: str, principal: str | None) -> int:
+    """Perform the approved REQUEST once, for the principal who made it, in a session of its own."""
     from deedbook.policy.callers import LOCAL
 
-    from .acting import act
-    from .performing import begin
+    from .execution import execute
+    from .performing import start_session
 
-    with _queue(asked) as waiting:
+    with _queue(options) as waiting:
         pending = waiting.find(request)
         profile = waiting.request(pending)["profile"]
         ready: list[Any] = []
 
         def start(kernel: Any) -> "Session":
             by = LOCAL if principal is None else kernel.principal(principal, via=LOCAL.via)
-            ready[:] = begin(kernel, waiting, pending, by.id)
+            ready[:] = start_session(kernel, waiting, pending, by.id)
             return ready[0]  # type: ignore[no-any-return]
 
-        return act(asked, start, lambda session: _resume(session, ready), profile=profile)
+        return execute(options, start, lambda session: _resume(session, ready), profile=profile)
 
 
 def _resume(session: "Session", ready: list[Any]) -> "Ending":
-    from .acting import given
+    from .execution import call_ending
 
     _, grant, request = ready
-    return given(session.resume(request, grant))
+    return call_ending(session.resume(request, grant))
 
 
-def _chosen(asked: Asked, request: str, verb: str, *, yes: bool) -> str | None:
-    """Return the id of the request that is named, or of the last one if a person agrees to what it shows."""
+def _choose(options: GlobalOptions, request: str, verb: str, *, yes: bool) -> str | None:
+    """Return the id of the named request, or of the last one if a person confirms it."""
     from deedbook.call.queue import LAST
 
-    from .common import confirmed
+    from .common import confirm
 
     if request != LAST:
         return request
-    if yes or not watched(sys.stdin):
+    if yes or not is_terminal(sys.stdin):
         raise click.UsageError(
-            "`last` is shown before it is signed; name the request by its id: deedbook approvals list"
+            "`last` needs a terminal, which shows the request first; name it by its id: deedbook approvals list"
         )
-    with _queue(asked) as waiting:
+    with _queue(options) as waiting:
         pending = waiting.find(request)
         for name, text in _lines(
-            waiting.request(pending), _states(asked, [pending])[pending.id], _answer(pending, waiting)
+            waiting.request(pending), _states(options, [pending])[pending.id], _answer(pending, waiting)
         ):
             message(f"{name:13}{text}")
-    return str(pending.id) if confirmed(f"{verb} this?", yes=False) else None
+    return str(pending.id) if confirm(f"{verb} this?", yes=False) else None
 
 
-def _answered(asked: Asked, request: str | None, approver: str | None, note: str, *, approve: bool) -> int:
+def _sign_answer(options: GlobalOptions, request: str | None, approver: str | None, note: str, *, approve: bool) -> int:
     from deedbook.approvals.answering import answer
 
     if request is None:
         message("nothing was signed")
         return 1
-    pending = answer(asked.workspace, request, approve=approve, approver=approver, note=note)
+    pending = answer(options.workspace, request, approve=approve, approver=approver, note=note)
     word = "approved" if approve else "denied"
-    if asked.json:
+    if options.json:
         as_json({"schema_version": "v1", "approval": pending.id, "answer": "approve" if approve else "deny"})
     else:
         message(f"{word} {pending.id}")
         if approve:
-            message(f"who waits for it goes on; if nobody does{_further(asked, pending)}")
+            message(f"The waiting process continues. If no process is waiting{_next_step(options, pending)}")
     return 0
 
 
-def _further(asked: Asked, pending: "Pending") -> str:
-    """Return how an approved call is made that nobody waits for: an agent's own tool is used by the agent alone."""
+def _next_step(options: GlobalOptions, pending: "Pending") -> str:
+    """Return how to perform an approved call if no process is waiting; only the agent can use an agent's own tool."""
     from deedbook.approvals.answering import AGAIN
     from deedbook.policy.bound import EXTERNAL
     from deedbook.workspace.workspace import read_workspace
 
-    with _queue(asked) as waiting:
-        source = read_workspace(asked.workspace).abilities.get(waiting.request(pending)["name"])
+    with _queue(options) as waiting:
+        source = read_workspace(options.workspace).abilities.get(waiting.request(pending)["name"])
     own = source is not None and source.handler == {"tool": EXTERNAL}
     return f", {AGAIN}" if own else f": deedbook approvals run {pending.id}"
 
 
-def _queue(asked: Asked) -> Any:
+def _queue(options: GlobalOptions) -> Any:
     from deedbook.approvals.answering import queue
     from deedbook.workspace.workspace import read_workspace
 
-    return queue(read_workspace(asked.workspace).state)
+    return queue(read_workspace(options.workspace).state)
 
 
 def _now() -> str:
@@ -209,18 +212,18 @@ def _now() -> str:
     return timestamp(time.time())
 
 
-def _states(asked: Asked, requests: "Iterable[Pending]") -> dict[str, str]:
-    """Return how each of *requests* stands, by its id; an open one of a charter that was left since is stale."""
+def _states(options: GlobalOptions, requests: "Iterable[Pending]") -> dict[str, str]:
+    """Return the state of each of *requests*, by its id; an open request of an older charter is stale."""
     from deedbook.approvals.answering import stale
     from deedbook.call.queue import OPEN
 
     now, every = _now(), list(requests)
     states: dict[str, str] = {each.id: each.state(now) for each in every}
-    left = stale(asked.workspace, [each for each in every if states[each.id] in OPEN])
+    left = stale(options.workspace, [each for each in every if states[each.id] in OPEN])
     return states | dict.fromkeys(left, STALE)
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- texts ------------------------------------------------------------------------------------------------------------
 
 
 def _row(pending: "Pending", state: str) -> dict[str, Any]:
@@ -244,7 +247,7 @@ def _answer(pending: "Pending", waiting: "Waiting") -> dict[str, Any] | None:
 
 
 def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[tuple[str, str]]":
-    """Yield all that a person has to know, in words, each with its name; safe to print."""
+    """Yield everything that a person has to know as named texts that are safe to print."""
     from deedbook.format.terminal import plain
 
     def of(name: str) -> str:
@@ -254,7 +257,7 @@ def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[
     yield "request", of("approval")
     yield "state", f"{state}: the charter has changed since; {_CALL_AGAIN}" if state == STALE else state
     yield "will call", f"{of('kind')} {of('name')}"
-    yield from (("with" if not n else "", line) for n, line in enumerate(_indented(request["args"])))
+    yield from (("with" if not n else "", line) for n, line in enumerate(_argument_lines(request["args"])))
     yield "effects", of("effects") + (f", tagged {plain(', '.join(request['tags']))}" if request["tags"] else "")
     behalf = f" on behalf of {who['on_behalf_of']}" if who["on_behalf_of"] else ""
     yield "asked by", plain(f"{who['id']}{behalf}, via {who['via']}{_roles(who)}")
@@ -274,9 +277,9 @@ def _roles(who: "Object") -> str:
     return f", roles {', '.join(who['roles'])}" if who["roles"] else ""
 
 
-def _indented(args: Any) -> "Iterator[str]":
+def _argument_lines(args: Any) -> "Iterator[str]":
     import json
 
-    from .output import spelled
+    from .output import escape_json
 
-    yield from spelled(json.dumps(args, ensure_ascii=False, indent=2)).split("\n")
+    yield from escape_json(json.dumps(args, ensure_ascii=False, indent=2)).split("\n")

@@ -1,14 +1,14 @@
-"""``deedbook call``: one ability, in a session of its own."""
+"""``deedbook call``: use one ability in a session of its own."""
 
 import click
 
 from . import completing
 from .common import (
-    Asked,
+    GlobalOptions,
     args_option,
-    given_arguments,
     json_option,
     pairs_argument,
+    parse_arguments,
     principal_option,
     profile_option,
     wait_option,
@@ -25,14 +25,21 @@ from .common import (
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked, ability: str, pairs: tuple[str, ...], text: str | None, profile: str | None, principal: str | None,
+    options: GlobalOptions,
+    ability: str,
+    pairs: tuple[str, ...],
+    text: str | None,
+    profile: str | None,
+    principal: str | None,
     wait: float,
-) -> int:  # fmt: skip
+) -> int:
     """Use ABILITY through the door and print its result as JSON.
 
     Arguments are words: KEY=TEXT is a string, KEY:=JSON any JSON. Or give all of them as --args JSON.
     """
-    from .acting import act, beginning, given
+    from .execution import call_ending, execute, session_starter
 
-    begin, args = beginning("call", principal, wait), given_arguments(text, pairs)
-    return act(asked, begin, lambda session: given(session.call(ability, args)), profile=profile, words=pairs)
+    begin, args = session_starter("call", principal, wait), parse_arguments(text, pairs)
+    return execute(
+        options, begin, lambda session: call_ending(session.call(ability, args)), profile=profile, words=pairs
+    )

@@ -1,7 +1,7 @@
-"""Where the command ``deedbook`` begins: until the command line is imported, Ctrl-C ends it in one line.
+"""The entry point of the command ``deedbook``: Ctrl-C during the import of the command line prints one line.
 
-Importing it takes longer than a finger: a traceback from the middle of somebody's library would tell nobody anything.
-What comes before this module is Python's own start, which nobody here can catch.
+The import takes long enough to be interrupted, and a traceback from the middle of a library would not help. An
+interrupt during Python's own start cannot be caught here.
 """
 
 import os
@@ -13,8 +13,8 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Import the command line and run it; whenever Ctrl-C comes, exit with 130 and without a traceback."""
-    early = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else the parent wants it ignored
+    """Import the command line and run it; on Ctrl-C, exit with 130 and without a traceback."""
+    early = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # otherwise the parent ignores it
     if early:
         signal.signal(signal.SIGINT, _leave)
     from .program import main as run
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _leave(_number: int = signal.SIGINT, _frame: FrameType | None = None) -> NoReturn:
-    """End at once: nothing has begun, and an exception could come to rest in whatever is half imported."""
+    """Exit at once: no work has begun, and an exception could be swallowed by a half-imported module."""
     try:
         os.write(2, b"error: interrupted\n")
     finally:

@@ -1,4 +1,4 @@
-"""What several commands share: who was asked for what, options, and how places are shown."""
+"""What several commands share: global options, parameters, reading of arguments, and the format of places."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from . import completing
-from .output import data_command, is_data_command, message, owned, watched
+from .output import data_command, is_data_command, is_terminal, message, reserve_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,22 +28,22 @@ _SECTIONS: Final = MappingProxyType({"ability": "abilities", "hook": "hooks", "p
 _TEXTS: Final = frozenset(
     {"note", "pointer", "prompt", "prompts", "reason", "removes", "said", "sets", "facts", "text", "value"}
 )
-"""Parameters that hold a text, which may be empty, or JSON, which has a refusal of its own."""
+"""Parameters that hold a text, which may be empty, or JSON, which has its own check."""
 _EMPTY: Final = "it is empty; name something, or leave it out"
 KINDS: Final = ("tool", "provider", "flow", "hook", "policy", "skill", "pack", "feature")
 """The kinds of plugins."""
 
 
 @attrs.define
-class Asked:
-    """What was asked for before a command runs: the folder to look from, and whether the answer is to be JSON."""
+class GlobalOptions:
+    """The options of all commands: the folder to search from, and whether to print JSON."""
 
     workspace: str = "."
     json: bool = False
 
 
 class FilePath(click.Path):
-    """A file or a folder, as a `Path`; an empty text names none, though `Path` takes it for the present folder."""
+    """A file or a folder, as a `Path`. An empty text is refused; `Path` would take it for the current folder."""
 
     def __init__(self, *, file_okay: bool = True) -> None:
         super().__init__(file_okay=file_okay, path_type=Path)
@@ -56,7 +56,7 @@ class FilePath(click.Path):
 
 
 class CommandContext(click.Context):
-    """Runs a command: none of its values may be empty but texts, and a data command has standard output to itself."""
+    """Runs a command: only texts may be empty, and a data command has standard output to itself."""
 
     def invoke(self, callback: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Run *callback*; raises `click.BadParameter` for an empty value."""
@@ -65,11 +65,11 @@ class CommandContext(click.Context):
             return super().invoke(callback, *args, **kwargs)
         for param in self.command.params:
             self._refuse_empty(param)
-        with owned() if is_data_command(self.command) else nullcontext():
+        with reserve_stdout() if is_data_command(self.command) else nullcontext():
             return super().invoke(callback, *args, **kwargs)
 
     def _refuse_empty(self, param: click.Parameter) -> None:
-        """Refuse an empty name: it would be taken for none, and something else would be done than was asked for."""
+        """Refuse an empty name: it would count as missing, and the command would do something else than was asked."""
         name = param.name or ""
         given = self.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP, None)
         value = self.params.get(name)
@@ -77,8 +77,8 @@ class CommandContext(click.Context):
             raise click.BadParameter(_EMPTY, ctx=self, param=param)
 
 
-class Suggesting(click.Group):
-    """A group that says which of its commands may have been meant."""
+class SuggestingGroup(click.Group):
+    """A group that suggests similar commands for an unknown one."""
 
     context_class = CommandContext
 
@@ -88,19 +88,19 @@ class Suggesting(click.Group):
         """Find the command; raises `click.UsageError`."""
         name, *rest = args
         command = self.get_command(ctx, name)
-        if command is None:  # only then what is installed has to be listed
+        if command is None:  # only now list the installed commands
             raise click.UsageError(self.explain_missing(name, self.list_commands(ctx)), ctx)
         command.context_class = CommandContext
-        if is_data_command(self) and not self.is_offered(name):
+        if is_data_command(self) and not self.is_external(name):
             data_command(command)
         return name, command, rest
 
-    def is_offered(self, name: str) -> bool:
-        """Say whether another distribution offers the subcommand *name*."""
+    def is_external(self, name: str) -> bool:
+        """Return whether another distribution provides the subcommand *name*."""
         return False
 
     def explain_missing(self, name: str, known: list[str]) -> str:
-        """Return what to do about a command that is not there: install its distribution, or correct the name."""
+        """Return what to do about an unknown command: install its distribution, or correct the name."""
         from deedbook.format.schema import suggest
         from deedbook.plugins.plugins import known_owners
 
@@ -113,11 +113,11 @@ class Suggesting(click.Group):
 
     @property
     def prefix(self) -> str:
-        """What the names of entry points begin with that are subcommands of this group."""
+        """The prefix of entry points that are subcommands of this group."""
         return f"{self.name}."
 
 
-class OpenGroup(Suggesting):
+class OpenGroup(SuggestingGroup):
     """A group of commands that distributions add to: an entry point ``GROUP.NAME`` is the subcommand ``NAME``.
 
     The group's own subcommands win over those of distributions.
@@ -126,29 +126,29 @@ class OpenGroup(Suggesting):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all subcommands."""
         own = super().list_commands(ctx)
-        return [*own, *(name for name in self.offered() if name not in own)]
+        return [*own, *(name for name in self.external_commands() if name not in own)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the group's own subcommand of that name, else that of a distribution."""
+        """Return the group's own subcommand of that name, or that of a distribution."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        offered = self.offered().get(cmd_name)
+        offered = self.external_commands().get(cmd_name)
         return as_command(offered) if offered else None
 
-    def is_offered(self, name: str) -> bool:
-        """Say whether another distribution offers the subcommand *name*."""
+    def is_external(self, name: str) -> bool:
+        """Return whether another distribution provides the subcommand *name*."""
         return name not in self.commands
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line of help for each subcommand."""
         own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
-        offered = {name: each.describe().line for name, each in self.offered().items()}
+        offered = {name: each.describe().line for name, each in self.external_commands().items()}
         with formatter.section("Commands"):
             formatter.write_dl(list({**offered, **own}.items()))
 
-    def offered(self) -> dict[str, "OfferedCommand"]:
-        """Return the subcommands that distributions offer, by name."""
+    def external_commands(self) -> dict[str, "OfferedCommand"]:
+        """Return the subcommands of other distributions, by name."""
         from deedbook.plugins.commands import find_commands
 
         prefix = self.prefix
@@ -163,25 +163,25 @@ def as_command(offered: "OfferedCommand") -> click.Command:
 
         why = f"{offered.owners[0]} offers {offered.targets[0]} as a command, which is no click command"
         raise BindingError(fault("PLUGIN_BROKEN", why))
-    _adopt(command)
+    _apply_context(command)
     return command
 
 
-def _adopt(command: click.Command) -> None:
-    """Let a command of a distribution, and all below it, refuse empty values as the kernel's own do."""
+def _apply_context(command: click.Command) -> None:
+    """Make a command of a distribution, and all its subcommands, refuse empty values like the kernel's own."""
     command.context_class = CommandContext
     for each in command.commands.values() if isinstance(command, click.Group) else ():
-        _adopt(each)
+        _apply_context(each)
 
 
-def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    asked = ctx.find_object(Asked)
+def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    asked = ctx.find_object(GlobalOptions)
     assert asked is not None
     asked.json = asked.json or value
 
 
 json_option = click.option(
-    "--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON with a versioned schema."
+    "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print JSON with a versioned schema."
 )
 profile_option = click.option(
     "--profile",
@@ -207,29 +207,29 @@ pairs_argument = click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 
 wait_option = click.option(
     "--wait", type=click.FloatRange(0, 86400), default=0.0, metavar="SECONDS",
-    help="Wait so long for a person where one has to decide.",
+    help="Wait up to SECONDS for a person's decision.",
 )  # fmt: skip
 
 
 def announce(opened: "ActiveCharter") -> None:
-    """Say which skills are set aside, and what changed in the charter since it was last in force."""
-    tell_set_aside(opened.charter)
+    """Report skills that are set aside, and what changed since the charter was last in force."""
+    report_set_aside(opened.charter)
     if opened.previous != opened.charter.digest:
-        _tell_unguarding(opened.charter)
+        _report_ineffective_rules(opened.charter)
     if opened.previous is None:
         return
-    for way, text in news(opened):
+    for way, text in describe_changes(opened):
         message(f"charter {way}: {text}")
 
 
-def tell_set_aside(charter: "Charter") -> None:
-    """Say which skills cannot be read and are not offered."""
+def report_set_aside(charter: "Charter") -> None:
+    """Report the skills that cannot be read and are not offered."""
     for why in charter.set_aside:
         message(f"skill set aside: {why}")
 
 
-def _tell_unguarding(charter: "Charter") -> None:
-    """Say which rules should deny or ask, and guard nothing since they name an ability that is nowhere."""
+def _report_ineffective_rules(charter: "Charter") -> None:
+    """Report rules that deny or ask but guard nothing, because they name an unknown ability."""
     from deedbook.charter.policies import find_ineffective_rules
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
@@ -238,10 +238,10 @@ def _tell_unguarding(charter: "Charter") -> None:
         message(f"{each.place}: {each}")
 
 
-def news(opened: "ActiveCharter") -> list[tuple[str, str]]:
-    """Return what changed, in words, each with its way: ``looser``, ``tighter``, ``changed``.
+def describe_changes(opened: "ActiveCharter") -> list[tuple[str, str]]:
+    """Return the changes as texts, each with its kind: ``looser``, ``tighter`` or ``changed``.
 
-    That a file changed is said only where nothing else says what changed in it.
+    A changed file is listed only if no other change explains it.
     """
     changes = opened.changes
     files = {text.split(" ")[1] for text in changes.other if text.startswith("source ")}
@@ -258,7 +258,7 @@ def _all(changes: "Difference") -> tuple[str, ...]:
 
 
 def _is_about(change: str, file: str, document: Mapping[str, Any]) -> bool:
-    """Say whether *change* is about something that stands in *file*, or did."""
+    """Return whether *change* concerns a definition in *file*, now or before."""
     noun, _, rest = change.partition(" ")
     name = rest.partition(" ")[0].removesuffix(":")
     if noun in _SECTIONS:
@@ -269,9 +269,9 @@ def _is_about(change: str, file: str, document: Mapping[str, Any]) -> bool:
     return file == ".system/deedbook.yaml" and noun not in ("source", "plugin", "kernel:", "first")
 
 
-def shown(place: Path) -> str:
-    """Return *place* relative to the present folder if it is below it."""
-    with suppress(OSError):  # the present folder may be gone
+def display_path(place: Path) -> str:
+    """Return *place* relative to the current folder if it is below it."""
+    with suppress(OSError):  # the current folder may be deleted
         here = Path.cwd()
         if place.is_relative_to(here):
             return str(place.relative_to(here))
@@ -279,7 +279,7 @@ def shown(place: Path) -> str:
 
 
 class RefusedJson(click.BadParameter):
-    """JSON of the command line that intake refuses; *is_text* where it is no JSON at all."""
+    """JSON on the command line that intake refuses; *is_text* if it is not JSON at all."""
 
     code = "INTAKE_REFUSED"
 
@@ -291,7 +291,7 @@ class RefusedJson(click.BadParameter):
 def read_json(
     raw: bytes | str, option: str, *, hint: str = "", big_integers: Literal["refuse", "keep"] = "refuse"
 ) -> Any:
-    """Return the value of JSON given as *option*; *hint* says how text is written that is no JSON.
+    """Return the value of JSON given as *option*; *hint* explains how to write text that is not JSON.
 
     Raises `RefusedJson`.
     """
@@ -306,9 +306,9 @@ def read_json(
 
 
 def read_arguments(text: str, option: str = "--args") -> Any:
-    """Return the JSON of ``--args`` (``-``: of standard input, ``@FILE``: of a file).
+    """Return the JSON of ``--args`` (``-``: from standard input, ``@FILE``: from a file).
 
-    Large integers are for the ability to refuse. Raises `RefusedJson`, and `click.BadParameter` for a bad file.
+    Large integers are left for the ability to check. Raises `RefusedJson`, and `click.BadParameter` for a bad file.
     """
     if text.startswith("@"):
         return read_json(_read_file(text[1:], option), f"{option} {text}", big_integers="keep")
@@ -318,7 +318,7 @@ def read_arguments(text: str, option: str = "--args") -> Any:
 def read_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
     """Return arguments given as words: ``KEY=TEXT`` is a string, ``KEY:=JSON`` any JSON.
 
-    Raises `click.BadParameter` for a word that is neither, or a key that comes twice.
+    Raises `click.BadParameter` for a word that is neither, or a key that is given twice.
     """
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -327,20 +327,20 @@ def read_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
         if not equals or not name:
             raise click.BadParameter(f"{pair!r} is neither KEY=TEXT nor KEY:=JSON", param_hint="KEY=VALUE")
         if name in found:
-            raise click.BadParameter(f"the key {name!r} comes twice", param_hint="KEY=VALUE")
+            raise click.BadParameter(f"the key {name!r} is given twice", param_hint="KEY=VALUE")
         found[name] = read_json(text, name, big_integers="keep") if key.endswith(":") else text
     return found
 
 
-def given_arguments(text: str | None, pairs: tuple[str, ...]) -> Any:
-    """Return the arguments of a call, given as ``--args`` or as words; none at all are an empty object."""
+def parse_arguments(text: str | None, pairs: tuple[str, ...]) -> Any:
+    """Return the arguments of a call, given as ``--args`` or as words; an empty object if there are none."""
     if text is not None and pairs:
         raise click.UsageError("give the arguments once: as --args JSON, or as KEY=VALUE words")
     return read_pairs(pairs) if text is None else read_arguments(text)
 
 
-def typed_words(pairs: tuple[str, ...], violations: "Iterable[Mapping[str, str]]") -> "Iterator[str]":
-    """Yield a hint for each word ``KEY=TEXT`` whose string is what *violations* complain of: it was meant as JSON."""
+def suggest_json_words(pairs: tuple[str, ...], violations: "Iterable[Mapping[str, str]]") -> "Iterator[str]":
+    """Yield a hint for each word ``KEY=TEXT`` whose string violates a schema: it was probably meant as JSON."""
     wrong = {each["path"].removeprefix("$.") for each in violations if each["message"].endswith("found string")}
     for name, text in (pair.split("=", 1) for pair in pairs):
         if name in wrong:
@@ -364,17 +364,17 @@ def _read() -> bytes:
     return sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
 
 
-def confirmed(question: str, *, yes: bool) -> bool:
-    """Ask a person, unless *yes* was said already; where nobody looks, it has to be said."""
+def confirm(question: str, *, yes: bool) -> bool:
+    """Return whether a person confirms *question*; *yes* skips it. Without a terminal, *yes* is required."""
     if yes:
         return True
-    if not watched(sys.stdin):
-        raise click.UsageError(f"{question} Nobody is here to be asked; say --yes")
+    if not is_terminal(sys.stdin):
+        raise click.UsageError(f"{question} There is no terminal to ask on; add --yes")
     return click.confirm(question, err=True)
 
 
-def surveyed(path: str) -> "Workspace":
-    """Read the workspace at or above *path* as far as its servers go; raises `SourceError` if it has no settings."""
+def survey(path: str) -> "Workspace":
+    """Return the workspace at or above *path*, even with faults; raises `SourceError` without readable settings."""
     from deedbook.format.errors import SourceError
     from deedbook.workspace.sources import find_workspace
     from deedbook.workspace.workspace import survey_workspace

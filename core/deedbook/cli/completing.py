@@ -1,4 +1,4 @@
-"""Names for a shell to complete, from files alone; whatever is wrong with them, there is no name and no message."""
+"""Names for shell completion, read from files alone. Errors give no names and no message."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace
 
 VARIABLE: Final = "_DEEDBOOK_COMPLETE"
-"""The environment variable in which a shell's completion script asks."""
+"""The environment variable that a shell's completion script sets."""
 
 Names: TypeAlias = Callable[["Workspace"], Iterable[str]]
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def completer(names: Names) -> Completer:
-    """Return what completes a word from the *names* of a workspace."""
+    """Return a completer for the *names* of a workspace."""
 
     def complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:
         from deedbook.workspace.workspace import read_workspace
@@ -26,7 +26,7 @@ def completer(names: Names) -> Completer:
         place = ctx.find_root().params.get("workspace") or "."
         try:
             return sorted(name for name in names(read_workspace(place)) if name.startswith(begun))
-        except Exception:  # noqa: BLE001 - a shell that completes is no place for errors
+        except Exception:  # noqa: BLE001 - completion must not print errors
             return []
 
     return complete
@@ -49,7 +49,7 @@ def _approvers(workspace: "Workspace") -> Iterable[str]:
 
 
 def keys(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Return the names of the keys that are here; they belong to a person, not to a workspace."""
+    """Return the names of this user's keys; they belong to a person, not to a workspace."""
     from deedbook.approvals.keys import KeyRing
 
     return [name for name in KeyRing.of(os.environ).names() if name.startswith(begun)]

@@ -1,4 +1,4 @@
-"""``deedbook completion``: completion of commands and names in a shell."""
+"""``deedbook completion``: print the completion script of a shell."""
 
 import click
 
@@ -24,7 +24,7 @@ def command(ctx: click.Context, shell: str) -> int:
 
 
 def _where(shell: str) -> str:
-    """Say where the script belongs."""
+    """Return where the script belongs."""
     match shell:
         case "bash":
             return 'eval "$(deedbook completion bash)"    # in ~/.bashrc'

@@ -1,4 +1,4 @@
-"""``deedbook doctor``: everything that Deedbook stands on, checked."""
+"""``deedbook doctor``: check everything that Deedbook depends on."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import click
 
-from .common import Asked, json_option
+from .common import GlobalOptions, json_option
 from .output import as_json, paint, say
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ _COLOURS: Final = MappingProxyType({"ok": "green", "note": "yellow", "fault": "r
 @click.command("doctor")
 @json_option
 @click.pass_obj
-def command(asked: Asked) -> int:
+def command(options: GlobalOptions) -> int:
     """Check Python, plugins, the workspace, its lock and ledgers, disk, file locks, clock and the system's kernel.
 
-    Loads and constructs every plugin that the workspace uses. Exit status 1 if anything is at fault.
+    Loads and constructs every plugin that the workspace uses. Exit status 1 if there is a fault.
     """
     from pathlib import Path
 
@@ -34,12 +34,12 @@ def command(asked: Asked) -> int:
     from .health import examine
 
     try:
-        root = find_workspace(Path(asked.workspace))
+        root = find_workspace(Path(options.workspace))
     except SourceError:
         root = None
     checks = list(examine(root, discover(), lambda: load_profile(root or Path(), None)))
     well = all(check.level != "fault" for check in checks)
-    if asked.json:
+    if options.json:
         as_json({"schema_version": "v1", "ok": well, "checks": [attrs.asdict(check) for check in checks]})
     else:
         _tell(checks)

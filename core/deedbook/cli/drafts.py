@@ -1,4 +1,4 @@
-"""Beginning a plugin: a whole distribution with its test and a workspace that uses it, from the kernel's templates."""
+"""Create a plugin from the kernel's templates: a distribution with a test and a workspace that uses it."""
 
 import keyword
 import re
@@ -15,10 +15,10 @@ import attrs
 from deedbook.contract import plugins as contracts
 from deedbook.format.errors import SourceError, fault
 from deedbook.format.schema import data_folder
-from deedbook.plugins.plugins import ENTRY_POINTS
+from deedbook.plugins.groups import ENTRY_POINTS
 
 NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-"""What a plugin may be called: lower-case words, with a hyphen between two."""
+"""Valid names of plugins: lower-case words joined by hyphens."""
 _LONGEST: Final = 60
 _TAKEN: Final = ("Any", "FeatureSpec", "Iterator", "Path")
 _ENDING: Final = ".tmpl"
@@ -46,28 +46,28 @@ _TRIALS: Final[Mapping[str, str]] = MappingProxyType(
         "feature": """call echo --args '{"text": "hi"}' && deedbook -C $folder/example tree last""",
     }
 )
-"""What to try with a plugin of the kind, in the workspace that comes with it."""
+"""A command that tries a plugin of the kind, in the workspace that comes with it."""
 
 
 @attrs.frozen
 class Draft:
-    """A plugin that was begun: its *folder*, the *files* in it, and the *commands* to go on with."""
+    """A new plugin: its *folder*, the *files* in it, and the *commands* to run next."""
 
     folder: Path
     files: tuple[str, ...]
     commands: tuple[str, ...]
 
 
-def begin(kind: str, name: str, into: Path) -> Draft:
-    """Write the distribution ``deedbook-<kind>-<name>`` below *into*; whole, or not at all.
+def create_plugin(kind: str, name: str, into: Path) -> Draft:
+    """Write the distribution ``deedbook-<kind>-<name>`` below *into*, complete or not at all.
 
-    Raises `SourceError` for a name that no plugin may have, and for a folder that is there already.
+    Raises `SourceError` for an invalid name and for a folder that exists already.
     """
     _check(kind, name)
     words = _words(kind, name)
     folder = into / words["distribution"]
     if folder.exists() or folder.is_symlink():
-        raise SourceError(fault("USAGE", "is there already, and nothing was changed", place=str(folder)))
+        raise SourceError(fault("USAGE", "exists already; nothing was changed", place=str(folder)))
     into.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=into))
     try:
@@ -85,10 +85,10 @@ def begin(kind: str, name: str, into: Path) -> Draft:
 
 def _check(kind: str, name: str) -> None:
     if not NAME.fullmatch(name) or len(name) > _LONGEST:
-        why = f"{name!r} is no name for a plugin; use lower-case words joined by hyphens, such as word-count"
+        why = f"{name!r} is not a valid plugin name; use lower-case words joined by hyphens, such as word-count"
         raise SourceError(fault("USAGE", why))
     if name.startswith(("deedbook-", f"{kind}-")):
-        why = f"leave the beginning out: the distribution becomes deedbook-{kind}-{_bare(kind, name)}"
+        why = f"leave the prefix out: the distribution becomes deedbook-{kind}-{_bare(kind, name)}"
         raise SourceError(fault("USAGE", f"{name!r}: {why}"))
 
 
@@ -97,7 +97,7 @@ def _bare(kind: str, name: str) -> str:
 
 
 def _words(kind: str, name: str) -> dict[str, str]:
-    """Return what the templates' names stand for."""
+    """Return the values of the placeholders in the templates."""
     module = f"deedbook_{kind}_{name.replace('-', '_')}"
     made = "".join(word.capitalize() for word in name.split("-"))
     if keyword.iskeyword(made) or hasattr(contracts, made) or made in _TAKEN:

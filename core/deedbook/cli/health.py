@@ -1,7 +1,7 @@
-"""What Deedbook stands on, checked: the interpreter, plugins, a workspace, its records, the disk and the system.
+"""The checks of ``deedbook doctor``: interpreter, plugins, workspace, records, disk and system.
 
-Each check says what it found, and in one line how to mend it. Checks read; what they write is one file of their own in
-the state folder, which is removed again.
+Each check reports what it found and, in one line, how to fix a fault. Checks only read, except for one temporary file
+in the state folder.
 """
 
 import os
@@ -32,10 +32,11 @@ from deedbook.format.reader import sessions
 from deedbook.format.report import MOST_OF_A_KIND, counted, few
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.plugins.features import Features
+from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost
-from deedbook.plugins.plugins import FEATURE, Catalogue, Offer, known_owners
+from deedbook.plugins.plugins import Catalogue, Offer, known_owners
 from deedbook.plugins.policy_kinds import installed_kinds
-from deedbook.plugins.routing.routes import told
+from deedbook.plugins.routing.routes import route_data
 from deedbook.policy.charter import Charter
 from deedbook.policy.gates import APPROVAL_GATE
 from deedbook.policy.requests import approvers
@@ -45,7 +46,7 @@ from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.lockfile import LOCK, Lock, current_platform
 from deedbook.workspace.site import Site
 
-from .trial import fatal
+from .trial import find_fatal
 
 Level = Literal["ok", "note", "fault"]
 
@@ -54,13 +55,13 @@ _PYTHON: Final = ((3, 11), (3, 15))
 _LEAST_SPACE: Final = 256 * 1024 * 1024
 _EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
 _NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
-_UNINSTALL: Final = "pip uninstall it, or take it out of the workspace; nothing that uses it can start"
+_UNINSTALL: Final = "pip uninstall it, or remove it from the workspace; nothing that uses it can start"
 _OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook-policy-standard[cel]'"),)
 
 
 @attrs.frozen
 class Check:
-    """One thing that was looked at: its *name*, how it is, what was found, and how to mend it, if anything is amiss."""
+    """One check: its *name*, its *level*, what was *found*, and how to *fix* it if something is wrong."""
 
     name: str
     level: Level
@@ -69,25 +70,25 @@ class Check:
 
 
 def examine(root: Path | None, catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
-    """Yield every check once; *root* is the workspace's, if there is one, and *read* reads it."""
+    """Yield every check once; *root* is the workspace's folder, if there is one, and *read* reads the workspace."""
     yield from _interpreter()
     yield from _installed(catalogue)
     if root is None:
         yield Check("workspace", "note", "none here or above", "deedbook init")
     else:
-        yield from dict.fromkeys(_workspace(catalogue, read))  # the kernel and a feature may find the same
+        yield from dict.fromkeys(_workspace(catalogue, read))  # the kernel and a feature may report the same fault
     yield from _system()
 
 
 def _remedy(error: DomainError) -> str:
-    """Return what mends a fault of the sources or of what they name."""
+    """Return how to fix a fault of the sources or of what they name."""
     match error.code:
         case "PLUGIN_MISSING":
             return "pip install the distribution that offers it, or correct the name"
         case "PLUGIN_BROKEN":
             return "pip install --force-reinstall its distribution, or tell its author"
         case "SECRET_MISSING":
-            return "set the environment variable, or take out what asks for the secret"
+            return "set the environment variable, or remove what needs the secret"
         case _:
             return f"edit {error.place.partition(' ')[0]}" if error.place else "edit .system"
 
@@ -137,8 +138,8 @@ def _installed(catalogue: Catalogue) -> Iterator[Check]:
 def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
     try:
         workspace = read()
-        deadly = list(fatal(_named(workspace, catalogue)))
-        if deadly:  # what follows would import them here
+        deadly = list(find_fatal(_named_offers(workspace, catalogue)))
+        if deadly:  # the further checks would import them in this process
             yield from (Check("import", "fault", f"{offer}: {what}", _UNINSTALL) for offer, what in deadly)
             return
         charter = compile_charter(workspace, catalogue, kernel="")
@@ -163,20 +164,20 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     yield from _disk(workspace.state)
 
 
-def _named(workspace: Workspace, catalogue: Catalogue) -> list[Offer]:
-    """Return what the workspace names of what is installed, without importing anything."""
+def _named_offers(workspace: Workspace, catalogue: Catalogue) -> list[Offer]:
+    """Return the installed plugins that the workspace names, without importing them."""
     profile = workspace.profiles.get(workspace.profile)
     named = [pair for each in workspace.abilities.values() for pair in each.handler.items()]
     named += [("hook", str(each.handler["hook"])) for each in workspace.hooks.values() if "hook" in each.handler]
     named += [("policy", each.kind) for each in workspace.policies.values()]
     named += [("skill", each.loader) for each in workspace.loaders]
     named += [("provider", model.provider) for model in (profile.models.values() if profile else ())]
-    offers = (catalogue.offered(kind, str(name)) for kind, name in dict.fromkeys(named))
+    offers = (catalogue.get(kind, str(name)) for kind, name in dict.fromkeys(named))
     return [offer for offer in offers if offer]
 
 
 def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iterator[Check]:
-    """Construct every plugin that the workspace uses, and give all up again."""
+    """Construct every plugin that the workspace uses, then discard them."""
     site = Site.of(workspace)
     try:
         with Folder.at(workspace.root) as root:
@@ -188,7 +189,7 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
                 None,
                 Workers,  # which starts nothing before it is asked to
                 site.secrets,
-                partial(told, charter.document, {}),
+                partial(route_data, charter.document, {}),
             )
             bind(charter, catalogue, host, Schemas.load(data_folder("schemas")))
     except DeedbookError as problem:
@@ -198,7 +199,7 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
 
 
 def _inline(charter: Charter) -> Iterator[Check]:
-    """Name what of third parties runs in the kernel's own process: it is trusted as the kernel itself is."""
+    """Report hooks of third parties that run in the kernel's own process: they are trusted like the kernel itself."""
     plugins = charter.document["plugins"]
     for name, hook in sorted(charter.document["hooks"].items()):
         owner = plugins.get("/".join(hook["plugin"]), {}).get("distribution", "") if hook.get("plugin") else ""
@@ -210,16 +211,16 @@ def _inline(charter: Charter) -> Iterator[Check]:
 
 
 def _unanswerable(charter: Charter) -> Iterator[Check]:
-    """Say where a person is asked and none could answer; a client that asks its own person needs no approver."""
+    """Report rules that ask a person where no one could answer; a client that asks its own user needs no approver."""
     document = charter.document
     by_client = any(client["asks"] == "agent" for client in document["clients"].values())
-    asking = [] if approvers(document["principals"]) or by_client else list(_asking(document))
+    asking = [] if approvers(document["principals"]) or by_client else list(_asking_places(document))
     if asking:
-        found = f"a person is asked ({', '.join(few(asking, 3))}), and nobody can answer"
+        found = f"a person is asked ({', '.join(few(asking, 3))}), but there is no approver"
         yield Check("approval", "note", found, "declare a principal with roles: [approver] and a key under principals:")
 
 
-def _asking(document: Mapping[str, Any]) -> Iterator[str]:
+def _asking_places(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the places of rules and abilities of a charter that ask a person."""
     for policy in document["policies"].values():
         rules = policy["settings"].get("rules", ()) if policy["rules"] else ()
@@ -247,11 +248,11 @@ def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check
     if not differing:
         return Check("lock", "ok", f"{mode}; {LOCK} pins these sources and plugins")
     said = f"{mode}; {'; '.join(dict.fromkeys(each.message for each in differing))}"
-    return Check("lock", "fault" if wanted else "note", said, "look at what changed, then run: deedbook lock")
+    return Check("lock", "fault" if wanted else "note", said, "review what changed, then run: deedbook lock")
 
 
 def _in_force(workspace: Workspace) -> Iterator[Check]:
-    """Look at the charter that the state folder says is in force: its bytes, and who vouches for it."""
+    """Check the charter that the state folder records as in force: its bytes and its authentication."""
     key = cache_key(workspace.root, workspace.state)
     if key.secret is None and not key.absent:
         mend = "let only your own user read the key and write its folder, or set XDG_CONFIG_HOME to another folder"
@@ -262,7 +263,7 @@ def _in_force(workspace: Workspace) -> Iterator[Check]:
             digest = store.current()
             if digest is None:
                 if state.kinds("charters"):
-                    why = "charters/current.json does not say which charter is in force; the next start makes it anew"
+                    why = "charters/current.json does not say which charter is in force; the next start writes it again"
                     yield Check("charter", "note", why)
                 return
             store.load(digest)
@@ -280,38 +281,38 @@ def _in_force(workspace: Workspace) -> Iterator[Check]:
 
 
 def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[DomainError]:
-    """Say what speaks against the code of each plugin in use."""
+    """Yield an error for each plugin in use whose code is not pinned."""
     for key in charter.document["plugins"]:
         kind, _, name = key.partition("/")
-        offer = catalogue.offered(kind, name)
+        offer = catalogue.get(kind, name)
         refused = pins.refuse_code(offer, offer.digest) if offer else None
         if refused:
             yield refused
 
 
 def _contributed(workspace: Workspace, catalogue: Catalogue) -> Iterator[Check]:
-    """Yield the checks of installed features, and note first-party features that are not installed."""
+    """Yield the checks of installed features, and a note for each first-party feature that is not installed."""
     for name, owner in known_owners("doctor").items():
-        if catalogue.offered(FEATURE, name) is None:
+        if catalogue.get(FEATURE, name) is None:
             yield Check(name, "note", "not checked", f"pip install {owner}")
     for name in catalogue.names(FEATURE):
         try:
             yield from Features(catalogue, [name]).each("examine", workspace=workspace)
         except KeyboardInterrupt:
             raise
-        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, and the others are asked, too
+        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything; the other checks still run
             yield Check(name, "fault", f"cannot be checked: {describe(problem)}", "pip install --force-reinstall it")
 
 
 def first_faults(faults: Sequence[Check]) -> Iterator[Check]:
-    """Yield the first of many faults of one kind, and how many more there are."""
+    """Yield the first of many faults of one kind, and the number of the others."""
     yield from faults[:MOST_OF_A_KIND]
     if (more := len(faults) - MOST_OF_A_KIND) > 0:
         yield Check(faults[0].name, "fault", f"{more} more faults of this kind", "deedbook verify")
 
 
 def _lost(state: Path) -> Iterator[Check]:
-    """Say which sessions lack what the workspace ledger recorded of them."""
+    """Yield the sessions that lack events which the workspace ledger recorded."""
     heads: dict[str, list[Head]] = {}
     try:
         for head in recorded(state):
@@ -324,14 +325,14 @@ def _lost(state: Path) -> Iterator[Check]:
 
 
 def _interrupted(state: Path) -> Iterator[Check]:
-    """Name the sessions that have no end and that nobody writes, as far as a torn end has not named them."""
+    """Yield the sessions without an end that no process writes, except those reported for a torn end."""
     try:
         with Folder.at(state) as folder:
             left = [each.id for each in sessions(folder) if each.state == "interrupted" and not each.torn]
-    except (DeedbookError, OSError):  # a missing state folder has none; what else is wrong with it is said above
+    except (DeedbookError, OSError):  # a missing state folder has none; other errors are reported above
         return
     if left:
-        found = f"{counted(len(left), 'session')} without an end, which nobody writes: {', '.join(few(left))}"
+        found = f"{counted(len(left), 'session')} without an end, written by no process: {', '.join(few(left))}"
         yield Check(
             "session", "note", found, f"deedbook sessions close {left[0] if len(left) == 1 else 'ID, for each'}"
         )
@@ -341,7 +342,7 @@ def _interrupted(state: Path) -> Iterator[Check]:
 
 
 def _disk(state: Path) -> Iterator[Check]:
-    """Try the file system of the state: room, a durable write, and a lock that a second holder cannot have."""
+    """Check the file system of the state: free space, a durable write, and an exclusive file lock."""
     place = next(folder for folder in (state, *state.parents) if folder.is_dir())
     free = shutil.disk_usage(place).free
     fix = "" if free > _LEAST_SPACE else f"free some space on the disk of {place}"
@@ -358,7 +359,7 @@ def _disk(state: Path) -> Iterator[Check]:
         yield Check("disk", "fault", why, f"let {place} be writable, or set state: in .system/deedbook.yaml")
     kind = _file_system(place)
     if kind in _NETWORKED:
-        why = f"{place} is on {kind}, where locks and syncs are not what they are on a disk"
+        why = f"{place} is on {kind}, where locks and syncs are not reliable"
         yield Check("disk", "fault", why, "set state: to a folder on a local disk")
 
 
@@ -368,14 +369,16 @@ def _locks(fd: int) -> Check:
         flock(fd, LOCK_EX | LOCK_NB)
         flock(other, LOCK_EX | LOCK_NB)
     except BlockingIOError:
-        return Check("locks", "ok", "a file lock holds off a second holder")
+        return Check("locks", "ok", "a file lock excludes a second holder")
     finally:
         os.close(other)
-    return Check("locks", "fault", "a file lock holds off nobody", "set state: to a folder on a local disk")
+    return Check(
+        "locks", "fault", "a file lock does not exclude a second holder", "set state: to a folder on a local disk"
+    )
 
 
 def _file_system(place: Path) -> str:
-    """Return the kind of file system that *place* is on, as far as the system tells."""
+    """Return the kind of file system that *place* is on, or an empty text if the system does not tell."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
     except OSError:
@@ -395,13 +398,13 @@ def _system() -> Iterator[Check]:
 
 
 def _kernel() -> Iterator[Check]:
-    """Say what the system's kernel offers for keeping programs in bounds."""
+    """Report the system kernel's features for confining programs."""
     release = platform.release()
     yield Check("kernel", "ok", f"Linux {release}; orphans of workers are adopted and killed (child subreaper)")
     limit = Path("/proc/sys/user/max_user_namespaces")
     allowed = limit.exists() and limit.read_text(encoding="ascii").strip() != "0"
     said = "user namespaces are allowed" if allowed else "user namespaces are not allowed"
     yield Check("kernel", "ok" if allowed else "note", said)
-    scoped = System().scopes()
+    scoped = System().can_confine()
     said = "keeps programs from signalling or inspecting others (Landlock)" if scoped else "cannot scope signals"
     yield Check("kernel", "ok" if scoped else "note", f"Linux {said}")

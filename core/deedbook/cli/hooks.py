@@ -1,20 +1,20 @@
-"""``deedbook hooks``: the hooks of the workspace, and tests of them; nothing of the tests is recorded."""
+"""``deedbook hooks``: list the hooks of the workspace, and test them; tests record nothing."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from .common import Asked, Suggesting, json_option, profile_option
+from .common import GlobalOptions, SuggestingGroup, json_option, profile_option
 from .output import as_json, message, say, table
 
 
-@click.group("hooks", cls=Suggesting, invoke_without_command=True)
+@click.group("hooks", cls=SuggestingGroup, invoke_without_command=True)
 @profile_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, profile: str | None) -> int:
-    """List the hooks: their event, where they run, where they stand, and the abilities that they fit."""
+    """List the hooks: their event, isolation and place, and the abilities that they match."""
     if ctx.invoked_subcommand is not None:
         return 0
     from deedbook.contract.lifecycle import EVENTS
@@ -22,9 +22,9 @@ def command(ctx: click.Context, profile: str | None) -> int:
     from deedbook.policy.fitting import facts_of, fittings
     from deedbook.workspace.workspace import read_workspace
 
-    asked = ctx.find_object(Asked)
-    assert asked is not None
-    with bound_for_judging(read_workspace(asked.workspace, profile)) as bindings:
+    options = ctx.find_object(GlobalOptions)
+    assert options is not None
+    with bound_for_judging(read_workspace(options.workspace, profile)) as bindings:
         document = bindings.charter.document
     rows: list[dict[str, Any]] = []
     for fit in sorted(fittings(document, "hooks"), key=lambda fit: fit.name):
@@ -39,7 +39,7 @@ def command(ctx: click.Context, profile: str | None) -> int:
         rows.append(
             {"id": fit.name, "event": event, "isolation": isolation, "place": fit.entry["place"], "abilities": fits}
         )
-    if asked.json:
+    if options.json:
         as_json({"schema_version": "v1", "hooks": rows})
     elif rows:
         table((row["id"], row["event"], row["isolation"], row["place"], ", ".join(row["abilities"])) for row in rows)
@@ -53,10 +53,10 @@ def command(ctx: click.Context, profile: str | None) -> int:
 @profile_option
 @json_option
 @click.pass_obj
-def test(asked: Asked, files: tuple[str, ...], profile: str | None) -> int:
-    """Put the cases in FILE, or in all `*.test.yaml` beside the hooks, to the real hooks; status 1 if one fails.
+def test(options: GlobalOptions, files: tuple[str, ...], profile: str | None) -> int:
+    """Run the cases in FILE, or in all `*.test.yaml` beside the hooks, against the real hooks; status 1 if one fails.
 
-    The hooks are those that stand here now, pinned or not; nothing is recorded and nothing is put in force.
+    The hooks are those of the current sources, pinned or not; nothing is recorded and nothing comes into force.
     """
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
@@ -65,22 +65,22 @@ def test(asked: Asked, files: tuple[str, ...], profile: str | None) -> int:
     from deedbook.workspace.trees import list_trees
     from deedbook.workspace.workspace import read_workspace
 
-    from . import trials
+    from . import hook_cases
 
-    source = read_workspace(asked.workspace, profile)
+    source = read_workspace(options.workspace, profile)
     root = source.root
     schemas = Schemas.load(data_folder("schemas"))
     with Folder.at(root) as folder:
         own, *packed = list_trees(folder, source)
         named = [(own, _below(root, path)) for path in files]
-        beside = [(tree, path) for tree in (own, *packed) for path in tree.tests(trials.FOLDER)]
-        cases = [case for tree, path in named or beside for case in trials.read(tree, path, schemas)]
+        beside = [(tree, path) for tree in (own, *packed) for path in tree.tests(hook_cases.FOLDER)]
+        cases = [case for tree, path in named or beside for case in hook_cases.read_cases(tree, path, schemas)]
     if not cases:
-        message(f"there are no tests; write some in .system/{trials.FOLDER}/NAME.test.yaml")
+        message(f"there are no tests; write some in .system/{hook_cases.FOLDER}/NAME.test.yaml")
     with bound_for_asking(source) as bindings:
-        found = [trials.run(bindings, case, source.state) for case in cases]
+        found = [hook_cases.run_case(bindings, case, source.state) for case in cases]
     failed = [each for each in found if each.problem]
-    if asked.json:
+    if options.json:
         as_json({"schema_version": "v1", "ok": not failed, "cases": [each.as_json() for each in found]})
     else:
         for each in failed:

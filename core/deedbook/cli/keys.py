@@ -1,4 +1,4 @@
-"""``deedbook keys``: the keys that approvers sign with, and the key of the workspace's log."""
+"""``deedbook keys``: the keys of approvers, and the key of the workspace's log."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completing
-from .common import Asked, OpenGroup, json_option, shown
+from .common import GlobalOptions, OpenGroup, display_path, json_option
 from .output import as_json, message, say
 
 if TYPE_CHECKING:
@@ -29,20 +29,22 @@ def command() -> None:
 @out_option
 @json_option
 @click.pass_obj
-def new(asked: Asked, name: str, out: str | None, *, force: bool) -> int:
-    """Make a key NAME (Ed25519), keep its private half for you alone, and print its public half."""
+def new(options: GlobalOptions, name: str, out: str | None, *, force: bool) -> int:
+    """Create a key NAME (Ed25519), store its private half readable for you alone, and print its public half."""
     from deedbook.approvals.keys import KeyRing
 
     refuse_place(out)
     ring = KeyRing.of(os.environ)
     replaced = name in ring.names()
     public = ring.create(name, force=force).public
-    tell(asked, [public], out)
+    tell(options, [public], out)
     if replaced:
-        message("the key before is gone; what it signed stays signed")
-        message(f"Workspaces that trust it accept no answer of {name} until they have the public half of the new key")
-    message(f"the private key is in {shown(ring.place / name)}; whoever can read it can approve in your name")
-    if not asked.json:
+        message("the previous key is deleted; its signatures stay valid")
+        message(f"Workspaces that trust it accept no answer of {name} until they have the new public key")
+    message(
+        f"the private key is in {display_path(ring.place / name)}; every reader of that file can approve in your name"
+    )
+    if not options.json:
         _how(name, out)
     return 0
 
@@ -52,8 +54,8 @@ def new(asked: Asked, name: str, out: str | None, *, force: bool) -> int:
 @out_option
 @json_option
 @click.pass_obj
-def show(asked: Asked, name: str | None, out: str | None) -> int:
-    """Print the public half of the key NAME, or of all that are here."""
+def show(options: GlobalOptions, name: str | None, out: str | None) -> int:
+    """Print the public half of the key NAME, or of all your keys."""
     from deedbook.approvals.keys import KeyRing
 
     if out and not name:
@@ -61,14 +63,14 @@ def show(asked: Asked, name: str | None, out: str | None) -> int:
     refuse_place(out)
     ring = KeyRing.of(os.environ)
     found = [ring.load(each).public for each in ([name] if name else ring.names())]
-    if not found and not asked.json:
-        message(f"no keys in {shown(ring.place)}; make one with: deedbook keys new NAME")
-    tell(asked, found, out)
+    if not found and not options.json:
+        message(f"no keys in {display_path(ring.place)}; make one with: deedbook keys new NAME")
+    tell(options, found, out)
     return 0
 
 
 def refuse_place(out: str | None) -> None:
-    """Refuse, before a key is made, where its public half cannot go: what is no public key is never overwritten."""
+    """Refuse, before a key is created, an invalid place for its public half: only a public key may be overwritten."""
     if out is None:
         return
     from deedbook.format.files import Folder
@@ -76,13 +78,13 @@ def refuse_place(out: str | None) -> None:
 
     place = Path(out)
     if not place.name or not place.parent.is_dir():
-        raise click.BadParameter(f"{out!r} names no file in a folder that is there", param_hint="--out")
+        raise click.BadParameter(f"{out!r} is not a file in an existing folder", param_hint="--out")
     with Folder.at(place.parent) as folder:
         if folder.exists(place.name):
             public_key(folder, place.name)
 
 
-def tell(asked: Asked, keys: "list[VerifierKey]", out: str | None) -> None:
+def tell(options: GlobalOptions, keys: "list[VerifierKey]", out: str | None) -> None:
     """Print public keys, and write the first one into the file *out*."""
     if out:
         from deedbook.format.files import Folder
@@ -90,7 +92,7 @@ def tell(asked: Asked, keys: "list[VerifierKey]", out: str | None) -> None:
         with Folder.at(Path(out).parent) as folder:
             folder.replace(Path(out).name, f"{keys[0]}\n".encode(), mode=0o644)
         message(f"the public key is in {out}")
-    if asked.json:
+    if options.json:
         listed = [{"name": key.name, "id": key.id, "key": str(key)} for key in keys]
         as_json({"schema_version": "v1", "keys": listed})
     else:
@@ -99,7 +101,7 @@ def tell(asked: Asked, keys: "list[VerifierKey]", out: str | None) -> None:
 
 
 def _how(name: str, out: str | None) -> None:
-    """Say how a principal is declared that signs with the key."""
+    """Explain how to declare a principal that signs with the key."""
     file = Path(out).name if out else f"{name}.pub"
     message(f"declare it in .system/deedbook.yaml: principals: {{{name}: {{key: {file}, roles: [approver]}}}}")
     if not out:

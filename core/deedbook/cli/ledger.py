@@ -1,4 +1,4 @@
-"""``deedbook ledger``: what is done with ledgers themselves. Each subcommand stands in a module of its own."""
+"""``deedbook ledger``: commands on ledgers themselves. Each subcommand has a module of its own."""
 
 import importlib
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ OWN: Final[Mapping[str, str]] = MappingProxyType(
         "excise": "Take a payload out of its line: the last resort.",
     }
 )
-"""The kernel's own subcommands, and what each does in a sentence; `NAME` stands in ``ledger_NAME.py``."""
+"""The kernel's own subcommands with a line of help each; `NAME` is in ``ledger_NAME.py``."""
 
 
 class _Parts(OpenGroup):
     """Imports a subcommand's module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*(name for name in self.offered() if name not in OWN), *OWN]
+        return [*(name for name in self.external_commands() if name not in OWN), *OWN]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in OWN:
@@ -31,11 +31,11 @@ class _Parts(OpenGroup):
         command: click.Command = importlib.import_module(f".ledger_{cmd_name}", __package__).command
         return command
 
-    def is_offered(self, name: str) -> bool:
+    def is_external(self, name: str) -> bool:
         return name not in OWN
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        lines = {name: each.describe().line for name, each in self.offered().items()}
+        lines = {name: each.describe().line for name, each in self.external_commands().items()}
         with formatter.section("Commands"):
             formatter.write_dl(list({**lines, **OWN}.items()))
 

@@ -1,12 +1,12 @@
-"""``deedbook ledger erase``: sealed values, deleted lawfully."""
+"""``deedbook ledger erase``: delete sealed values."""
 
 from typing import TYPE_CHECKING
 
 import click
 
 from . import completing
-from .common import Asked, principal_option
-from .output import complain, message, say, worded
+from .common import GlobalOptions, principal_option
+from .output import format_error, message, report_error, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,18 +17,25 @@ if TYPE_CHECKING:
 
 @click.command("erase")
 @click.argument("session", shell_complete=completing.sessions)
-@click.option("--event", "seq", type=click.IntRange(min=0), metavar="SEQ", help="Only what this event has sealed.")
+@click.option("--event", "seq", type=click.IntRange(min=0), metavar="SEQ", help="Only the sealed values of this event.")
 @click.option("--digest", metavar="D", help="Only the sealed value with this digest.")
-@click.option("--copies", is_flag=True, help="Also the same values where other events and ledgers have sealed them.")
+@click.option("--copies", is_flag=True, help="Also the same values in other events and ledgers.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is recorded.")
 @principal_option
 @click.pass_obj
 def command(
-    asked: Asked, session: str, seq: int | None, digest: str | None, reason: str, principal: str | None, *, copies: bool
+    options: GlobalOptions,
+    session: str,
+    seq: int | None,
+    digest: str | None,
+    reason: str,
+    principal: str | None,
+    *,
+    copies: bool,
 ) -> int:
-    """Delete the sealed values of SESSION (an id, or `workspace`); its lines stay, and so does every proof.
+    """Delete the sealed values of SESSION (an id, or `workspace`); its lines and all proofs stay.
 
-    Backups are not reached: see to them yourself.
+    Backups are not reached; delete the values there yourself.
     """
     from deedbook.format.errors import recordable
     from deedbook.maintenance.authors import author
@@ -37,48 +44,46 @@ def command(
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
 
-    from .ledgers import ledger_named
+    from .ledgers import writable_ledger
 
-    source = read_workspace(asked.workspace)
+    source = read_workspace(options.workspace)
     site, by = Site.of(source), author(source, principal)
-    name, reason = ledger_named(source, session), recordable(reason)
+    name, reason = writable_ledger(source, session), recordable(reason)
     done = erase(site, name, seq=seq, digest=digest, reason=reason, by=by)
     _tell(name, done)
-    tell_extended(source, name, lambda why: complain(worded(why)))
+    tell_extended(source, name, lambda why: report_error(format_error(why)))
     if not copies:
-        return _point_to(done.copies)
-    left = [each for each in done.copies if not _erased(site, each, reason, by)]
-    return _point_to(left) or (1 if left else 0)
+        return _report_copies(done.copies)
+    left = [each for each in done.copies if not _erase_copy(site, each, reason, by)]
+    return _report_copies(left) or (1 if left else 0)
 
 
 def _tell(name: str, done: "Erased") -> None:
     for digest in done.deleted:
         say(digest)
     if done.deleted:
-        count = len(done.deleted)
-        message(
-            f"{name}: {count} sealed {'value is' if count == 1 else 'values are'} erased; backups are yours to see to"
-        )
+        count, noun = len(done.deleted), "value is" if len(done.deleted) == 1 else "values are"
+        message(f"{name}: {count} sealed {noun} erased; delete them in backups yourself")
     else:
-        message(f"{name}: nothing was there any more; it was erased before, or never copied here")
+        message(f"{name}: no sealed value is left; it was erased before, or never copied here")
 
 
-def _erased(site: "Site", copy: "Copy", reason: str, by: str) -> bool:
-    """Erase the same value elsewhere; say so where that cannot be done now."""
+def _erase_copy(site: "Site", copy: "Copy", reason: str, by: str) -> bool:
+    """Erase the same value in another ledger; report the error and return ``False`` if that fails."""
     from deedbook.format.errors import DeedbookError
     from deedbook.maintenance.erasing import erase
 
     try:
         done = erase(site, copy.ledger, seq=None, digest=copy.digest, reason=reason, by=by)
     except DeedbookError as problem:
-        complain(f"{copy.ledger}: {worded(problem.error)}")
+        report_error(f"{copy.ledger}: {format_error(problem.error)}")
         return False
     _tell(copy.ledger, done)
     return True
 
 
-def _point_to(copies: "Sequence[Copy]") -> int:
-    """Say where else the same values are sealed, and how they are erased, too."""
+def _report_copies(copies: "Sequence[Copy]") -> int:
+    """Print where else the same values are sealed, and how to erase them."""
     for each in copies:
         where = f"event {each.seq}" if each.seq is not None else "no event"
         message(f"the same value is sealed in {each.ledger} ({where}):")

@@ -1,4 +1,4 @@
-"""Finding ledgers for the commands that read them; imports no plugin."""
+"""Find ledgers for the commands that read them; imports no plugin."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,10 +23,10 @@ WORKSPACE = "workspace"
 LAST = "last"
 
 
-def standing(workspace: str) -> tuple[Workspace, list[str]]:
-    """Return the workspace for who only reads its ledgers, and notes; where its files are at fault, its state alone.
+def read_leniently(workspace: str) -> tuple[Workspace, list[str]]:
+    """Return the workspace for reading its ledgers, and notes; with faulty settings, only its state folder is known.
 
-    Raises `SourceError` where there is no workspace, or nothing is known of its state.
+    Raises `SourceError` where there is no workspace, or its state folder is unknown.
     """
     root = find_workspace(Path(workspace))
     try:
@@ -37,29 +37,29 @@ def standing(workspace: str) -> tuple[Workspace, list[str]]:
         if not is_state(state):
             raise
         why = str(problem).splitlines()[0]
-        said = f"the settings could not be read, so keys and witnesses in them are not known: {why}"
-        return bare(state, root), [f"{said}; the state is taken from {state}"]
+        note = f"the settings could not be read, so their keys and witnesses are unknown: {why}"
+        return bare_workspace(state, root), [f"{note}; the state is read from {state}"]
 
 
-def bare(state: Path, root: Path) -> Workspace:
-    """Return a workspace of which nothing is known but its *state* folder."""
+def bare_workspace(state: Path, root: Path) -> Workspace:
+    """Return a workspace of which only the *state* folder is known."""
     return Workspace(root=root, system=root / SYSTEM, state=state)
 
 
-def known_by(state: Path, root: Path) -> tuple[Workspace, list[str]]:
-    """Return the workspace at or above *root* whose *state* that is; else that folder alone."""
+def workspace_of_state(state: Path, root: Path) -> tuple[Workspace, list[str]]:
+    """Return the workspace at or above *root* that has this *state*; otherwise only the state folder."""
     with suppress(DeedbookError):
-        found, notes = standing(str(root))
+        found, notes = read_leniently(str(root))
         if found.state.resolve() == state.resolve():
             return found, notes
-    return bare(state, root), []
+    return bare_workspace(state, root), []
 
 
 def session_file(workspace: str, name: str) -> Path:
-    """Return the ledger that *name* names: a session by its id or its beginning, ``last``, ``workspace``, or a file.
+    """Return the ledger for *name*: a session by its id or its beginning, ``last``, ``workspace``, or a file.
 
-    One session of a file of an older form is ``FILE#SESSION``; one that was taken in is named by its id, too, or by
-    ``SHA256#SESSION``. Raises `LedgerError`: ``SESSION_NOT_FOUND``, and ``NOT_A_LEDGER`` for a file that is none.
+    A session in a file of an older form is ``FILE#SESSION``; an imported session is found by its id, or by
+    ``SHA256#SESSION``. Raises `LedgerError`: ``SESSION_NOT_FOUND``, and ``NOT_A_LEDGER`` for a file that is no ledger.
     """
     if not SESSION_ID.fullmatch(name):
         place, session = parted(name)
@@ -69,37 +69,39 @@ def session_file(workspace: str, name: str) -> Path:
         if place.exists():
             refuse_other(place)
             return place if session is None else Path(f"{place}#{session}")
-        found = _old(workspace, name)
+        found = _imported_session_at(workspace, name)
         if found is None:
             raise LedgerError(fault("SESSION_NOT_FOUND", f"{name!r} is no session id, and no file of that name exists"))
         return found
-    source, _ = standing(workspace)
-    if name == WORKSPACE and own(source).exists():
-        return own(source)
+    source, _ = read_leniently(workspace)
+    if name == WORKSPACE and own_ledger_path(source).exists():
+        return own_ledger_path(source)
     try:
         identity = session_id(source, name)
     except LedgerError:
-        found = _taken_in(source, name)
+        found = _imported_session(source, name)
         if found is None:
             _refuse_bare_file(name)
             raise
         return found
-    if not ledger_of(source, identity).exists():
-        raise LedgerError(fault("SESSION_NOT_FOUND", f"session {identity} has no ledger; `deedbook verify` says why"))
-    return ledger_of(source, identity)
+    if not ledger_path(source, identity).exists():
+        raise LedgerError(
+            fault("SESSION_NOT_FOUND", f"session {identity} has no ledger; `deedbook verify` reports why")
+        )
+    return ledger_path(source, identity)
 
 
 def _refuse_bare_file(name: str) -> None:
-    """Raise `LedgerError` where *name*, which is no session, is a file here: a name without a dot or slash is an id."""
+    """Raise `LedgerError` if *name*, which is no session, is a file: a name without a dot or slash is read as an id."""
     if Path(name).is_file():
         why = f"there is no session {name!r}; to name the file, write ./{name}"
         raise LedgerError(fault("SESSION_NOT_FOUND", why))
 
 
 def refuse_other(place: Path) -> None:
-    """Raise `LedgerError` (``NOT_A_LEDGER``) for a file that is no ledger of any form, and say what it is instead.
+    """Raise `LedgerError` (``NOT_A_LEDGER``) for a file that is no ledger of any form, and describe the file.
 
-    A file in the place of a ledger in a state folder passes: it is a damaged ledger, whatever it holds.
+    A file at the place of a ledger in a state folder is accepted: it is a damaged ledger.
     """
     folders = place.absolute().parents
     if place.name == FILE and any(is_state(folder) for folder in folders[1:3]):
@@ -108,42 +110,42 @@ def refuse_other(place: Path) -> None:
         require_form(file, str(place))
 
 
-def _old(workspace: str, name: str) -> Path | None:
+def _imported_session_at(workspace: str, name: str) -> Path | None:
     try:
-        source, _ = standing(workspace)
+        source, _ = read_leniently(workspace)
     except DeedbookError:  # a file needs no workspace
         return None
-    return _taken_in(source, name)
+    return _imported_session(source, name)
 
 
-def _taken_in(workspace: Workspace, name: str) -> Path | None:
-    """Return where a session of an old ledger is read from that was taken in; ``None`` if there is none."""
+def _imported_session(workspace: Workspace, name: str) -> Path | None:
+    """Return the path of an imported session of an old ledger; ``None`` if there is none."""
     from deedbook.maintenance.imports import find, imports
 
     state = workspace.state
     try:
         found = find(imports(state), name)
-    except (DeedbookError, OSError):  # its own verification says what is wrong with it
+    except (DeedbookError, OSError):  # its verification reports the error
         return None
     if len(found) > 1:
         some = ", ".join(f"{each.sha256[:12]}#{session.id}" for each, session in found[:5])
-        why = f"{len(found)} sessions that were taken in begin with {name!r}; name one: {some}"
+        why = f"{len(found)} imported sessions begin with {name!r}; name one: {some}"
         raise LedgerError(fault("SESSION_NOT_FOUND", why))
     return found[0][0].session(state, found[0][1].id) if found else None
 
 
-def ledger_named(workspace: Workspace, name: str) -> str:
-    """Return the ledger that is to be written: the id of a session of this workspace, or ``workspace``.
+def writable_ledger(workspace: Workspace, name: str) -> str:
+    """Return the ledger to write: the id of a session of this workspace, or ``workspace``.
 
-    Raises `LedgerError` as `session_here` does.
+    Raises `LedgerError` as `own_session` does.
     """
-    return WORKSPACE if name == WORKSPACE and own(workspace).exists() else session_here(workspace, name)
+    return WORKSPACE if name == WORKSPACE and own_ledger_path(workspace).exists() else own_session(workspace, name)
 
 
 def session_id(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str:
-    """Return the id of the session that *name* is, or begins; raises `LedgerError` (``SESSION_NOT_FOUND``).
+    """Return the id of the session for *name*, an id or its beginning; raises `LedgerError` (``SESSION_NOT_FOUND``).
 
-    Known are the sessions that have a folder, and *also* others. ``last`` is the one that began last.
+    Known are the sessions that have a folder, and *also* others. ``last`` is the session that began last.
     """
     known = sorted({*session_ids(workspace), *also})
     found = [identity for identity in known if identity.startswith(name)]
@@ -160,15 +162,15 @@ def session_id(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str
     raise LedgerError(fault("SESSION_NOT_FOUND", why))
 
 
-def session_here(workspace: Workspace, name: str) -> str:
-    """Return the id of the session of this workspace's own that *name* is, or begins; raises `LedgerError`.
+def own_session(workspace: Workspace, name: str) -> str:
+    """Return the id of a session of this workspace for *name*, an id or its beginning; raises `LedgerError`.
 
-    ``SESSION_NOT_FOUND``, and ``SESSION_ENDED`` for one of an old ledger: whatever its last line is, none is added.
+    ``SESSION_NOT_FOUND``, and ``SESSION_ENDED`` for a session of an old ledger, which never changes.
     """
     try:
         return session_id(workspace, name)
     except LedgerError:
-        if _taken_in(workspace, name) is None:
+        if _imported_session(workspace, name) is None:
             raise
     why = (
         f"session {name} is imported: it came with an old ledger, whose bytes stay as they are; nothing is added "
@@ -178,12 +180,12 @@ def session_here(workspace: Workspace, name: str) -> str:
 
 
 def session_of_trace(workspace: str, trace: str) -> Path:
-    """Return the ledger of the session with that trace id; raises `LedgerError` (``SESSION_NOT_FOUND``)."""
-    source, _ = standing(workspace)
+    """Return the ledger of the session with this trace id; raises `LedgerError` (``SESSION_NOT_FOUND``)."""
+    source, _ = read_leniently(workspace)
     for name in session_ids(source):
         with suppress(DeedbookError, OSError):
-            if identity(ledger_of(source, name))[1] == trace:
-                return ledger_of(source, name)
+            if ledger_identity(ledger_path(source, name))[1] == trace:
+                return ledger_path(source, name)
     raise LedgerError(fault("SESSION_NOT_FOUND", f"no session here has the trace id {trace!r}"))
 
 
@@ -195,25 +197,25 @@ def _newest(workspace: Workspace) -> str | None:
     return begun[-1] if begun else None
 
 
-def session_named(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str | None:
-    """Return the id of the session of *workspace* that *name* is, as an id or as its file; ``None`` for another file.
+def find_session(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str | None:
+    """Return the id of the session of *workspace* for *name*, an id or its file; ``None`` for another file.
 
     Known are the sessions that have a folder, and *also* others. Raises `LedgerError` (``SESSION_NOT_FOUND``).
     """
     if SESSION_ID.fullmatch(name):
-        if name == WORKSPACE and own(workspace).exists():
+        if name == WORKSPACE and own_ledger_path(workspace).exists():
             return None
         try:
             return session_id(workspace, name, also)
         except LedgerError:
-            if _taken_in(workspace, name):
+            if _imported_session(workspace, name):
                 return None
             _refuse_bare_file(name)
             raise
     place = Path(name)
     place = (place / FILE if place.is_dir() else place).resolve()
     found = place.parent.name
-    return found if place.exists() and place == ledger_of(workspace, found).resolve() else None
+    return found if place.exists() and place == ledger_path(workspace, found).resolve() else None
 
 
 def session_ids(workspace: Workspace) -> list[str]:
@@ -222,13 +224,13 @@ def session_ids(workspace: Workspace) -> list[str]:
     return sorted(place.name for place in places if SESSION_ID.fullmatch(place.name) and place.is_dir())
 
 
-def own(workspace: Workspace) -> Path:
-    """Return where the workspace ledger is."""
+def own_ledger_path(workspace: Workspace) -> Path:
+    """Return the path of the workspace ledger."""
     return workspace.state / "workspace" / FILE
 
 
-def is_own(place: Path) -> bool:
-    """Say whether the ledger at *place* is a workspace's own, as its first line tells; raises `LedgerError`."""
+def is_own_ledger(place: Path) -> bool:
+    """Return whether the ledger at *place* is a workspace's own, by its first line; raises `LedgerError`."""
     file_, _ = parted(place)
     with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
         raw = file.readline(MAX_PAYLOAD + 4096)
@@ -238,13 +240,13 @@ def is_own(place: Path) -> bool:
     return first.prev_envelope_hash == first_workspace_hash(first.session_id)
 
 
-def ledger_of(workspace: Workspace, identity: str) -> Path:
-    """Return where the ledger of a session is."""
+def ledger_path(workspace: Workspace, identity: str) -> Path:
+    """Return the path of a session's ledger."""
     return workspace.state / "sessions" / identity / FILE
 
 
-def identity(place: Path) -> tuple[str, str]:
-    """Return a ledger's session id and trace id, as its first line has them; raises `LedgerError`."""
+def ledger_identity(place: Path) -> tuple[str, str]:
+    """Return a ledger's session id and trace id from its first line; raises `LedgerError`."""
     file_, session = parted(place)
     with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
         raw = file.readline(MAX_PAYLOAD + 4096).rstrip(b"\n")

@@ -1,10 +1,10 @@
-"""``deedbook lock``: compile, compare, pin."""
+"""``deedbook lock``: compile the charter, compare it, and pin it."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from .common import Asked, json_option, news, profile_option, tell_set_aside
+from .common import GlobalOptions, describe_changes, json_option, profile_option, report_set_aside
 from .output import as_json, message, say
 
 if TYPE_CHECKING:
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 @click.command("lock")
 @click.option("--editable", is_flag=True, help="Accept plugins that are installed in place.")
-@click.option("--no-servers", is_flag=True, help="Do not look at what MCP servers offer now.")
-@click.option("--yes", is_flag=True, help="Accept what MCP servers offer otherwise than before.")
+@click.option("--no-servers", is_flag=True, help="Do not list the tools of MCP servers again.")
+@click.option("--yes", is_flag=True, help="Accept changed tools of MCP servers.")
 @profile_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bool, yes: bool) -> int:
+def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_servers: bool, yes: bool) -> int:
     """Compile the charter, print what became looser or tighter, and pin it in .system/deedbook.lock.
 
-    What MCP servers offer is looked at first, and what is other than before is shown.
+    First, the tools of MCP servers are listed again and changes are shown.
     """
     from deedbook.charter.locks import lock
     from deedbook.charter.policies import lint_policies
@@ -31,19 +31,19 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
     from deedbook.format.terminal import plain
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
-    from deedbook.policy.fitting import unasked, unguarded
+    from deedbook.policy.fitting import find_unguarded, find_unmatched
     from deedbook.workspace.lockfile import LOCK
     from deedbook.workspace.workspace import read_workspace
 
-    if not no_servers and not _look(asked.workspace, yes=yes):
+    if not no_servers and not _check_servers(options.workspace, yes=yes):
         message("nothing was pinned")
         return 1
-    source, catalogue = read_workspace(asked.workspace, profile), discover()
+    source, catalogue = read_workspace(options.workspace, profile), discover()
     with Folder.at(source.root) as root, Folder.at(source.state, create=True) as state:
         first = not root.exists(LOCK)
         opened = lock(source, catalogue, Store(state), root, kernel=VERSION, editable=editable)
-    free, silent = unguarded(opened.charter.document), unasked(opened.charter.document)
-    if asked.json:
+    free, silent = find_unguarded(opened.charter.document), find_unmatched(opened.charter.document)
+    if options.json:
         as_json(
             {
                 "schema_version": "v1",
@@ -64,14 +64,14 @@ def command(asked: Asked, profile: str | None, *, editable: bool, no_servers: bo
     return 0
 
 
-def _look(workspace: str, *, yes: bool) -> bool:
-    """Look at what the MCP servers offer; say whether what is other than before is wanted."""
+def _check_servers(workspace: str, *, yes: bool) -> bool:
+    """List the tools of the MCP servers again; return whether changes are accepted."""
     from deedbook.plugins.features import Features
     from deedbook.plugins.plugins import discover
 
-    from .common import surveyed
+    from .common import survey
 
-    found = surveyed(workspace)
+    found = survey(workspace)
     if not found.servers:
         return True
     return Features(discover(), ["servers"]).all("before_lock", workspace=found, yes=yes)
@@ -81,8 +81,8 @@ def _tell(opened: "ActiveCharter", free: list[str], silent: list[str], *, first:
     from deedbook.format.report import counted
     from deedbook.format.terminal import plain
 
-    tell_set_aside(opened.charter)
-    changes = news(opened) if opened.previous else []  # to what was never in force nothing compares
+    report_set_aside(opened.charter)
+    changes = describe_changes(opened) if opened.previous else []  # a first charter has nothing to compare with
     for way, text in changes:
         say(f"{way:8}{plain(text)}")
     if first:

@@ -1,16 +1,16 @@
-"""``deedbook new``: begin something of your own."""
+"""``deedbook new``: create a plugin."""
 
 from pathlib import Path
 
 import click
 
-from .common import KINDS, FilePath, Suggesting, shown
+from .common import KINDS, FilePath, SuggestingGroup, display_path
 from .output import message, say
 
 
-@click.group("new", cls=Suggesting)
+@click.group("new", cls=SuggestingGroup)
 def command() -> None:
-    """Begin something of your own: a plugin."""
+    """Create something of your own: a plugin."""
 
 
 @command.command("plugin", short_help="Write a plugin that works, with a test and an example workspace.")
@@ -21,18 +21,18 @@ def command() -> None:
     default=".",
     metavar="DIR",
     type=FilePath(file_okay=False),
-    help="Where its folder is made; default: here.",
+    help="The parent folder; default: the current one.",
 )
 def plugin(name: str, kind: str, into: Path) -> int:
-    """Write a plugin that works: a distribution with a test, and a workspace that uses it.
+    """Write a working plugin: a distribution with a test, and a workspace that uses it.
 
-    NAME is what YAML calls it, in lower-case words joined by hyphens. Nothing that is there already is changed.
+    NAME is its name in YAML, in lower-case words joined by hyphens. Existing files are not changed.
     """
-    from .drafts import begin
+    from .drafts import create_plugin
 
-    draft = begin(kind, name, into)
+    draft = create_plugin(kind, name, into)
     for path in draft.files:
-        say(shown(draft.folder.absolute() / path))
+        say(display_path(draft.folder.absolute() / path))
     message("next:")
     for line in draft.commands:
         message(f"  {line}")

@@ -1,4 +1,7 @@
-"""What the commands print: data, messages, and JSON that names its version. Nothing reaches a terminal unspelled."""
+"""Output of the commands: data, messages, and versioned JSON.
+
+Control characters are escaped before a terminal sees them.
+"""
 
 import json
 import os
@@ -23,21 +26,21 @@ C = TypeVar("C", bound=click.Command)
 def data_command(command: C) -> C:
     """Mark a command whose standard output is for its data alone; decorate the click command with it.
 
-    What plugins print while it runs goes to standard error, and the command writes with `say`, `write` and `as_json`.
-    The subcommands of a marked group are marked, too; those that other distributions add to it mark themselves.
+    Output of plugins goes to standard error while it runs; the command writes with `say`, `write` and `as_json`.
+    Subcommands of a marked group are marked, too; those of other distributions mark themselves.
     """
     setattr(command, _MARK, True)
     return command
 
 
 def is_data_command(command: click.Command) -> bool:
-    """Say whether *command* is marked."""
+    """Return whether *command* is marked."""
     return getattr(command, _MARK, False) is True
 
 
 @contextmanager
-def owned() -> Iterator[None]:
-    """Keep standard output for what the command says; what plugins print meanwhile goes to standard error."""
+def reserve_stdout() -> Iterator[None]:
+    """Reserve standard output for the command; output of plugins goes to standard error meanwhile."""
     kept = _OUT.set(stdout())
     try:
         with redirect_stdout(sys.stderr):
@@ -47,12 +50,12 @@ def owned() -> Iterator[None]:
 
 
 def stdout() -> TextIO | None:
-    """Return where data goes."""
+    """Return the stream for data."""
     return _OUT.get() or sys.stdout
 
 
 def say(text: str = "", *, nl: bool = True) -> None:
-    """Write one line of data, or a part of it without *nl*; the caller has made it safe to print."""
+    """Write one line of data, or a part of it without *nl*; *text* must be safe to print."""
     click.echo(text, file=stdout(), nl=nl)
 
 
@@ -65,7 +68,7 @@ def write(lines: Iterable[bytes]) -> None:
 
 
 def answer(text: str) -> None:
-    """Write text that came from a model, line by line."""
+    """Write text from a model, line by line."""
     for line in text.split("\n"):
         say(plain(line.removesuffix("\r").expandtabs(TAB)))
 
@@ -75,20 +78,20 @@ def message(text: str) -> None:
     click.echo(plain(text), err=True)
 
 
-def complain(text: str) -> None:
+def report_error(text: str) -> None:
     """Write an error to standard error, one line per line of *text*."""
-    mark = click.style("error:", fg="red", bold=True) if colours(sys.stderr) else "error:"
+    mark = click.style("error:", fg="red", bold=True) if wants_colours(sys.stderr) else "error:"
     for line in text.splitlines() or [""]:
         click.echo(f"{mark} {plain(line)}", err=True)
 
 
-def worded(error: DomainError) -> str:
-    """Return *error* in words, with its code; a denial says that it is one."""
-    return f"{prefix(error.code)}{error} [{error.code}]"
+def format_error(error: DomainError) -> str:
+    """Return *error* as text with its code; it begins with what became of the call, if it was denied or waits."""
+    return f"{error_prefix(error.code)}{error} [{error.code}]"
 
 
-def prefix(code: str) -> str:
-    """Return what an error with the stable *code* begins with: whether it was denied, or waits for a person."""
+def error_prefix(code: str) -> str:
+    """Return the first words of an error with the stable *code*: whether it was denied, or waits for a person."""
     if code == "NEEDS_HUMAN":
         return "waits for a person: "
     known = CODES.get(code)
@@ -96,27 +99,27 @@ def prefix(code: str) -> str:
 
 
 def as_json(value: Any) -> None:
-    """Write *value* as JSON, indented where a person looks on."""
-    say(spelled(json.dumps(value, ensure_ascii=False, indent=2 if watched(stdout()) else None)))
+    """Write *value* as JSON, indented on a terminal."""
+    say(escape_json(json.dumps(value, ensure_ascii=False, indent=2 if is_terminal(stdout()) else None)))
 
 
-def spelled(text: str) -> str:
-    """Return JSON *text* with everything that a terminal could act on or hide spelled as JSON's escapes."""
-    return text if text.isprintable() else "".join(map(_spelled, text))
+def escape_json(text: str) -> str:
+    """Return JSON *text* with all control and invisible characters written as JSON escapes."""
+    return text if text.isprintable() else "".join(map(_escape, text))
 
 
-def _spelled(char: str) -> str:
-    """Return *char* as JSON may have it; what is not printable stands inside a string, but for the line breaks."""
+def _escape(char: str) -> str:
+    """Return *char* as JSON may hold it; unprintable characters occur only inside strings, except for line breaks."""
     return char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1].replace("\x7f", "\\u007f")
 
 
 def paint(text: str, colour: str) -> str:
-    """Return *text* for standard output, in *colour* where a terminal wants colours."""
-    return click.style(text, fg=colour, bold=True) if colours(stdout()) else text
+    """Return *text* for standard output, in *colour* if the terminal shows colours."""
+    return click.style(text, fg=colour, bold=True) if wants_colours(stdout()) else text
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> None:
-    """Write rows in columns; the last column is as wide as it likes."""
+    """Write rows in columns; the last column may have any width."""
     made = [tuple(plain(cell) for cell in row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*made, strict=True)] if made else []
     for row in made:
@@ -124,11 +127,11 @@ def table(rows: Iterable[tuple[str, ...]]) -> None:
         say("  ".join([*cells, row[-1]]).rstrip())
 
 
-def watched(stream: TextIO | None) -> bool:
-    """Say whether a person looks at *stream*."""
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether *stream* is a terminal."""
     return stream is not None and stream.isatty()
 
 
-def colours(stream: TextIO | None) -> bool:
-    """Say whether colours are welcome: a terminal, no ``NO_COLOR`` (no-color.org), not ``TERM=dumb``."""
-    return watched(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def wants_colours(stream: TextIO | None) -> bool:
+    """Return whether to use colours: a terminal, no ``NO_COLOR`` (no-color.org), not ``TERM=dumb``."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

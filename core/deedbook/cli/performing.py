@@ -1,4 +1,4 @@
-"""Performing a call that a person approved and nobody waits for, in a session of its own."""
+"""Perform an approved call that no process waits for, in a session of its own."""
 
 import time
 from typing import Final
@@ -21,29 +21,29 @@ _EXTERNAL: Final = ["tool", EXTERNAL]
 
 
 def perform_once(kernel: Kernel, name: str, *, by: str = LOCAL.id) -> Result[Json]:
-    """Perform the approved call of the request *name* once, in a session of its own, as who asked for it.
+    """Perform the approved call of the request *name* once, in a session of its own, for its original principal.
 
-    *by* is the principal who wants that now. Raises `DeedbookError` where it may not be performed; then nothing was.
+    *by* is the principal who runs it now. Raises `DeedbookError` if it may not be performed; then nothing was done.
     """
     with queue(kernel.site.state) as waiting:
-        session, grant, request = begin(kernel, waiting, waiting.find(name), by)
+        session, grant, request = start_session(kernel, waiting, waiting.find(name), by)
         with session:
             return session.resume(request, grant)
 
 
-def begin(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -> tuple[Session, Grant, Object]:
-    """Begin the session in which the approved call is performed; return it with the grant and the request.
+def start_session(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -> tuple[Session, Grant, Object]:
+    """Start the session in which the approved call is performed; return it with the grant and the request.
 
-    Raises `DeedbookError` where the call may not be performed; then nothing is used up.
+    Raises `DeedbookError` if the call may not be performed; then the approval stays unused.
     """
     grant = kernel.parking().take(pending, waiting, timestamp(time.time()))
     request = waiting.request(pending)
     if kernel.bindings.charter.document["abilities"].get(request["name"], {}).get("plugin") == _EXTERNAL:
-        why = f"the effect of {request['name']} is the agent's own, and nothing was used up; {AGAIN}"
+        why = f"only the agent itself can perform {request['name']}; the approval is still unused; {AGAIN}"
         raise ApprovalError(fault("EFFECT_ELSEWHERE", why))
     raw = canonical.encode(request["args"])
     if call_digest(request["name"], raw, request["principal"]["id"]) != request["call"]:
-        why = f"the arguments of request {pending.id} held a secret, which no record keeps; let it be asked for again"
+        why = f"the arguments of request {pending.id} held a secret, which no record keeps; make the call again"
         raise ApprovalError(fault("APPROVAL_INCOMPLETE", why))
     resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
     origin = Origin("approval.resumed", resumes)

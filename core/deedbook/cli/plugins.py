@@ -1,11 +1,11 @@
-"""``deedbook plugins``: what is installed; imports none of it."""
+"""``deedbook plugins``: list the installed plugins without importing them."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import KINDS, Asked, json_option
-from .output import as_json, complain, say, table
+from .common import KINDS, GlobalOptions, json_option
+from .output import as_json, report_error, say, table
 
 if TYPE_CHECKING:
     from deedbook.plugins.plugins import Catalogue
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 @click.option("--kind", type=click.Choice(KINDS), help="Only those of one kind.")
 @json_option
 @click.pass_obj
-def command(asked: Asked, kind: str | None) -> int:
-    """List the plugins that pip has installed, and where the workspace uses them. Installing activates nothing."""
+def command(options: GlobalOptions, kind: str | None) -> int:
+    """List the installed plugins, and where the workspace uses them. Installing a plugin activates nothing."""
     from deedbook.plugins.plugins import discover
 
     catalogue = discover()
-    used = _used(asked.workspace)
+    used = _used(options.workspace)
     rows = [row for row in _rows(catalogue, used) if kind in (None, row["kind"])]
     clashes = [
         {"kind": of, "name": name, "distributions": [offer.distribution for offer in offers]}
         for (of, name), offers in sorted(catalogue.clashes.items())
     ]
-    if asked.json:
+    if options.json:
         told = {"plugins": rows, "clashes": clashes, "unreadable": list(catalogue.unreadable)}
         as_json({"schema_version": "v1", **told})
         return 0
     if rows:
-        table((row["kind"], row["name"], f"{row['distribution']} {row['version']}", _said(row)) for row in rows)
+        table((row["kind"], row["name"], f"{row['distribution']} {row['version']}", _usage(row)) for row in rows)
     else:
         say("no plugin of that kind is installed" if kind else "no plugins are installed")
     for clash in clashes:
-        complain(f"{clash['kind']} {clash['name']!r} is offered by {' and '.join(clash['distributions'])}")
+        report_error(f"{clash['kind']} {clash['name']!r} is offered by {' and '.join(clash['distributions'])}")
     for place in catalogue.unreadable:
-        complain(f"metadata cannot be read: {place}")
+        report_error(f"metadata cannot be read: {place}")
     return 0
 
 
 def _rows(catalogue: "Catalogue", used: dict[tuple[str, str], list[str]]) -> list[dict[str, Any]]:
     """Return one row for each plugin, features last."""
-    from deedbook.plugins.plugins import FEATURE
+    from deedbook.plugins.groups import FEATURE
 
     return [
         {
@@ -59,7 +59,7 @@ def _rows(catalogue: "Catalogue", used: dict[tuple[str, str], list[str]]) -> lis
     ]
 
 
-def _said(row: dict[str, Any]) -> str:
+def _usage(row: dict[str, Any]) -> str:
     used: list[str] = row["used"]
     more = f" and {len(used) - 3} more" if len(used) > 3 else ""
     idle = "installed" if row["kind"] == "feature" else "not used here"
@@ -68,7 +68,7 @@ def _said(row: dict[str, Any]) -> str:
 
 
 def _used(workspace: str) -> dict[tuple[str, str], list[str]]:
-    """Return what the workspace names, each with who names it; nothing where there is no workspace to be read."""
+    """Return the plugins that the workspace names, with the definitions that name them; empty without a workspace."""
     from deedbook.format.errors import DeedbookError
     from deedbook.workspace.workspace import read_workspace
 
@@ -77,12 +77,12 @@ def _used(workspace: str) -> dict[tuple[str, str], list[str]]:
     except DeedbookError:
         return {}
     used: dict[tuple[str, str], list[str]] = {}
-    for kind, name, who in _named(source):
+    for kind, name, who in _references(source):
         used.setdefault((kind, name), []).append(who)
     return used
 
 
-def _named(source: "Workspace") -> list[tuple[str, str, str]]:
+def _references(source: "Workspace") -> list[tuple[str, str, str]]:
     named = [(kind, name, each.id) for each in source.abilities.values() for kind, name in each.handler.items()]
     named += [("hook", str(each.handler["hook"]), each.id) for each in source.hooks.values() if "hook" in each.handler]
     named += [("policy", each.kind, each.id) for each in source.policies.values()]

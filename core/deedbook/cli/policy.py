@@ -1,11 +1,11 @@
-"""``deedbook policy``: the policies of the workspace, and tests of them. Nothing is called and nothing is written."""
+"""``deedbook policy``: list the policies of the workspace, and test them. Nothing is called and nothing is written."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import Asked, Suggesting, json_option, profile_option
+from .common import GlobalOptions, SuggestingGroup, json_option, profile_option
 from .output import as_json, message, say, table
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace
 
 
-@click.group("policy", cls=Suggesting)
+@click.group("policy", cls=SuggestingGroup)
 def command() -> None:
     """List the policies of the workspace, and test them."""
 
@@ -26,7 +26,7 @@ def command() -> None:
 @profile_option
 @json_option
 @click.pass_obj
-def listing(asked: Asked, profile: str | None) -> int:
+def listing(options: GlobalOptions, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
     from deedbook.charter.policies import lint_policies
     from deedbook.kernel import bound_for_judging
@@ -35,19 +35,19 @@ def listing(asked: Asked, profile: str | None) -> int:
     from deedbook.policy.fitting import covers
     from deedbook.workspace.workspace import read_workspace
 
-    source, catalogue = read_workspace(asked.workspace, profile), discover()
+    source, catalogue = read_workspace(options.workspace, profile), discover()
     with bound_for_judging(source, catalogue) as bindings:
         document = bindings.charter.document
         never, fits = lint_policies(document, installed_kinds(catalogue), source.policies), covers(document)
     policies = sorted(document["policies"].items())
-    if asked.json:
+    if options.json:
         as_json({"schema_version": "v1", "policies": [_policy(name, entry, fits[name]) for name, entry in policies],
                  "idle": [_idle(each, each.rule) for each in never if each.rule is not None]})  # fmt: skip
         return 0
     if not policies:
         say("no policies are declared; add one in .system/policies/")
     table(
-        (name, entry["plugin"][1], _counted(entry["rules"], "rule"), _counted(fits[name], "ability"), entry["place"])
+        (name, entry["plugin"][1], _count(entry["rules"], "rule"), _count(fits[name], "ability"), entry["place"])
         for name, entry in policies
     )
     for each in never:
@@ -56,7 +56,7 @@ def listing(asked: Asked, profile: str | None) -> int:
 
 
 def _policy(name: str, entry: "Mapping[str, Any]", fits: "Sequence[str]") -> dict[str, Any]:
-    from deedbook.policy.forms import lists_rules
+    from deedbook.policy.charter_format import lists_rules
 
     rules = entry["settings"]["rules"] if lists_rules(entry) else []
     told = [{"place": place, "then": rule["then"], "reason": rule.get("reason", ""), "when": rule.get("when")}
@@ -69,7 +69,7 @@ def _idle(each: "PolicyNote", rule: int) -> dict[str, Any]:
     return {"policy": each.policy, "rule": rule + 1, "place": each.place, "why": each.why}
 
 
-def _counted(things: "Sequence[Any]", noun: str) -> str:
+def _count(things: "Sequence[Any]", noun: str) -> str:
     several = f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
     return f"{len(things)} {noun if len(things) == 1 else several}"
 
@@ -82,16 +82,17 @@ def _counted(things: "Sequence[Any]", noun: str) -> str:
 @click.option(
     "--coverage", metavar="N", type=click.IntRange(0, 100), help="Fail if fewer than N % of the rules decide."
 )
-@click.option("--hooks", is_flag=True, help="Ask hooks, too, those that are pure.")
+@click.option("--hooks", is_flag=True, help="Also run hooks that are pure.")
 @profile_option
 @json_option
 @click.pass_obj
-def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: str | None, *, hooks: bool) -> int:
-    """Judge the cases in FILE, or in all `*.test.yaml` beside the policies, and say which rules decided none.
+def test(
+    options: GlobalOptions, files: tuple[str, ...], coverage: int | None, profile: str | None, *, hooks: bool
+) -> int:
+    """Judge the cases in FILE, or in all `*.test.yaml` beside the policies, and list rules that no case reaches.
 
-    Without FILE, the cases that packs bring beside their policies are judged, too.
-    A rule is covered if it decided what its policy answered in at least one case. Exit status 1 if a case fails;
-    without any tests 0, and a message says that there are none.
+    Without FILE, the cases in packs are judged, too. A rule is covered if it decided the answer of its policy in at
+    least one case. Exit status 1 if a case fails; 0 without any tests, with a message.
     """
     from deedbook.charter import cases
     from deedbook.kernel import bound_for_judging
@@ -99,7 +100,7 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.workspace.workspace import read_workspace
 
-    source, catalogue = read_workspace(asked.workspace, profile), discover()
+    source, catalogue = read_workspace(options.workspace, profile), discover()
     found = _cases(source, files)
     with bound_for_judging(source, catalogue) as bindings:
         findings = [cases.run_case(bindings, case, hooks=hooks) for case in found]
@@ -107,12 +108,12 @@ def test(asked: Asked, files: tuple[str, ...], coverage: int | None, profile: st
     failed = [finding for finding in findings if finding.problem]
     percent = 100.0 if not parts else 100 * sum(part.covered for part in parts) / len(parts)
     enough = coverage is None or percent >= coverage
-    if asked.json:
+    if options.json:
         as_json(_as_json(findings, parts, percent, ok=not failed and enough))
     else:
         _tell(findings, parts, percent)
         if not enough:
-            message(f"the rules are covered to {percent:.0f} %; {coverage} % are wanted")
+            message(f"the cases cover {percent:.0f} % of the rules; {coverage} % are required")
     return 0 if not failed and enough else 1
 
 
@@ -142,7 +143,7 @@ def _cases(source: "Workspace", paths: tuple[str, ...]) -> "list[Any]":
 
 
 def _below(root: Path, path: str) -> str:
-    """Return *path*, given relative to the present folder, as a path within the workspace."""
+    """Return *path*, relative to the current folder, as a path within the workspace."""
     whole = Path(path).absolute()
     if not whole.is_relative_to(root):
         raise click.UsageError(f"{path} is outside the workspace {root}")
@@ -169,12 +170,12 @@ def _tell(findings: "list[CaseResult]", parts: "list[RuleCoverage]", percent: fl
             what = "the default" if part.rule is None else f"rule {part.rule + 1}"
             say(plain(f"never decided: {what} of {part.policy} ({part.place})"))
     covered = sum(part.covered for part in parts)
-    say(f"{len(findings) - len(failed)} of {_counted(findings, 'case')} passed; "
-        f"{covered} of {_counted(parts, 'rule')} and defaults decided ({percent:.0f} %)")  # fmt: skip
+    say(f"{len(findings) - len(failed)} of {_count(findings, 'case')} passed; "
+        f"{covered} of {_count(parts, 'rule')} and defaults decided ({percent:.0f} %)")  # fmt: skip
 
 
 def _by(who: "Mapping[str, Any]") -> str:
     kind = next((name for name in ("policy", "hook") if name in who), None)
-    name = f"{kind} {who[kind]}" if kind else "nobody: no policy was asked" if not who else "the kernel"
+    name = f"{kind} {who[kind]}" if kind else "no policy" if not who else "the kernel"
     place = who.get("rule") or who.get("place")
     return f"{name} ({place})" if place else name

@@ -1,4 +1,4 @@
-"""What the command owes the process that it runs in: its streams, and an orderly end when it is told to stop."""
+"""The process of the command: its streams, its signals, and an orderly end."""
 
 import codecs
 import io
@@ -12,34 +12,34 @@ from types import FrameType
 from typing import NoReturn, Self, TextIO
 
 _PATIENCE = 5.0
-"""Seconds that threads and exit functions of plugins have, once all is done and written."""
+"""Seconds for threads and exit functions of plugins after all output is written."""
 STOPPING = (signal.SIGTERM, signal.SIGHUP)
-"""Besides SIGINT: what asks a process to end. A session is then closed as interrupted, like one of Ctrl-C."""
+"""Signals besides SIGINT that ask a process to end. A session is then closed as interrupted, as on Ctrl-C."""
 
 
 def hold_streams() -> None:
-    """See to it that descriptors 0 to 2 are taken, and that nothing which is printed can fail to be spelled.
+    """Ensure that descriptors 0 to 2 are open, and that unencodable text can be printed.
 
-    A closed one would be given to the next file that is opened, a ledger perhaps, and whoever prints would write there.
-    Standard output moves to another descriptor, so that nothing but the command itself can write to it.
+    A closed descriptor would be reused for the next opened file, perhaps a ledger, and a print would write into it.
+    Standard output moves to another descriptor, so that only the command itself can write to it.
     """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
             reconfigure(errors="backslashreplace")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = _moved(sys.stdout)
+        sys.stdout = _separate_stdout(sys.stdout)
 
 
-def _moved(stdout: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Return standard output at a descriptor of its own; what is written to descriptor 1 goes to standard error.
+def _separate_stdout(stdout: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Return standard output at its own descriptor; what is written to descriptor 1 goes to standard error.
 
-    ASCII alone is taken for a mistake in the locale, as click does.
+    An ASCII encoding is treated as a wrong locale, as click does.
     """
     stdout.flush()
     encoding = "utf-8" if codecs.lookup(stdout.encoding).name == "ascii" else stdout.encoding
@@ -50,15 +50,15 @@ def _moved(stdout: io.TextIOWrapper) -> io.TextIOWrapper:
     )
 
 
-def give_back() -> None:
-    """Let descriptor 1 be standard output again, for a command that writes there."""
+def restore_stdout() -> None:
+    """Make descriptor 1 standard output again, for a command that writes there."""
     if sys.stdout is not None:
         sys.stdout.flush()
         os.dup2(sys.stdout.fileno(), 1)
 
 
-def take_signals() -> None:
-    """Let what asks the process to end do what Ctrl-C does; a signal that the parent has ignored stays so."""
+def install_signal_handlers() -> None:
+    """Make termination signals act like Ctrl-C; a signal that the parent ignores stays ignored."""
     for number in STOPPING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
@@ -69,18 +69,18 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def flush(status: int) -> int:
-    """Write out what is still held, and return the exit status: 1 instead of 0 where nobody can take it.
+    """Write buffered output and return the exit status: 1 instead of 0 if it cannot be written.
 
-    A command that has failed has said so, and is not reported again.
+    A command that has failed has reported that already.
     """
-    failed = [stream for stream in (sys.stdout, sys.stderr) if stream and not _flushed(stream, quiet=status != 0)]
+    failed = [stream for stream in (sys.stdout, sys.stderr) if stream and not _flush_stream(stream, quiet=status != 0)]
     return status or int(bool(failed))
 
 
 def leave(status: int) -> NoReturn:
-    """End the process with *status*: in an orderly way, or at once where something keeps it from ending.
+    """Exit with *status*: normally, or at once if something keeps the process from ending.
 
-    What exit functions of plugins print goes to standard error: the command has said all that it had to say.
+    Output of exit functions of plugins goes to standard error: the command's own output is complete.
     """
     sys.stdout = sys.stderr
     watch = threading.Timer(_PATIENCE, _cut_off, [os._exit, os.write, status])
@@ -96,19 +96,21 @@ def _cut_off(exit_now: Callable[[int], NoReturn], write: Callable[[int, bytes], 
 
 
 class Deadline:
-    """Ends the process when *seconds* have passed since `begin`, and says where each thread stands then.
+    """Ends the process *seconds* after `begin` and prints the stack of each thread.
 
-    Hold it as a context: with that the deadline ends. *what* is what did not end.
+    Use it as a context, which cancels the deadline at its end. *what* names the task that did not end.
     """
 
     def __init__(self, seconds: float, what: str) -> None:
         self._watch = threading.Timer(seconds, self._cut_off)
         self._watch.daemon = True
         self._exit = os._exit  # a plugin may replace it
-        self._said = f"{what} did not end within {seconds:g} s of being told to; it is ended now, and stood here:\n"
+        self._said = (
+            f"{what} did not end within {seconds:g} s after the request to stop; it is ended now. Its threads:\n"
+        )
 
     def begin(self) -> None:
-        """Begin to count."""
+        """Start the timer."""
         self._watch.start()
 
     def _cut_off(self) -> None:
@@ -126,22 +128,22 @@ class Deadline:
         self._watch.cancel()
 
 
-def _flushed(stream: TextIO, *, quiet: bool) -> bool:
+def _flush_stream(stream: TextIO, *, quiet: bool) -> bool:
     try:
         stream.flush()
     except BrokenPipeError:
-        _point_nowhere(stream)  # nobody reads on, and nobody has to be told
+        _redirect_to_null(stream)  # the reader has closed the pipe; no report is needed
         return False
     except (OSError, ValueError) as problem:
-        _point_nowhere(stream)
+        _redirect_to_null(stream)
         if stream is sys.stdout and sys.stderr and not quiet:
             sys.stderr.write(f"error: standard output: {getattr(problem, 'strerror', None) or problem}\n")
         return False
     return True
 
 
-def _point_nowhere(stream: TextIO) -> None:
-    """Let Python's own flush at its end succeed."""
+def _redirect_to_null(stream: TextIO) -> None:
+    """Redirect *stream* to the null device, so that Python's own flush at exit succeeds."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -1,8 +1,8 @@
 """The command ``deedbook``: data on standard output, messages on standard error.
 
-Exit status: 0 fine, 1 failed, 2 wrong usage, 3 denied, 4 the ledger is not sound, 130 interrupted. Each command
-stands in a module of its own and is imported when it is called, and imports what it needs when it runs, so that
-``--help`` is quick and imports no plugin. Commands of other distributions are found through entry points.
+Exit status: 0 success, 1 failed, 2 wrong usage, 3 denied, 4 the ledger is not sound, 130 interrupted. Each command has
+a module of its own, imported when it is called, and imports what it needs when it runs, so that ``--help`` is quick and
+imports no plugin. Commands of other distributions are found through entry points.
 """
 
 import importlib
@@ -18,13 +18,13 @@ import click
 from deedbook.format.errors import CODES, BindingError, DeedbookError, DomainError, fault
 from deedbook.plugins.commands import find_commands
 
-from .common import Asked, Suggesting, as_command
+from .common import GlobalOptions, SuggestingGroup, as_command
 from .completing import VARIABLE
-from .output import as_json, complain, data_command, message, worded
-from .process import flush, hold_streams, leave, take_signals
+from .output import as_json, data_command, format_error, message, report_error
+from .process import flush, hold_streams, install_signal_handlers, leave
 
 TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
-"""Set to anything, this environment variable shows where an internal error came from."""
+"""If this environment variable is set, an internal error prints its traceback."""
 INTERRUPTED: Final = 130
 
 OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
@@ -59,13 +59,13 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "Serve": {},
     }
 )
-"""The kernel's own commands by section, and what each does in a sentence. They win over those of distributions."""
+"""The kernel's own commands by section, with a line of help each. They win over commands of distributions."""
 
 OWN_NAMES: Final = tuple(name for section in OWN.values() for name in section)
 
 
 def sections() -> dict[str, dict[str, str]]:
-    """Return every command by section, the kernel's own first, with what help says about it."""
+    """Return every command with its line of help, by section, the kernel's own first."""
     listed = {title: dict(commands) for title, commands in OWN.items()}
     for name, offered in find_commands().items():
         if name not in OWN_NAMES and "." not in name:
@@ -74,7 +74,7 @@ def sections() -> dict[str, dict[str, str]]:
     return {title: commands for title, commands in listed.items() if commands}
 
 
-class _Commands(Suggesting):
+class _Commands(SuggestingGroup):
     """Imports a command's module when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -88,7 +88,7 @@ class _Commands(Suggesting):
         offered = find_commands().get(cmd_name)
         return as_command(offered) if offered and "." not in cmd_name else None
 
-    def is_offered(self, name: str) -> bool:
+    def is_external(self, name: str) -> bool:
         return name not in OWN_NAMES
 
     @property
@@ -108,84 +108,84 @@ class _Commands(Suggesting):
 @click.option("-C", "--workspace", default=".", metavar="DIR", help="Look for the workspace here and above.")
 @click.version_option(package_name="deedbook", message="%(prog)s %(version)s")
 @click.pass_obj
-def program(asked: Asked, workspace: str) -> None:
+def program(options: GlobalOptions, workspace: str) -> None:
     """Every capability of an agent passes one door and leaves a line in a tamper-evident ledger."""
-    asked.workspace = workspace
+    options.workspace = workspace
 
 
 def main() -> None:
-    """Run the command line and exit with its status; whatever happens, no traceback."""
+    """Run the command line and exit with its status; never print a traceback."""
     hold_streams()
-    take_signals()
-    leave(flush(_status(Asked())))
+    install_signal_handlers()
+    leave(flush(_status(GlobalOptions())))
 
 
-def _status(asked: Asked) -> int:
+def _status(options: GlobalOptions) -> int:
     try:
-        outcome = program.main(standalone_mode=False, obj=asked, complete_var=VARIABLE)
+        outcome = program.main(standalone_mode=False, obj=options, complete_var=VARIABLE)
     except click.ClickException as problem:
-        return _misused(problem, asked)
+        return _report_usage_error(problem, options)
     except (click.Abort, KeyboardInterrupt):
-        complain("interrupted")
+        report_error("interrupted")
         return INTERRUPTED
     except DeedbookError as problem:
-        return _failed(problem, asked)
+        return _report_failure(problem, options)
     except BrokenPipeError:
         return 1
     except OSError as problem:
         why = f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
-        complain(why)
-        _as_json(asked, [fault("FAILED", why)])
+        report_error(why)
+        _as_json(options, [fault("FAILED", why)])
         return 1
-    except Exception as problem:  # noqa: BLE001 - whatever happens, one line says it
-        return _broken(problem, asked)
+    except Exception as problem:  # noqa: BLE001 - every failure is reported in one line
+        return _report_internal_error(problem, options)
     return outcome if isinstance(outcome, int) else 0
 
 
-def _broken(problem: Exception, asked: Asked) -> int:
-    """Say which distribution is missing, or that the program itself is at fault; raises *problem* on request."""
+def _report_internal_error(problem: Exception, options: GlobalOptions) -> int:
+    """Report a missing distribution or an internal error; raises *problem* if `TRACEBACK` is set."""
     missing = (problem.name or "").partition(".")[0] if isinstance(problem, ModuleNotFoundError) else ""
     if missing.startswith("deedbook_"):
         owner = missing.replace("_", "-")
         why = f"this needs {owner}, which is not installed: pip install {owner}"
-        return _failed(BindingError(fault("PLUGIN_MISSING", why)), asked)
+        return _report_failure(BindingError(fault("PLUGIN_MISSING", why)), options)
     if os.environ.get(TRACEBACK):
         raise problem
     why = f"internal error: {type(problem).__name__}: {problem}; {TRACEBACK}=1 shows where, please report it"
-    complain(why)
-    _as_json(asked, [fault("FAILED", why)])
+    report_error(why)
+    _as_json(options, [fault("FAILED", why)])
     return 1
 
 
-def _misused(problem: click.ClickException, asked: Asked) -> int:
-    """Say what is wrong with how the command was called, and where to look up how it is."""
+def _report_usage_error(problem: click.ClickException, options: GlobalOptions) -> int:
+    """Report a wrong use of the command, and where to find help."""
     ctx = problem.ctx if isinstance(problem, click.UsageError) else None
     if isinstance(problem, click.exceptions.NoArgsIsHelpError) and ctx:
         click.echo(ctx.get_help(), err=True)
         return problem.exit_code
     code = getattr(problem, "code", "USAGE")
-    complain(f"{problem.format_message()} [{code}]" if code != "USAGE" else problem.format_message())
+    report_error(f"{problem.format_message()} [{code}]" if code != "USAGE" else problem.format_message())
     if ctx:
         message(" ".join(ctx.get_usage().split()))
         message(f"Help:  {ctx.command_path} --help")
-    asked.json = asked.json or "--json" in sys.argv  # what is wrong may have been found before the option was read
-    _as_json(asked, [fault(code, problem.format_message())])
+    options.json = options.json or "--json" in sys.argv  # the error may precede the reading of the option
+    _as_json(options, [fault(code, problem.format_message())])
     return problem.exit_code
 
 
-def _failed(problem: DeedbookError, asked: Asked) -> int:
-    """Say everything that is wrong; as JSON, too, where JSON was asked for."""
+def _report_failure(problem: DeedbookError, options: GlobalOptions) -> int:
+    """Report every error; also as JSON with ``--json``."""
     for error in problem.errors:
-        complain(worded(error))
-    _as_json(asked, problem.errors)
+        report_error(format_error(error))
+    _as_json(options, problem.errors)
     first = problem.errors[0] if problem.errors else fault("USAGE", "no reason was given")
     known = CODES.get(first.code)
     return known.exit if known else 1
 
 
-def _as_json(asked: Asked, errors: Sequence[DomainError]) -> None:
-    """Print what is wrong as the one JSON document, where JSON was asked for."""
-    if asked.json:
+def _as_json(options: GlobalOptions, errors: Sequence[DomainError]) -> None:
+    """Print the errors as the only JSON document with ``--json``."""
+    if options.json:
         told = [{"code": error.code, "message": error.message, "place": error.place} for error in errors]
         with suppress(OSError):  # standard output may be what failed
             as_json({"schema_version": "v1", "ok": False, "errors": told})

@@ -1,4 +1,4 @@
-"""What is shown while a session runs, to a person who looks on."""
+"""Progress messages on a terminal while a session runs."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from deedbook.contract import Event, Object
 from deedbook.format.event_text import show
 from deedbook.format.terminal import plain, short
 
-from .output import colours, message, watched
+from .output import is_terminal, message, wants_colours
 
 _STEPS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
@@ -34,29 +34,29 @@ _SECONDS: Final = 0.5
 T = TypeVar("T")
 
 
-def moving() -> bool:
-    """Say whether somebody looks on: standard error is a terminal, and not a dumb one."""
-    return watched(sys.stderr) and os.environ.get("TERM") != "dumb"
+def shows_progress() -> bool:
+    """Return whether to show progress: standard error is a terminal, and not a dumb one."""
+    return is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
 
 
-class Counting:
-    """Shows whoever looks on how many things went by, on one line that is written over and taken away at the end."""
+class ProgressCounter:
+    """Shows the number of processed items on one line of a terminal, and removes the line at the end."""
 
     def __init__(self, what: str) -> None:
         self._what, self._count, self._shown = what, 0, time.monotonic()
-        self._visible = moving()
+        self._visible = shows_progress()
 
     def __enter__(self) -> Self:
         """Begin."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._visible and self._count >= _OFTEN:
             self._write("\r\x1b[K")
 
     def __call__(self, things: Iterable[T]) -> Iterator[T]:
-        """Pass *things* on, counted."""
+        """Yield *things* and count them."""
         if not self._visible:
             yield from things
             return
@@ -68,34 +68,34 @@ class Counting:
             yield thing
 
     def _write(self, text: str) -> None:
-        with suppress(OSError):  # nobody may be looking any more
+        with suppress(OSError):  # the terminal may be closed
             click.echo(text, err=True, nl=False)
 
 
-def tell(event: Event) -> None:
-    """Show where a session is, if *event* is a step of it."""
+def show_step(event: Event) -> None:
+    """Show *event* if it is a step of the session."""
     step = _STEPS.get(event.type)
     if step:
         word, member = step
         line = plain(f"· {word:<6} {short(show(event.payload.get(member, '')), _WIDTH)}")
-        with suppress(OSError):  # nobody may be looking any more; the session goes on
-            click.echo(click.style(line, dim=True) if colours(sys.stderr) else line, err=True)
+        with suppress(OSError):  # the terminal may be closed; the session continues
+            click.echo(click.style(line, dim=True) if wants_colours(sys.stderr) else line, err=True)
 
 
-class Reading:
-    """How much of *total* bytes was read, on one line of a terminal that somebody looks at; use it as a context."""
+class ReadProgress:
+    """Shows how much of *total* bytes was read, on one line of a terminal; use it as a context."""
 
     def __init__(self, total: int) -> None:
         self._total, self._read, self._said = max(total, 1), 0, time.monotonic()
         self._shown = False
 
     def __call__(self, size: int) -> None:
-        """Take in that *size* bytes more were read."""
+        """Add *size* bytes that were read."""
         self._read += size
         now = time.monotonic()
-        if now - self._said >= _EVERY and moving():
+        if now - self._said >= _EVERY and shows_progress():
             self._said, self._shown = now, True
-            self._show(f"verifying: {min(100, 100 * self._read // self._total)} % of {_sized(self._total)}")
+            self._show(f"verifying: {min(100, 100 * self._read // self._total)} % of {_format_size(self._total)}")
 
     def __enter__(self) -> Self:
         return self
@@ -109,27 +109,27 @@ class Reading:
             click.echo(f"\r{text}\x1b[K", err=True, nl=False)
 
 
-def _sized(size: int) -> str:
-    """Return a number of bytes as people say it."""
+def _format_size(size: int) -> str:
+    """Return a number of bytes in KiB or MiB."""
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{max(size >> 10, 1)} KiB"
 
 
-class Parked:
-    """Listens to the ledger of *session* and says at once what waits for a person, and what answers it."""
+class ApprovalNotice:
+    """A listener on the ledger of *session* that reports requests to a person at once, and how to answer them."""
 
     def __init__(self, session: str, state: Path) -> None:
         self._session, self._state = session, state
 
     def __call__(self, event: Event) -> None:
-        """Take *event* in."""
+        """Report *event* if it is such a request."""
         if event.type == "approval.requested" and self._waits(event.payload):
             name, reason, identity = (show(event.payload[key]) for key in ("name", "reason", "approval"))
             with suppress(OSError):
                 message(plain(f"{name} waits for a person: {reason}"))
-                message(f"who may answer runs: deedbook approvals approve {identity} --as NAME")
+                message(f"an approver answers with: deedbook approvals approve {identity} --as NAME")
 
     def _waits(self, request: Object) -> bool:
-        """Say whether nobody has answered yet: what an earlier session asked for may be approved already."""
+        """Return whether the request is still open: one of an earlier session may be approved already."""
         from deedbook.approvals.answering import queue
         from deedbook.format.errors import DeedbookError
         from deedbook.format.events import timestamp

@@ -1,14 +1,14 @@
-"""``deedbook registry``: the abilities of the workspace, checked before anybody uses them."""
+"""``deedbook registry``: check the abilities of the workspace."""
 
 from pathlib import Path
 
 import click
 
-from .common import Asked, FilePath, Suggesting, json_option
+from .common import FilePath, GlobalOptions, SuggestingGroup, json_option
 from .output import as_json, message, say
 
 
-@click.group("registry", cls=Suggesting)
+@click.group("registry", cls=SuggestingGroup)
 def command() -> None:
     """Check what the workspace declares."""
 
@@ -17,11 +17,11 @@ def command() -> None:
 @click.argument("files", nargs=-1, type=FilePath(), metavar="[FILE]...")
 @json_option
 @click.pass_obj
-def lint(asked: Asked, files: tuple[Path, ...]) -> int:
-    """Check every ability, or those in FILE, and print all that is wrong with file, line and column.
+def lint(options: GlobalOptions, files: tuple[Path, ...]) -> int:
+    """Check every ability, or those in FILE, and print all errors and notes with file, line and column.
 
-    Plugins are imported, since they say what they take; nothing is started and nothing is written. With errors the exit
-    status is 1; notes alone leave it 0.
+    Plugins are imported for their declarations; nothing is started and nothing is written. With errors the exit status
+    is 1; notes alone leave it 0.
     """
     import attrs
 
@@ -32,9 +32,9 @@ def lint(asked: Asked, files: tuple[Path, ...]) -> int:
     from deedbook.plugins.plugins import discover
     from deedbook.workspace.sources import find_workspace
 
-    root = find_workspace(Path(asked.workspace)).absolute()
+    root = find_workspace(Path(options.workspace)).absolute()
     made = survey(root, discover(), kernel=VERSION, files=[_within(root, file) for file in files])
-    if asked.json:
+    if options.json:
         as_json(
             {
                 "schema_version": "v1",
@@ -55,6 +55,6 @@ def lint(asked: Asked, files: tuple[Path, ...]) -> int:
 
 
 def _within(root: Path, file: Path) -> str:
-    """Return a file as the workspace's places name it: relative to its root."""
+    """Return the path of a file relative to the workspace, as in its places."""
     place = Path.cwd() / file
     return str(place.relative_to(root)) if place.is_relative_to(root) else str(file)

@@ -1,16 +1,16 @@
-"""``deedbook run``: one request, from the prompt to the answer."""
+"""``deedbook run``: take one request from the prompt to the answer."""
 
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from .common import Asked, json_option, principal_option, profile_option, wait_option
+from .common import GlobalOptions, json_option, principal_option, profile_option, wait_option
 
 if TYPE_CHECKING:
     from deedbook.call.session import Session
 
-    from .acting import Ending
+    from .execution import Ending
 
 MAX_BYTES = 1024 * 1024
 
@@ -22,18 +22,22 @@ MAX_BYTES = 1024 * 1024
 @wait_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, prompt: tuple[str, ...], profile: str | None, principal: str | None, wait: float) -> int:
+def command(
+    options: GlobalOptions, prompt: tuple[str, ...], profile: str | None, principal: str | None, wait: float
+) -> int:
     """Take a request through hooks, skill and roles to an answer; PROMPT may be `-` for standard input."""
-    from .acting import act, beginning
+    from .execution import execute, session_starter
 
     text = _text(prompt)
-    return act(asked, beginning("run", principal, wait), lambda session: _run(session, text), profile=profile)
+    return execute(
+        options, session_starter("run", principal, wait), lambda session: _run(session, text), profile=profile
+    )
 
 
 def _run(session: "Session", text: str) -> "Ending":
     from deedbook.format.errors import Err
 
-    from .acting import Ending
+    from .execution import Ending
 
     result = session.run(text)
     if isinstance(result, Err):
@@ -43,7 +47,7 @@ def _run(session: "Session", text: str) -> "Ending":
 
 
 def _text(words: tuple[str, ...]) -> str:
-    """Return the request, refused where it is several, none, or no text."""
+    """Return the request; refuse several arguments, an empty request, and bytes that are not text."""
     if len(words) > 1:
         raise click.UsageError(f'the request is {len(words)} arguments; put it in quotes: deedbook run "…"')
     text = _read() if words[0] == "-" else words[0]
@@ -59,6 +63,6 @@ def _text(words: tuple[str, ...]) -> str:
 
 
 def _read() -> str:
-    """Read standard input; the line break that ends it belongs to the pipe, and not to the request."""
+    """Read standard input without the final line break, which belongs to the pipe."""
     raw = sys.stdin.buffer.read(MAX_BYTES + 3) if sys.stdin else b""
     return raw.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")

@@ -1,11 +1,11 @@
-"""``deedbook sessions``: the lives of work in this workspace."""
+"""``deedbook sessions``: list the sessions of this workspace, and close interrupted ones."""
 
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from . import completing
-from .common import Asked, Suggesting, json_option
+from .common import GlobalOptions, SuggestingGroup, json_option
 from .output import as_json, message, say, table
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 SHOWN: Final = 8
-"""Digits of a hash that are shown."""
+"""How many digits of a hash are shown."""
 
 
-@click.group("sessions", cls=Suggesting, invoke_without_command=True)
+@click.group("sessions", cls=SuggestingGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def command(ctx: click.Context) -> int:
@@ -33,9 +33,9 @@ def command(ctx: click.Context) -> int:
     from deedbook.format.files import Folder
     from deedbook.format.reader import sessions
 
-    from .ledgers import standing
+    from .ledgers import read_leniently
 
-    source, notes = standing(ctx.obj.workspace)
+    source, notes = read_leniently(ctx.obj.workspace)
     for note in notes:
         message(note)
     state = source.state
@@ -44,7 +44,7 @@ def command(ctx: click.Context) -> int:
         with Folder.at(state) as folder:
             own, runs = sessions(folder), _runs(folder)
             found = [(each, {"name": each.id, **runs.get(each.id, {})}) for each in own]
-            found += _taken_in(state, [each.id for each in own])
+            found += _imported_sessions(state, [each.id for each in own])
             found.sort(key=lambda pair: pair[0].started)
     if ctx.obj.json:
         told = [{**attrs.asdict(each), **more} for each, more in found]
@@ -57,7 +57,7 @@ def command(ctx: click.Context) -> int:
 
 
 def _runs(state: "Folder") -> "Mapping[str, Mapping[str, str]]":
-    """Return the process and the run of each session, as far as the workspace ledger tells them."""
+    """Return the process and the run of each session, as far as the workspace ledger records them."""
     from deedbook.format.errors import DeedbookError
     from deedbook.ledger.processes import survey
 
@@ -68,10 +68,10 @@ def _runs(state: "Folder") -> "Mapping[str, Mapping[str, str]]":
     return {each.id: {"process": each.process, "run": each.run} for each in told if each.run}
 
 
-def _taken_in(state: "Path", own: list[str]) -> "list[tuple[Listed, Mapping[str, str]]]":
-    """Return the sessions of the old ledgers that were taken in, each with its form, the file's hash and a name.
+def _imported_sessions(state: "Path", own: list[str]) -> "list[tuple[Listed, Mapping[str, str]]]":
+    """Return the sessions of imported old ledgers, each with its form, the file's hash and a name.
 
-    Where several sessions have an id, those that were taken in are named with the hash before it.
+    If several sessions have the same id, the names of imported ones begin with the hash.
     """
     from collections import Counter
 
@@ -103,36 +103,36 @@ def _count(events: int) -> str:
     return "1 event" if events == 1 else f"{events} events"
 
 
-def _uncovered(error: "DomainError") -> None:
+def _report_checkpoint(error: "DomainError") -> None:
     message(f"checkpoint: {error} [{error.code}]")
 
 
 @command.command("close", short_help="End an interrupted SESSION; its open calls become unknown.")
 @click.argument("session", shell_complete=completing.sessions)
 @click.pass_obj
-def close(asked: Asked, session: str) -> int:
+def close(options: GlobalOptions, session: str) -> int:
     """End an interrupted SESSION: its open calls become unknown, and session.end is written.
 
-    A session that never began is removed; what its first write left is kept. What follows the end of one that has
-    ended is set aside. A session that was taken in stays as it is.
+    A session that never began is removed; its partial first write is kept. Bytes after the end of an ended session are
+    set aside. An imported session never changes.
     """
     from deedbook.format.errors import LedgerError
     from deedbook.maintenance.closing import told
     from deedbook.maintenance.upkeep import close_session, discard_session, mend_session
     from deedbook.workspace.workspace import read_workspace
 
-    from .ledgers import session_here
+    from .ledgers import own_session
 
-    source = read_workspace(asked.workspace)
-    identity = session_here(source, session)
+    source = read_workspace(options.workspace)
+    identity = own_session(source, session)
     if removed := discard_session(source, identity):
         message(str(removed))
         return 0
-    if torn := mend_session(source, identity, _uncovered):
+    if torn := mend_session(source, identity, _report_checkpoint):
         message(f"session {identity} had ended; {torn} bytes after its last line are set aside")
         return 0
     try:
-        closed = close_session(source, identity, _uncovered)
+        closed = close_session(source, identity, _report_checkpoint)
     except LedgerError as problem:
         raise _with_interrupted(problem, source.state) from None
     message(f"session {identity} is closed; {told(closed)}")
@@ -140,7 +140,7 @@ def close(asked: Asked, session: str) -> int:
 
 
 def _with_interrupted(problem: "LedgerError", state: "Path") -> "LedgerError":
-    """Return *problem*, and for a session that has ended also which ones were probably meant: the interrupted."""
+    """Return *problem*; for an ended session, also name the interrupted sessions, one of which was probably meant."""
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.files import Folder
     from deedbook.format.reader import interrupted

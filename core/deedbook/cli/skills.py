@@ -1,11 +1,11 @@
-"""``deedbook skills``: what the skills are, and how portable; imports the skill loaders and nothing else."""
+"""``deedbook skills``: list the skills and their portability; imports the skill loaders and nothing else."""
 
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
-from .common import Asked, Suggesting, json_option, profile_option
+from .common import GlobalOptions, SuggestingGroup, json_option, profile_option
 from .output import answer, as_json, message, say, table
 
 if TYPE_CHECKING:
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace
 
 
-@click.group("skills", cls=Suggesting, invoke_without_command=True)
+@click.group("skills", cls=SuggestingGroup, invoke_without_command=True)
 @profile_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, profile: str | None) -> int:
-    """List the skills, show one, or say what keeps them from being portable."""
+    """List the skills, show one, or list what keeps them from being portable."""
     return _list(ctx.obj, profile) if ctx.invoked_subcommand is None else 0
 
 
@@ -27,9 +27,9 @@ def command(ctx: click.Context, profile: str | None) -> int:
 @profile_option
 @json_option
 @click.pass_obj
-def listing(asked: Asked, profile: str | None) -> int:
-    """List the skills: name, spelling, where they come from, what they may use, what calls for them."""
-    return _list(asked, profile)
+def listing(options: GlobalOptions, profile: str | None) -> int:
+    """List the skills: name, form, origin, allowed tools and triggers."""
+    return _list(options, profile)
 
 
 @command.command("show")
@@ -37,12 +37,12 @@ def listing(asked: Asked, profile: str | None) -> int:
 @profile_option
 @json_option
 @click.pass_obj
-def show(asked: Asked, name: str, profile: str | None) -> int:
-    """Show one skill whole."""
-    found = _skills(asked, profile)
-    row = _named(name, found.rows)
-    if asked.json:
-        as_json({"schema_version": "v1", "skills": [{**_told(row), "body": found.bodies[name]}]})
+def show(options: GlobalOptions, name: str, profile: str | None) -> int:
+    """Show one skill in full."""
+    found = _skills(options, profile)
+    row = _find(name, found.rows)
+    if options.json:
+        as_json({"schema_version": "v1", "skills": [{**_as_json(row), "body": found.bodies[name]}]})
         return 0
     shown = {**row, "allowed": " ".join(row["allowed"]) or "nothing", "triggers": ", ".join(row["triggers"])}
     table((key, str(value)) for key, value in shown.items() if key not in ("obstacles", "without", "tools"))
@@ -55,13 +55,13 @@ def show(asked: Asked, name: str, profile: str | None) -> int:
 @profile_option
 @json_option
 @click.pass_obj
-def lint(asked: Asked, profile: str | None) -> int:
-    """Say which spelling each skill has, what keeps it from being portable, and which names of its tools grant nothing.
+def lint(options: GlobalOptions, profile: str | None) -> int:
+    """Show the form of each skill, what keeps it from being portable, and which names of its tools grant nothing.
 
-    A skill that cannot be read is set aside, and is named with the reasons.
+    Skills that cannot be read are listed with the reasons.
     """
-    found = _skills(asked, profile)
-    if asked.json:
+    found = _skills(options, profile)
+    if options.json:
         as_json(found.as_json())
         return 0
     _tell(found.notes)
@@ -78,9 +78,9 @@ def lint(asked: Asked, profile: str | None) -> int:
     return 0
 
 
-def _list(asked: Asked, profile: str | None) -> int:
-    found = _skills(asked, profile)
-    if asked.json:
+def _list(options: GlobalOptions, profile: str | None) -> int:
+    found = _skills(options, profile)
+    if options.json:
         as_json(found.as_json())
         return 0
     _tell(found.notes)
@@ -105,10 +105,10 @@ class Listing:
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON."""
         aside = {"set_aside": self.set_aside} if self.set_aside else {}
-        return {"schema_version": "v1", "skills": [_told(row) for row in self.rows], **aside}
+        return {"schema_version": "v1", "skills": [_as_json(row) for row in self.rows], **aside}
 
 
-def _skills(asked: Asked, profile: str | None) -> Listing:
+def _skills(options: GlobalOptions, profile: str | None) -> Listing:
     """Return the skills; raises `BindingError` with every fault."""
     from deedbook.charter.linker import Linker
     from deedbook.charter.skills import SkillCompiler
@@ -117,7 +117,7 @@ def _skills(asked: Asked, profile: str | None) -> Listing:
     from deedbook.workspace.workspace import read_workspace
 
     catalogue = discover()
-    workspace = read_workspace(asked.workspace, profile, catalogue)
+    workspace = read_workspace(options.workspace, profile, catalogue)
     linker = Linker(catalogue)
     skills = SkillCompiler(workspace, linker)
     found = skills.entries()
@@ -152,8 +152,8 @@ def _row(name: str, entry: dict[str, Any], workspace: "Workspace") -> dict[str, 
     }
 
 
-def _told(row: "Mapping[str, Any]") -> dict[str, Any]:
-    """Return a row as JSON: the names of tools that grant nothing only where there are some."""
+def _as_json(row: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return a row as JSON; ``without`` only if it is not empty."""
     return {key: value for key, value in row.items() if key != "tools" and (key != "without" or value)}
 
 
@@ -166,7 +166,7 @@ def _origin(source: str, workspace: "Workspace") -> str:
     return "root" if source in workspace.digests else "loader"
 
 
-def _named(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _find(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     from deedbook.format.errors import BindingError, fault
     from deedbook.format.schema import suggest
 

@@ -1,4 +1,4 @@
-"""Beginning a workspace: one file, or the whole starter, with schemas for editors beside it."""
+"""Create a workspace: one file, or the whole starter, with schemas for editors."""
 
 import shutil
 import tempfile
@@ -12,7 +12,7 @@ from deedbook.format.schema import data_folder
 from deedbook.workspace.sources import SYSTEM
 
 EDITORS: Final = "schemas"
-"""The folder below ``.system`` that holds JSON Schemas for editors; the kernel reads its own."""
+"""The folder below ``.system`` that holds JSON Schemas for editors; the kernel uses its own."""
 STATE: Final = ".deedbook/"
 IGNORED: Final = ".gitignore"
 MAX_BYTES: Final = 1024 * 1024
@@ -42,18 +42,18 @@ _FORMS: Final = {
     "hooks.test": "hook_test_v1",
     "policies.test": "policy_test_v1",
 }
-"""Where a YAML file stands below ``.system``, and the schema of its form; ``.test`` for the tests beside it."""
+"""The schema of a YAML file, by its place below ``.system``; ``.test`` for the tests beside it."""
 
 
-def begin(folder: Path, *, full: bool) -> list[str]:
+def create_workspace(folder: Path, *, full: bool) -> list[str]:
     """Make *folder* a workspace and return the files written; raises `SourceError` if it is one already.
 
-    It is a workspace with all of its files or not at all. With *full* it is a copy of the kernel's own starter: roles,
-    skills, hooks, tools, a policy with tests; else one file.
+    Either all files are written or none. With *full* it is a copy of the kernel's own starter: roles, skills, hooks,
+    tools, a policy with tests; otherwise one file.
     """
     system = folder / SYSTEM
     if system.exists() or system.is_symlink():
-        why = "is there already, and nothing was changed; `deedbook init --schemas` renews the schemas for editors"
+        why = "exists already; nothing was changed; `deedbook init --schemas` renews the schemas for editors"
         raise SourceError(fault("USAGE", why, place=str(system)))
     _refuse_link(folder)
     try:
@@ -78,11 +78,11 @@ def begin(folder: Path, *, full: bool) -> list[str]:
 
 
 def renew_schemas(root: Path) -> list[str]:
-    """Write the schemas for editors of the workspace at *root* again; return the files written."""
+    """Rewrite the schemas for editors of the workspace at *root*; return the files written."""
     return [str(path.relative_to(root)) for path in _write_schemas(root / SYSTEM)]
 
 
-def modelines(path: Path, system: Path) -> str:
+def format_modelines(path: Path, system: Path) -> str:
     """Return the comments by which editors find the schema of the YAML file at *path*; empty if it has none."""
     place = path.relative_to(system)
     tested = ".test" if path.name.endswith(".test.yaml") else ""
@@ -95,11 +95,11 @@ def modelines(path: Path, system: Path) -> str:
 
 def _add_modelines(system: Path) -> None:
     for path in system.rglob("*.yaml"):
-        path.write_text(modelines(path, system) + path.read_text(encoding="utf-8"), encoding="utf-8")
+        path.write_text(format_modelines(path, system) + path.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def _write_schemas(system: Path) -> list[Path]:
-    """Write them anew; what is a link is refused, since whoever made it would choose what is overwritten."""
+    """Write the schemas; refuse links, whose author could choose which file is overwritten."""
     written = []
     with Folder.at(system) as folder:
         for form in sorted(_FORMS.values()):
@@ -115,7 +115,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _ignore_state(folder: Path) -> list[str]:
-    """Keep the state out of git; return the file that was written, if one was."""
+    """Add the state folder to ``.gitignore``; return the file if it was written."""
     with Folder.at(folder) as held:
         before = held.read(IGNORED, limit=MAX_BYTES) if held.exists(IGNORED) else b""
         if STATE.encode() in before.split():
@@ -126,7 +126,7 @@ def _ignore_state(folder: Path) -> list[str]:
 
 
 def _refuse_link(folder: Path) -> None:
-    """Refuse before anything is made what could not be written at the end."""
+    """Refuse at the beginning what could not be written at the end."""
     if folder.is_dir():
         with Folder.at(folder) as held:
             if held.exists(IGNORED):

@@ -1,4 +1,4 @@
-"""Trying plugins in a process of its own: which of them end it, hang, or crash, before this one imports them."""
+"""Import plugins in a separate process first, to find those that end it, hang or crash."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Final
 
 from deedbook.contract import Failed
 from deedbook.format.errors import BindingError
-from deedbook.plugins.importing import VARIABLE, seconds
+from deedbook.plugins.importing import VARIABLE, import_seconds
 from deedbook.plugins.plugins import Offer, discover, load
 from deedbook.programs.workers import Workers
 
@@ -17,13 +17,13 @@ _CODE: Final = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from de
 _BEGUN: Final = "trying"
 _DONE: Final = "tried"
 _PATIENCE: Final = 10.0
-"""Seconds for the process itself, beyond what the imports may take."""
+"""Seconds for the process itself, in addition to the limits of the imports."""
 
 
-def fatal(offers: Sequence[Offer]) -> Iterator[tuple[Offer, str]]:
-    """Yield those of *offers* whose import no process survives, each with what it does.
+def find_fatal(offers: Sequence[Offer]) -> Iterator[tuple[Offer, str]]:
+    """Yield those of *offers* whose import ends or blocks its process, each with a description.
 
-    What only raises, or can be interrupted, is not among them: whoever loads it is told so.
+    A plugin that only raises, or can be interrupted, is not yielded: loading it reports the error.
     """
     left = list(offers)
     with Workers() as workers:
@@ -39,7 +39,7 @@ def fatal(offers: Sequence[Offer]) -> Iterator[tuple[Offer, str]]:
 
 
 def _attempt(workers: Workers, offers: Sequence[Offer]) -> tuple[int, str] | None:
-    """Import *offers* in one process; return how many of them were tried well, and what the next one did."""
+    """Import *offers* in one process; return how many imports succeeded, and what the next one did."""
     try:
         ran = _run(workers, offers)
     except Failed as problem:
@@ -66,19 +66,19 @@ def _run(workers: Workers, offers: Sequence[Offer]) -> tuple[int, bytes]:
         [sys.executable, "-c", _CODE, json.dumps(sys.path)],
         stdin=names.encode(),
         env=env,
-        seconds=_PATIENCE + seconds() * min(len(offers), 2),
+        seconds=_PATIENCE + import_seconds() * min(len(offers), 2),
     )
     return ran.status, ran.out
 
 
 def child() -> None:
-    """Load what standard input names; say on standard output which was begun and which is done. Ends the process."""
+    """Import the plugins listed on standard input; print when each begins and is done. Ends the process."""
     leave, write = os._exit, os.write  # a plugin may replace them
     catalogue = discover()
     for line in sys.stdin.read().splitlines():
         kind, _, name = line.partition(" ")
         write(1, f"{_BEGUN} {line}\n".encode())
-        with suppress(BindingError):  # it can be told to whoever wants to load it
+        with suppress(BindingError):  # loading it later reports the same error
             load(catalogue.find(kind, name))
         write(1, f"\n{_DONE}\n".encode())
     leave(0)

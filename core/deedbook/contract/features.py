@@ -34,58 +34,58 @@ class FeatureSpec:
 
 
 class FeatureHooks:
-    """Every method that a feature may have; each may name fewer arguments.
+    """Every method that a feature may implement. A method may take fewer arguments.
 
-    *kernel* is a `deedbook.kernel.Kernel`, *session* a `deedbook.call.session.Session`. *settings* is the feature's
-    own section under ``features:`` as the charter has it, an empty object where there is none.
+    *kernel* is a `deedbook.kernel.Kernel`, *session* a `deedbook.call.session.Session`. *settings* is the feature's own
+    section under ``features:`` as the charter has it, an empty object where there is none.
     """
 
     @featurespec
     def client_abilities(self, client: Any) -> Iterable[Any]:
-        """Return the abilities (`AbilitySource`) of a client that ``agents:`` declares: a coding agent's own tools."""
+        """Return the abilities (`AbilitySource`) of a client declared under ``agents:``: a coding agent's own tools."""
         raise NotImplementedError
 
     @featurespec
     def client_problems(self, client: Any) -> Iterable[tuple[str, str]]:
-        """Return what is wrong with what ``agents:`` says of a client: a JSON pointer into it, and a message."""
+        """Return the problems of a client's section under ``agents:``, each as JSON pointer and message."""
         raise NotImplementedError
 
     @featurespec
     def before_effects(
         self, kernel: Any, ledger: Any, undo: ExitStack, settings: Object
     ) -> Mapping[str, Callable[[Any], None]] | None:
-        """Return what is called with a ticket before its effect begins, by the kind of effects, or ``None``.
+        """Return functions to call with a ticket before an effect begins, by the kind of effects, or ``None``.
 
-        It is asked when a session is made, before the first line of its *ledger*. What is returned raises `LedgerError`
-        to keep an effect from beginning. *undo* takes what has to be undone if the session does not begin.
+        Called when a session is created, before the first line of its *ledger*. A returned function raises
+        `LedgerError` to prevent an effect. *undo* collects what to undo if the session does not start.
         """
 
     @featurespec
     def session_prompted(self, kernel: Any, session: Any, settings: Object) -> None:
-        """Do something once a prompt of the session is recorded; a failure is reported, and the session goes on."""
+        """Act after a prompt of the session is recorded; a failure is reported, and the session continues."""
 
     @featurespec
     def session_ending(self, kernel: Any, session: Any, settings: Object) -> None:
-        """Do something before ``session.end`` is recorded; the feature may still record events of its own.
+        """Act before ``session.end`` is recorded; the feature may still record events of its own.
 
-        A failure is reported, and the session ends all the same. It is not called for a session whose process died.
+        A failure is reported, and the session ends all the same. Not called for a session whose process died.
         """
 
     @featurespec
     def session_ended(self, kernel: Any, session: Any, settings: Object) -> None:
-        """Do something once ``session.end`` is recorded; a failure is reported, and the session has ended."""
+        """Act after ``session.end`` is recorded; a failure is reported."""
 
     @featurespec
     def recovered(self, kernel: Any, settings: Object) -> None:
-        """Do something once the sessions of dead processes were ended; a failure is reported."""
+        """Act after the sessions of dead processes are ended; a failure is reported."""
 
     @featurespec
     def kernel_closed(self, kernel: Any, settings: Object) -> None:
-        """Stop what runs in the background, and give everything back."""
+        """Stop background work and release everything."""
 
     @featurespec
     def ledger_extended(self, workspace: Any, name: str, report: Callable[[Any], None]) -> None:
-        """Do something after lines were added to the finished ledger *name* (a session's id, or ``workspace``).
+        """Act after lines were added to the finished ledger *name* (a session's id, or ``workspace``).
 
         *workspace* was read from its files; no kernel is open. *report* takes a `DomainError` that changes nothing.
         """
@@ -97,19 +97,19 @@ class FeatureHooks:
 
     @featurespec
     def before_lock(self, workspace: Any, yes: bool) -> bool:
-        """Look at what stands outside the workspace's files before they are compiled; ``False`` stops the lock.
+        """Check state outside the workspace's files before they are compiled; ``False`` stops the lock.
 
-        *yes*: ask nobody, and accept what is other than before.
+        *yes*: accept changes without asking.
         """
         raise NotImplementedError
 
     @featurespec
     def payload_removed(self, state: Any, name: str) -> None:
-        """Remove what was kept of the ledger *name* besides the ledger itself: a payload was taken out of a line.
+        """Remove copies of the payloads of the ledger *name*, because a payload was removed from a line.
 
-        *state* is the state folder, held open. Raise whatever prevents it: the removal is then not reported as done.
+        *state* is the open state folder. Raise an error if that fails: the removal is then not reported as done.
         """
 
     @featurespec
     def pages_renewed(self, workspace: Any, name: str) -> None:
-        """Write anew what was rendered from the ledger *name*, of which a payload was taken out."""
+        """Render again everything that was rendered from the ledger *name*, from which a payload was removed."""

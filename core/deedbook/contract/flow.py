@@ -1,7 +1,7 @@
-"""The contract of flows, version 1: what an orchestration is given beside a `contracts.Ctx`.
+"""The contract of flows, version 1: what an orchestration receives in addition to a `contracts.Ctx`.
 
-A flow is a class like every plugin (``deedbook.flows``). Its handler is called with a `Run`: roles to put to work, the
-session's typed state, and the story to tell.
+A flow is a class like every plugin (``deedbook.flows``). Its handler is called with a `Run`: the roles, the session's
+typed state, and methods that record the run.
 """
 
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from .plugins import Ctx, Json, Object, Skill
 
 
 class Agent(Protocol):
-    """One role at work inside a flow; its principal is ``agent:<role>``, on behalf of who asked."""
+    """One role inside a flow; its principal is ``agent:<role>``, on behalf of the session's principal."""
 
     role: str
     instructions: str
@@ -46,7 +46,7 @@ class Context(Protocol):
         """The present state's name."""
 
     def clarify(self, clarification: Object) -> None:
-        """Move to CLARIFIED with what is wanted."""
+        """Move to CLARIFIED with the clarified request."""
 
     def scope(self, scope: Object) -> None:
         """Move to SCOPED with the limits of the work."""
@@ -77,7 +77,7 @@ class Context(Protocol):
 
 
 class Run(Ctx, Protocol):
-    """What a flow is given: a `Ctx` that puts roles to work and tells the story; *signals* are those of the prompt."""
+    """The argument of a flow: a `Ctx` with roles and records; *signals* are those of the prompt."""
 
     context: Context
     skill: Skill | None
@@ -87,7 +87,7 @@ class Run(Ctx, Protocol):
         """Ask the hooks of an event that flows fire, and return the *subject* as they leave it; raises `Failed`."""
 
     def agent(self, role: str) -> Agent:
-        """Hand over to *role*: records ``agent.transition`` and returns the role at work."""
+        """Hand over to *role*: records ``agent.transition`` and returns the role."""
 
     def record(self, event_type: str, payload: Object) -> None:
         """Record a ``worker.report``, or an event of a type that the flow's `spec.records` declares.

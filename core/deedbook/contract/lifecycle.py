@@ -1,7 +1,7 @@
-"""The life cycle: the events that hooks answer, and one table that says what each of them is.
+"""The life cycle: the events that hooks answer, and one table with the properties of each.
 
-Everything that has to know an event (the loader, the charter, the bindings, the Hook Runner, the test kit) asks the
-table; a new event is a method of `Lifecycle` and a row in `EVENTS`.
+The loader, the charter, the bindings, the hook runner and the test kit use this table; a new event is a method of
+`Lifecycle` and a row in `EVENTS`.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Lifecycle:
 
     @hookspec
     def post_tool_use(self, call: Call, result: Json) -> Json:
-        """PostToolUse, not blocking: return what the caller sees; observers return *result* as it is."""
+        """PostToolUse, not blocking: return the result for the caller; observers return *result* unchanged."""
 
     @hookspec
     def pre_compact(
@@ -80,11 +80,11 @@ class Lifecycle:
 class LifeEvent:
     """One event of the life cycle, as `EVENTS` lists it.
 
-    *method* of `Lifecycle` answers it. *may* holds the outcomes that may be answered, *rewriter* those that only a
-    hook that declares ``rewrites`` may answer beside them. On a *blocking* event an answer can refuse; on another
-    nothing can. *call*: it is about a `Call`, so that a hook's match can look at it. *facts*: those that a hook
-    declares are given. *signals* names the structured hints that an answer may carry; *aliases* are read, never
-    written. *subject*: a flow fires it, about an object that has at least these members.
+    *method* of `Lifecycle` answers it. *may* holds the allowed outcomes, *rewriter* those that only a hook that
+    declares ``rewrites`` may return in addition. On a *blocking* event an answer can refuse; on others it cannot.
+    *call*: the event is about a `Call`, so a hook's match can use it. *facts*: the facts that a hook declares are
+    passed. *signals* names the structured hints that an answer may carry; *aliases* are accepted when reading, never
+    written. *subject*: a flow fires the event, with an object that has at least these members.
     """
 
     name: str
@@ -188,7 +188,7 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
 """Other names of events, accepted when reading."""
 
 
-class Unanswered(Exception):  # noqa: N818 - it says what a gate is
+class NoAnswer(Exception):  # noqa: N818 - it says what a gate lacks
     """A gate gave no answer that counts; the message is the whole reason to record.
 
     The kernel raises it where it asks a gate. A plugin may raise anything, which counts as a denial.

@@ -1,8 +1,9 @@
 """The plugin contract, version 1.
 
-Every plugin is a class named by an entry point. Its ``spec`` declares, construction binds (once, at freeze), the call
-works. Import from here, or ``from deedbook import …``; all else may change. What flows are given stands in `flow`. The
-groups: ``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks``, ``.policy_kinds``, ``.skill_loaders``, ``.packs``.
+Every plugin is a class named by an entry point. Its ``spec`` declares, its construction binds (once, at start), the
+call works. Import from here, or ``from deedbook import …``; everything else may change. The contract of flows is in
+`flow`. The groups: ``deedbook.tools``, ``.providers``, ``.flows``, ``.hooks``, ``.policy_kinds``, ``.skill_loaders``,
+``.packs``.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -16,18 +17,21 @@ Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 Object: TypeAlias = Mapping[str, Any]
 Effects: TypeAlias = Literal["none", "read", "write", "irreversible"]
 Outcome: TypeAlias = Literal["allow", "transform", "ask", "deny"]
-PATHS: Final = ("/path", "/file_path", "/paths")  # the arguments that are paths, where an ability says nothing else
+PATHS: Final = ("/path", "/file_path", "/paths")  # the arguments that are paths, unless an ability declares others
 
 Spec_co = TypeVar("Spec_co", covariant=True)
-Made_co = TypeVar("Made_co", covariant=True)
-Shared = TypeVar("Shared", bound="Closing")
+Instance_co = TypeVar("Instance_co", covariant=True)
+Shared = TypeVar("Shared", bound="Closable")
 
 hookimpl = pluggy.HookimplMarker("deedbook")
 
 
 @attrs.frozen(kw_only=True)
-class Declared:
-    """An ability as YAML declares it; ``None``: the plugin's word stands. *uses*: what it may call, and its effects."""
+class AbilityDeclaration:
+    """An ability as declared in YAML; ``None`` keeps the plugin's own declaration.
+
+    *uses*: abilities it may call, and their effects.
+    """
 
     id: str
     settings: Object
@@ -53,13 +57,13 @@ class EventType:
 
 @attrs.frozen(kw_only=True)
 class HandlerSpec:
-    """What a tool, a provider or a flow declares.
+    """The declaration of a tool, a provider or a flow.
 
     *settings*, *takes* and *gives* are JSON Schemas (draft 2020-12) for the ability's ``with:``, its arguments and its
     result. A tool and a flow need *gives*; ``{}`` leaves it to ``schema_out`` in YAML. YAML may narrow *takes* and
-    *gives* and raise *effects*, never the reverse. *interruptible* makes ``timeout_ms`` a limit, else it only marks a
-    late result. *reconciles*: the handler is a `Reconciler`, too. *check* finds what no schema can say, when the
-    charter is compiled: it yields what is wrong with an ability, each a JSON pointer into its YAML (``/with/argv/2``)
+    *gives* and raise *effects*, never the reverse. *interruptible* makes ``timeout_ms`` a limit; otherwise it only
+    marks a late result. *reconciles*: the handler is also a `Reconciler`. *check* finds faults that no schema can
+    express, when the charter is compiled: it yields each as a JSON pointer into the ability's YAML (``/with/argv/2``)
     and a message. A provider's *check_skill* does the same for the front matter of a skill. *records* has the event
     types that a flow records with `Run.record`; their names begin with ``x.`` and the plugin's name (``x.my_flow.seen``
     for ``my-flow``).
@@ -71,17 +75,17 @@ class HandlerSpec:
     effects: Effects = "write"
     interruptible: bool = False
     reconciles: bool = False
-    check: Callable[[Declared], Iterable[tuple[str, str]]] | None = None
+    check: Callable[[AbilityDeclaration], Iterable[tuple[str, str]]] | None = None
     check_skill: "Callable[[Skill], Iterable[tuple[str, str]]] | None" = None
     records: Mapping[str, EventType] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
 class GateSpec:
-    """What a hook, a policy kind or a skill loader declares.
+    """The declaration of a hook, a policy kind or a skill loader.
 
     *settings* is the JSON Schema of its YAML settings. *reads* names facts beyond the call, such as ``session.calls``;
-    exactly these are given and recorded. *pure*: the same call and facts give the same answer, so that ``explain`` and
+    exactly these are passed and recorded. *pure*: the same call and facts give the same answer, so that ``explain`` and
     ``verify`` may ask again. *rewrites*: may answer ``transform``; all rewriters run before all other gates.
     """
 
@@ -93,7 +97,7 @@ class GateSpec:
 
 @attrs.frozen
 class Principal:
-    """On whose account something happens: an opaque id, how it came in, its roles, and for whom it acts."""
+    """The person or client that a call is made for: an id, its channel (*via*), its roles, and *on_behalf_of*."""
 
     id: str
     via: str
@@ -101,13 +105,13 @@ class Principal:
     on_behalf_of: str | None = None
 
 
-@attrs.frozen(slots=False)  # a frozen class with slots takes twice as long to make, and one is made for every call
+@attrs.frozen(slots=False)  # with slots, construction takes twice as long, and every call constructs one
 class Call:
     """One use of an ability, as gates see it.
 
     *now* is the recorded time (RFC 3339, UTC, milliseconds); a gate has no other clock. *raw* holds the arguments'
-    canonical bytes, *facts* what the gate's ``reads`` named, *scopes* what the ability is about, *paths* JSON pointers
-    to the arguments that are paths.
+    canonical bytes, *facts* those that the gate's ``reads`` names, *scopes* the subjects of the ability, *paths* JSON
+    pointers to the arguments that are paths.
     """
 
     ability: str
@@ -157,19 +161,19 @@ def deny(reason: str) -> Decision:
 
 
 def ask(reason: str) -> Decision:
-    """Return a decision that a person has to take."""
+    """Return a decision that leaves the call to a person."""
     return Decision("ask", reason)
 
 
 def transform(args: Object, reason: str = "") -> Decision:
-    """Return a decision that goes on with *args* instead; only rewriters may."""
+    """Return a decision that continues with *args* instead; only rewriters may."""
     return Decision("transform", reason, args)
 
 
-class Failed(Exception):  # noqa: N818 - the field's word for a handler's own failure
+class Failed(Exception):  # noqa: N818 - the field's term for a handler's own failure
     """A handler's own failure: recorded as the call's error with *code*; any other exception is ``TOOL_ERROR``.
 
-    *lost*: nobody knows whether it was done; where that can have effects, the recorded outcome is ``unknown``.
+    *lost*: it is unknown whether the work was done; if the ability has effects, the recorded outcome is ``unknown``.
     *source*: the file of the skill that a loader cannot read; without it, the whole loader has failed.
     """
 
@@ -188,7 +192,7 @@ class Secret(Protocol):
 
 
 @attrs.frozen
-class Entry:
+class FolderEntry:
     """One directory entry: *path* is relative to the root, *size* in bytes (0 for a folder)."""
 
     path: str
@@ -197,44 +201,44 @@ class Entry:
 
 
 @attrs.frozen
-class Ran:
-    """What a program came to: its exit status (minus the signal that ended it), and what it wrote to its outputs."""
+class ProgramResult:
+    """The result of a program: its exit status (minus the signal that ended it), and its outputs."""
 
     status: int
     out: bytes
     err: bytes
 
 
-class Kept(Protocol):
-    """A program that is kept alive, and the ends of its pipes as raw binary files."""
+class RunningProgram(Protocol):
+    """A running program, and the ends of its pipes as raw binary files."""
 
     @property
     def stdin(self) -> BinaryIO:
-        """What it reads; to be written to."""
+        """Its standard input, to write to."""
 
     @property
     def stdout(self) -> BinaryIO:
-        """What it writes; its end is the end of the program, or what it closed."""
+        """Its standard output; end of file means that the program ended or closed it."""
 
     def complaint(self) -> str:
-        """Return how it ended, if it did, and the end of what it wrote on standard error, without secrets."""
+        """Return how it ended, if it did, and the end of its standard error, without secrets."""
 
     def close(self) -> None:
-        """Kill it, with all that it started, and close both files; twice is fine."""
+        """Kill it and all processes that it started, and close both files; may be called twice."""
 
 
-class Closing(Protocol):
-    """What the kernel closes when it is closed itself."""
+class Closable(Protocol):
+    """An object that the kernel closes at its own end."""
 
     def close(self) -> None:
-        """Let go of what is held; twice is fine."""
+        """Release all resources; may be called twice."""
 
 
 @attrs.frozen(kw_only=True)
 class Route:
-    """Somewhere a prompt may lead: an ability, or a section (``.system/ROUTING.md#releases``) of a routing document.
+    """A target for prompts: an ability, or a section (``.system/ROUTING.md#releases``) of a routing document.
 
-    *title* is its summary or heading. A section names *abilities* and has *links* to files, which nobody followed.
+    *title* is its summary or heading. A section names *abilities* and has *links* to files, which are not followed.
     """
 
     id: str
@@ -247,8 +251,8 @@ class Route:
 
 
 @attrs.frozen
-class Ranked:
-    """A route that fits *by* ``id``, ``trigger`` or ``text``; *trigger* is the longest that stands by itself."""
+class RankedRoute:
+    """A route that matches *by* ``id``, ``trigger`` or ``text``; *trigger* is the longest match that stands alone."""
 
     route: Route
     by: str
@@ -259,43 +263,45 @@ class Ranked:
 
 
 class Routes(Protocol):
-    """Where prompts may lead under the charter; a ranking is a hint, and gives nobody the right to anything."""
+    """The targets for prompts under the charter. A ranking is a hint and grants no permission."""
 
     abilities: Sequence[Route]
     knowledge: Sequence[Route]
 
-    def rank(self, prompt: str, principal: Principal, limit: int) -> tuple[Sequence[Ranked], Sequence[Ranked]]:
-        """Return the best abilities that are there for *principal*, and the best sections, at most *limit* of each."""
+    def rank(
+        self, prompt: str, principal: Principal, limit: int
+    ) -> tuple[Sequence[RankedRoute], Sequence[RankedRoute]]:
+        """Return the best abilities available to *principal*, and the best sections, at most *limit* of each."""
 
 
 class Host(Protocol):
-    """The kernel's side of binding: given once, when a plugin is constructed.
+    """The kernel's side of binding: passed once, when a plugin is constructed.
 
     Paths are relative to the workspace's allowed roots. No link is followed and nothing outside is reached: a refused
     path raises `Failed` with ``PATH_REFUSED``, an absent file ``FileNotFoundError``.
     """
 
     def secret(self, name: str) -> Secret:
-        """Return the secret declared under ``secrets:``; one that is not declared is a binding error."""
+        """Return the secret declared under ``secrets:``; an undeclared one is a binding error."""
 
     def open(self, path: str) -> BinaryIO:
         """Open a regular file for reading."""
 
-    def scan(self, path: str) -> Sequence[Entry]:
+    def scan(self, path: str) -> Sequence[FolderEntry]:
         """List a folder, sorted by path; links and special files are left out."""
 
     def replace(self, path: str, data: bytes, *, expected: str) -> str:
         """Write a whole file atomically and return the SHA-256 of *data*.
 
-        *expected* is the SHA-256 of the present content, ``""`` if the file must not exist; anything else on disk
-        raises `Failed` with ``WRITE_CONFLICT``. The workspace's ``.system``, ``.git``, ``.env`` and state are refused.
+        *expected* is the SHA-256 of the present content, ``""`` if the file must not exist; other content raises
+        `Failed` with ``WRITE_CONFLICT``. The workspace's ``.system``, ``.git``, ``.env`` and state are refused.
         """
 
     def schema(self, name: str) -> Object:
         """Return a copy of the kernel's schema of that id, for a model; raises `Failed` (``SCHEMA_UNKNOWN``)."""
 
     def catalogue(self) -> Routes:
-        """Return where prompts may lead; raises `Failed` (``BINDING_INVALID``) while there is no charter yet."""
+        """Return the targets for prompts; raises `Failed` (``BINDING_INVALID``) while there is no charter yet."""
 
     def run(
         self,
@@ -306,22 +312,23 @@ class Host(Protocol):
         cwd: str = "",
         seconds: float,
         limit: int = 1_048_576,
-    ) -> Ran:
-        """Run a program, without a shell; what it started is killed when it ends, is late, floods, or the kernel dies.
+    ) -> ProgramResult:
+        """Run a program without a shell.
 
-        *limit*: bytes of an output. Raises ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``, ``WORKER_BROKEN``.
+        All its processes are killed when it ends, exceeds its time or output, or the kernel dies. *limit*: bytes of an
+        output. Raises ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``, ``WORKER_BROKEN``.
         """
 
-    def keep(self, argv: Sequence[str], *, env: Mapping[str, str] = {}, cwd: str = "") -> Kept:
-        """Start a program as `run` does, and leave its pipes to the caller; it dies with the kernel, at the latest.
+    def keep(self, argv: Sequence[str], *, env: Mapping[str, str] = {}, cwd: str = "") -> RunningProgram:
+        """Start a program as `run` does, and return its pipes; it ends with the kernel at the latest.
 
         Raises `Failed` (``NOT_STARTED``).
         """
 
-    def shared(self, key: str, make: Callable[[], Shared]) -> Shared:
-        """Return what *make* makes, once for each *key* in a kernel, from any thread; the kernel closes it.
+    def share(self, key: str, make: Callable[[], Shared]) -> Shared:
+        """Return the object that *make* creates, once for each *key* in a kernel; the kernel closes it.
 
-        *make* has to be quick; let *key* begin with your distribution's name.
+        It may be called from any thread. *make* must be quick; begin *key* with your distribution's name.
         """
 
 
@@ -346,21 +353,21 @@ class Ctx(Protocol):
 
 
 class Handler(Protocol):
-    """What a tool, a provider or a flow makes: called with a private copy of the recorded arguments."""
+    """The handler of a tool, a provider or a flow: called with a private copy of the recorded arguments."""
 
     def __call__(self, args: Any, ctx: Any, /) -> Json | Awaitable[Json]:
         """Act, and return the result; raise `Failed` for a failure of its own."""
 
 
 class Reconciler(Handler, Protocol):
-    """A handler that can find out what became of a call."""
+    """A handler that can find out the outcome of an earlier call."""
 
     def reconcile(self, args: Object, idempotency_key: str) -> Json | None:
         """Return the result of a call whose outcome was lost, or ``None`` if it is still unknown."""
 
 
 class Gate(Protocol):
-    """What a policy kind makes."""
+    """The gate that a policy kind constructs."""
 
     def __call__(self, call: Call, /) -> Decision:
         """Judge *call*; an exception, a late answer or anything but a `Decision` denies."""
@@ -368,9 +375,9 @@ class Gate(Protocol):
 
 @attrs.frozen(kw_only=True)
 class PolicyTarget:
-    """An ability that a policy is asked about, as the charter has it.
+    """An ability that a policy applies to, as the charter has it.
 
-    *takes* holds the JSON Schemas that its arguments fit, all of them. It is empty where nobody can tell, as for a
+    *takes* holds the JSON Schemas that its arguments match, all of them. It is empty where they are unknown, as for a
     request to a model.
     """
 
@@ -385,13 +392,13 @@ class PolicyTarget:
 
 @attrs.frozen(kw_only=True)
 class PolicyProblem:
-    """One thing that a policy kind finds in the body of a policy.
+    """A problem that a policy kind finds in the body of a policy.
 
     *pointer* is a JSON pointer into the body, such as ``/rules/0/when``, and *at* an offset in characters into the text
-    there. *rule* is the index of the rule that the problem is about, in a body that lists ``rules``; the places of
-    *other_rules* are told with the message. *names* are abilities that a rule names which should deny or ask, and which
-    the policy is not asked about: where they exist nowhere, the rule guards nothing. *own*: the problem refuses only a
-    policy of the workspace's own; one from a pack may be about abilities that this workspace lacks.
+    there. *rule* is the index of the affected rule, in a body that lists ``rules``; the places of *other_rules* are
+    added to the message. *names* are abilities in a rule that denies or asks, to which the policy does not apply: if
+    they do not exist, the rule guards nothing. *own*: the problem refuses only a policy of the workspace's own; a pack
+    may name abilities that this workspace lacks.
     """
 
     message: str
@@ -405,35 +412,35 @@ class PolicyProblem:
 
 
 class PolicyChecks(Protocol):
-    """What a policy kind can say of a policy before any call: static or class methods of its class, each optional.
+    """The checks of a policy kind before any call: static or class methods of its class, each optional.
 
-    *body* is the policy as it stands in YAML, without ``kind`` and ``match``; *abilities* are those that the policy is
-    asked about. An exception is a fault of the plugin (``PLUGIN_BROKEN``). There is no need to inherit from this class.
+    *body* is the policy in YAML without ``kind`` and ``match``; *abilities* are those that the policy applies to. An
+    exception is a fault of the plugin (``PLUGIN_BROKEN``). There is no need to inherit from this class.
     """
 
     @staticmethod
     def check(body: Object, abilities: Sequence[PolicyTarget]) -> Iterable[PolicyProblem]:
-        """Yield what is wrong with a body that may be malformed; any problem refuses the workspace.
+        """Yield the faults of a body that may be malformed; any fault refuses the workspace.
 
         Called when the charter is compiled. If it yields nothing, the kernel checks the body against ``spec.settings``.
-        *abilities* is empty where nobody can tell which they are.
+        *abilities* is empty where they are unknown.
         """
 
     @staticmethod
     def reads(body: Object) -> Iterable[str]:
-        """Return the facts that this policy reads, beside those of ``spec.reads``; the body may be malformed."""
+        """Return the facts that this policy reads in addition to ``spec.reads``; the body may be malformed."""
 
     @staticmethod
     def lint(body: Object, abilities: Sequence[PolicyTarget]) -> Iterable[PolicyProblem]:
-        """Yield what is doubtful about a sound body, such as a rule that never decides; nothing is refused for it.
+        """Yield doubtful parts of a valid body, such as a rule that never decides; they refuse nothing.
 
-        The message goes on from "rule 1 of policy NAME", or from "policy NAME" without *rule*. Called by ``lock``,
-        ``policy list``, ``registry lint``, ``doctor`` and ``explain``, and to explain a denial.
+        The message continues "rule 1 of policy NAME", or "policy NAME" without *rule*. Called by ``lock``, ``policy
+        list``, ``registry lint``, ``doctor`` and ``explain``, and to explain a denial.
         """
 
     @staticmethod
     def reachable(body: Object, abilities: Sequence[PolicyTarget]) -> Iterable[int | None]:
-        """Return the rules of a sound body that can decide about *abilities*, by index; ``None`` is the default.
+        """Return the rules of a valid body that can decide about *abilities*, by index; ``None`` is the default.
 
         Called by ``policy test``, which counts the rules and the default of a kind that has this method.
         """
@@ -453,24 +460,24 @@ class Skill:
 
 
 class Skills(Protocol):
-    """What a skill loader makes."""
+    """The callable that a skill loader constructs."""
 
     def __call__(self) -> Iterable[Skill | Failed]:
-        """Yield every skill; a bad one is yielded as `Failed`, never skipped in silence."""
+        """Yield every skill; a faulty skill is yielded as `Failed`, never skipped silently."""
 
 
-class Plugin(Protocol[Spec_co, Made_co]):
-    """The one shape of every plugin class."""
+class Plugin(Protocol[Spec_co, Instance_co]):
+    """The common form of every plugin class."""
 
     @property
     def spec(self) -> Spec_co:
-        """What the plugin declares; read without constructing it."""
+        """The plugin's declaration; read without constructing it."""
 
-    def __call__(self, settings: Object, host: Host, /) -> Made_co:
+    def __call__(self, settings: Object, host: Host, /) -> Instance_co:
         """Construct, once, when bound."""
 
 
-Acting: TypeAlias = Plugin[HandlerSpec, Handler]  # deedbook.tools, .providers, .flows: three groups, one shape
+HandlerPlugin: TypeAlias = Plugin[HandlerSpec, Handler]  # deedbook.tools, .providers, .flows: three groups, one shape
 PolicyKind: TypeAlias = Plugin[
     GateSpec, Gate
 ]  # deedbook.policy_kinds: settings are the policy's YAML body; `PolicyChecks`
@@ -480,7 +487,7 @@ SkillLoader: TypeAlias = Plugin[GateSpec, Skills]  # deedbook.skill_loaders
 
 @attrs.frozen
 class Event:
-    """One line of a ledger, read."""
+    """One line of a ledger, parsed."""
 
     seq: int
     type: str

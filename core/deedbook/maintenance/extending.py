@@ -9,7 +9,8 @@ from deedbook.format.errors import BindingError, DeedbookError, DomainError, fau
 from deedbook.format.files import Folder
 from deedbook.format.schema import data_folder
 from deedbook.plugins.features import Features, Notices
-from deedbook.plugins.plugins import FEATURE, discover
+from deedbook.plugins.groups import FEATURE
+from deedbook.plugins.plugins import discover
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.site import Site
 
@@ -31,7 +32,7 @@ def tell_extended(workspace: Workspace, name: str, report: Callable[[DomainError
         return
     notices = Notices()
     notices.listen(lambda _, error: report(error))
-    features.tell("ledger_extended", notices, workspace=workspace, name=name, report=report)
+    features.notify("ledger_extended", notices, workspace=workspace, name=name, report=report)
 
 
 def refuse_missing(state: Path) -> None:
@@ -41,7 +42,7 @@ def refuse_missing(state: Path) -> None:
     """
     catalogue = discover()
     for name, known in canonical.decode((data_folder("known") / "features.json").read_bytes()).items():
-        if (state / known["folder"]).exists() and catalogue.offered(FEATURE, name) is None:
+        if (state / known["folder"]).exists() and catalogue.get(FEATURE, name) is None:
             why = f"the state folder has pages of {name}, which is not installed: pip install {known['distribution']}"
             raise BindingError(fault("PLUGIN_MISSING", why))
 

@@ -1,1 +1,1 @@
-"""Entry points to loaded, checked classes, and the host that plugins are given. Start with `plugins.py`."""
+"""Entry points, loaded and checked plugin classes, and the host that plugins receive. Start with `plugins.py`."""

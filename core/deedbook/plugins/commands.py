@@ -1,8 +1,8 @@
 """Commands of installed distributions: found and described without importing anything, loaded when they are called.
 
-An entry point of the group ``deedbook.commands`` is a click command, named as people type it. ``ledger.checkpoint`` is
-the subcommand ``checkpoint`` of ``deedbook ledger``. Its module's docstring begins with the line that help shows, and
-``SECTION = "Record"`` in the module chooses the part of the help that lists it.
+An entry point of the group ``deedbook.commands`` is a click command under the name that people type.
+``ledger.checkpoint`` is the subcommand ``checkpoint`` of ``deedbook ledger``. Its module's docstring begins with the
+line that help shows, and ``SECTION = "Record"`` in the module chooses the section of the help that lists it.
 """
 
 import re
@@ -25,14 +25,14 @@ _NO_SECTION: Final = "Plugins"
 
 @attrs.frozen
 class OfferedCommand:
-    """A command that one or more installed distributions offer, not imported."""
+    """A command of one or more installed distributions, not imported."""
 
     name: str
     targets: tuple[str, ...]
     owners: tuple[str, ...]
 
     def load(self) -> Any:
-        """Import the command; raises `BindingError` if two distributions offer it, or it does not load."""
+        """Import the command; raises `BindingError` if two distributions provide it, or it does not load."""
         if len(self.targets) != 1:
             why = f"is offered by {' and '.join(self.owners)}; uninstall all but one"
             raise BindingError(fault("PLUGIN_BROKEN", f"deedbook {self._words} {why}"))
@@ -40,12 +40,12 @@ class OfferedCommand:
             return EntryPoint(self.name, self.targets[0], GROUP).load()
         except KeyboardInterrupt:
             raise
-        except BaseException as problem:  # noqa: BLE001 - a plugin that says sys.exit() must not end the command in silence
+        except BaseException as problem:  # noqa: BLE001 - a plugin that calls sys.exit() must not end the command silently
             why = f"deedbook {self._words} does not load: {describe(problem)}; reinstall {self.owners[0]}"
             raise BindingError(fault("PLUGIN_BROKEN", why)) from None
 
     def describe(self) -> "Description":
-        """Return what help says about the command, read from its module's text."""
+        """Return the help of the command, read from its module's text."""
         if len(self.targets) != 1:
             return Description(f"offered by {' and '.join(self.owners)}; uninstall all but one", _NO_SECTION)
         source = _source(self.targets[0].partition(":")[0])
@@ -60,14 +60,14 @@ class OfferedCommand:
 
 @attrs.frozen
 class Description:
-    """What help says about a command: one line, and the section that lists it."""
+    """The help of a command: one line, and its section."""
 
     line: str
     section: str
 
 
 def find_commands() -> dict[str, OfferedCommand]:
-    """Return the commands of installed distributions by name; a distribution that cannot be read offers none."""
+    """Return the commands of installed distributions by name; unreadable distributions have none."""
     found: dict[str, dict[str, str]] = {}
     for owner, point in entry_points(GROUP):
         found.setdefault(point.name, {}).setdefault(point.value, owner)
@@ -78,7 +78,7 @@ def find_commands() -> dict[str, OfferedCommand]:
 
 
 def entry_points(group: str) -> Iterator[tuple[str, EntryPoint]]:
-    """Yield the entry points of a *group*, each with its distribution; one that cannot be read offers none."""
+    """Yield the entry points of a *group*, each with its distribution; unreadable distributions have none."""
     seen: set[str] = set()
     for distribution in distributions():
         try:
@@ -87,7 +87,7 @@ def entry_points(group: str) -> Iterator[tuple[str, EntryPoint]]:
                 continue
             owner = distribution.name
             points: Iterable[EntryPoint] = distribution.entry_points.select(group=group)
-        except Exception:  # noqa: BLE001, S112 - a half removed package must not stop every command
+        except Exception:  # noqa: BLE001, S112 - a partly removed package must not stop every command
             continue
         if owner not in seen:  # the first on the path counts, as for Python's own import
             seen.add(owner)

@@ -1,4 +1,4 @@
-"""Features: found through entry points, made once for each kernel, asked at the few moments they take part in."""
+"""Features: found through entry points, constructed once for each kernel, and called at fixed moments."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,7 +13,8 @@ from deedbook.contract import Object
 from deedbook.contract.features import PROJECT, FeatureHooks
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault
 
-from .plugins import FEATURE, Catalogue, discover, load
+from .groups import FEATURE
+from .plugins import Catalogue, discover, load
 
 _NO_SETTINGS: Final[Object] = MappingProxyType({})
 _MOST: Final = 20
@@ -22,18 +23,18 @@ _MOST: Final = 20
 
 @attrs.define(eq=False)
 class Notices:
-    """What went wrong beside a session and denied nothing: kept until somebody shows it, or told to a listener."""
+    """Errors beside a session that denied nothing: kept until they are shown, or passed to a listener."""
 
     found: list[tuple[str, DomainError]] = attrs.field(factory=list)
     _listener: Callable[[str, DomainError], None] | None = None
 
     def listen(self, listener: Callable[[str, DomainError], None]) -> None:
-        """Tell *listener* every notice from now on: the feature that has it, and the error."""
+        """Pass every further notice to *listener*: the name of the feature, and the error."""
         self._listener = listener
 
     @contextmanager
-    def noting(self, subject: str) -> Iterator[None]:
-        """Note what is raised meanwhile, instead of raising it."""
+    def collect(self, subject: str) -> Iterator[None]:
+        """Record errors that are raised inside as notices."""
         try:
             yield
         except DeedbookError as problem:
@@ -41,7 +42,7 @@ class Notices:
                 self.add(subject, each)
 
     def add(self, subject: str, error: DomainError) -> None:
-        """Note that something of the feature *subject* failed."""
+        """Record an *error* of the feature *subject*."""
         if self._listener is not None:
             self._listener(subject, error)
             return
@@ -50,7 +51,7 @@ class Notices:
 
 
 class Features:
-    """The features of one kernel, each made once and asked at the few moments that it takes part in."""
+    """The features of one kernel, each constructed once and called at fixed moments."""
 
     def __init__(
         self, catalogue: Catalogue, names: Iterable[str] = (), settings: Mapping[str, Object] = MappingProxyType({})
@@ -64,7 +65,7 @@ class Features:
             self.require(name)
 
     def require(self, name: str) -> None:
-        """Make the feature *name* take part from now on; raises `BindingError` if it is missing or broken."""
+        """Activate the feature *name*; raises `BindingError` if it is missing or broken."""
         with self._lock:
             if self._manager.has_plugin(name):
                 return
@@ -88,37 +89,37 @@ class Features:
     def before_effects(
         self, kernel: Any, ledger: Any, undo: ExitStack
     ) -> Mapping[str, tuple[Callable[[Any], None], ...]]:
-        """Return what is called before effects of each kind begin."""
+        """Return the functions to call before effects of each kind begin."""
         found: dict[str, tuple[Callable[[Any], None], ...]] = {}
-        for _, ask in self._asking("before_effects"):
+        for _, ask in self._answers("before_effects"):
             for effects, function in (ask(kernel=kernel, ledger=ledger, undo=undo) or {}).items():
                 found[effects] = (*found.get(effects, ()), function)
         return found
 
-    def tell(self, moment: str, notices: Notices, **given: Any) -> None:
-        """Tell every feature of a *moment*; one that fails is noted, and keeps no other from hearing of it."""
-        for name, ask in self._asking(moment):
+    def notify(self, moment: str, notices: Notices, **given: Any) -> None:
+        """Call every feature at *moment*; an error is recorded as a notice, and the other features are still called."""
+        for name, ask in self._answers(moment):
             try:
                 ask(**given)
             except DeedbookError as problem:
                 for each in problem.errors:
                     notices.add(name, each)
-            except Exception as problem:  # noqa: BLE001 - whatever it raises, the others are told
+            except Exception as problem:  # noqa: BLE001 - the other features are still called
                 notices.add(name, fault("FAILED", describe(problem)))
 
     def each(self, moment: str, **given: Any) -> Iterator[Any]:
-        """Yield everything that the features return; raises what one of them raises."""
-        for _, ask in self._asking(moment):
+        """Yield everything that the features return; raises the first error."""
+        for _, ask in self._answers(moment):
             yield from ask(**given)
 
     def all(self, moment: str, **given: Any) -> bool:
-        """Ask the features in turn until one says no; return whether none did. Raises what one of them raises."""
-        return all(ask(**given) for _, ask in self._asking(moment))
+        """Call the features in turn until one returns false; return whether none did. Raises the first error."""
+        return all(ask(**given) for _, ask in self._answers(moment))
 
     def demand(self, moment: str, **given: Any) -> None:
-        """Tell every feature of a *moment*; raises what the first one that fails raises, after all were told."""
+        """Call every feature at *moment*; after all calls, raise the first error."""
         problems: list[Exception] = []
-        for _, ask in self._asking(moment):
+        for _, ask in self._answers(moment):
             try:
                 ask(**given)
             except Exception as problem:  # noqa: BLE001 - it is raised below
@@ -126,13 +127,13 @@ class Features:
         if problems:
             raise problems[0]
 
-    def _asking(self, moment: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-        """Yield each feature's own answer to a *moment*, called with the arguments that it names."""
+    def _answers(self, moment: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+        """Yield each feature's method for *moment*, called only with the arguments that it names."""
         for each in getattr(self._manager.hook, moment).get_hookimpls():
-            yield each.plugin_name, _narrowed(each, self._settings.get(each.plugin_name, _NO_SETTINGS))
+            yield each.plugin_name, _pass_named_arguments(each, self._settings.get(each.plugin_name, _NO_SETTINGS))
 
 
-def _narrowed(answer: Any, settings: Object) -> Callable[..., Any]:
+def _pass_named_arguments(answer: Any, settings: Object) -> Callable[..., Any]:
     """Return the method of a feature as a function that passes on only the arguments that the method names."""
 
     def ask(**given: Any) -> Any:

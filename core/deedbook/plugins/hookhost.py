@@ -1,7 +1,7 @@
-"""The process of a hook that is asked in one of its own: it loads that one plugin, and answers a line with a line.
+"""The process of one isolated hook: it loads that plugin and answers each line with a line.
 
-It is told what to load by its first line, since secrets are among it, and checks that the code is what the charter
-says. What the hook prints goes to standard error; a hook that writes to the kernel's pipe itself is killed for it.
+The first line tells what to load, since secrets are part of it. The process checks that the code is what the charter
+pins. Output of the hook goes to standard error; a hook that writes to the kernel's pipe itself is killed.
 """
 
 import os
@@ -19,15 +19,15 @@ from deedbook.contract import Decision
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, describe
 from deedbook.format.files import Folder
-from deedbook.programs.exchange import dumps, subject
+from deedbook.programs.exchange import dumps, parse_subject
 
-from .answers import asked
+from .answers import adapt_method
 from .host import WorkspaceHost
-from .plugins import discover, implementations, load
+from .plugins import discover, find_implementation, load
 
 
-class Hooked:
-    """The one hook of this process; what it was given stays open with *held*."""
+class HookProcess:
+    """The only hook of this process; its resources stay open with *held*."""
 
     def __init__(self, held: ExitStack) -> None:
         self._held = held
@@ -36,34 +36,38 @@ class Hooked:
         self._ask: Callable[..., Any] | None = None
 
     def answer(self, line: bytes) -> dict[str, Any]:
-        """Return the answer to one line: ready, the decision, or an error; or ``need`` if it was told nothing yet."""
-        said = orjson.loads(line)
+        """Return the answer to one line: ready, the decision, an error, or ``need`` before the setup."""
+        message = orjson.loads(line)
         try:
-            if "setup" in said:
-                self._ask = self._made(said["setup"])
+            if "setup" in message:
+                self._ask = self._load(message["setup"])
                 found: dict[str, Any] = {"ready": True}
             elif self._ask is None:
                 found = {"need": "setup"}
             else:
-                found = _spelled(self._ask(*subject(self._event, said["question"])))
+                found = _encode_decision(self._ask(*parse_subject(self._event, message["question"])))
         except DeedbookError as problem:
             found = {"error": str(problem)}
-        except BaseException as problem:  # noqa: BLE001 - whatever it is, it is no answer, and the kernel is told so
+        except BaseException as problem:  # noqa: BLE001 - any exception is reported to the kernel as an error
             found = {"error": describe(problem, self._mask)}
-        return {"id": said["id"], **found}
+        return {"id": message["id"], **found}
 
-    def _made(self, told: Mapping[str, Any]) -> Callable[..., Any]:
-        offer = discover().find("hook", told["name"])
-        if (offer.distribution, offer.version, offer.digest) != (told["distribution"], told["version"], told["digest"]):
+    def _load(self, setup: Mapping[str, Any]) -> Callable[..., Any]:
+        offer = discover().find("hook", setup["name"])
+        if (offer.distribution, offer.version, offer.digest) != (
+            setup["distribution"],
+            setup["version"],
+            setup["digest"],
+        ):
             raise RuntimeError(f"{offer} is not the code that the charter names; run: deedbook lock")
-        folder = self._held.enter_context(Folder.at(Path(told["root"])))
-        routes = partial(told.__getitem__, "routes") if "routes" in told else None
-        host = WorkspaceHost(folder, told["roots"], told["hidden"], told["secrets"], routes=routes)
-        self._event, self._mask = told["event"], host.mask
-        return asked(self._event, implementations(offer, load(offer)(told["settings"], host), self._event))
+        folder = self._held.enter_context(Folder.at(Path(setup["root"])))
+        routes = partial(setup.__getitem__, "routes") if "routes" in setup else None
+        host = WorkspaceHost(folder, setup["roots"], setup["hidden"], setup["secrets"], routes=routes)
+        self._event, self._mask = setup["event"], host.mask
+        return adapt_method(self._event, find_implementation(offer, load(offer)(setup["settings"], host), self._event))
 
 
-def _spelled(decision: Any) -> dict[str, Any]:
+def _encode_decision(decision: Any) -> dict[str, Any]:
     if type(decision) is not Decision:
         return {"error": f"answered {type(decision).__name__}, not a Decision"}
     said = attrs.asdict(decision, recurse=False)
@@ -73,10 +77,10 @@ def _spelled(decision: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer lines until there are none."""
+    """Answer lines until the end of input."""
     with os.fdopen(os.dup(1), "wb") as out, ExitStack() as held:
         os.dup2(2, 1)
-        hooked = Hooked(held)
+        hooked = HookProcess(held)
         for line in sys.stdin.buffer:
             out.write(dumps(hooked.answer(line)) + b"\n")
             out.flush()

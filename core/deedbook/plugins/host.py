@@ -1,4 +1,4 @@
-"""The kernel's side of binding: what a plugin is given when it is constructed."""
+"""The kernel's side of binding: the host that a plugin receives when it is constructed."""
 
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, BinaryIO, Final, NoReturn, Protocol
 from unicodedata import category, normalize
 
-from deedbook.contract import Entry, Failed, Host, Kept, Ran, Routes, Shared
+from deedbook.contract import Failed, FolderEntry, Host, ProgramResult, Routes, RunningProgram, Shared
 from deedbook.format.canonical import decode, encode_payload
 from deedbook.format.errors import BindingError, FileRefused, SchemaError, fault
 from deedbook.format.files import Conflict, Folder
@@ -17,23 +17,23 @@ from deedbook.format.schema import Schemas, suggest
 from deedbook.format.sealed import Sealer
 
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
-"""Parts of paths at and below which no tool writes, in whatever case."""
+"""Path components at and below which no tool writes, in any case."""
 NEVER_READ: Final = (".env", ".git")
-"""Names of files and folders that are not even read, nor what begins like the first: secrets are kept there."""
+"""Names that are not even read, including names that begin like the first: secrets are kept there."""
 
 LIMIT: Final = 1_048_576
-"""How many bytes a program may write, on each of its outputs, where the caller says nothing else."""
+"""How many bytes a program may write to each of its outputs by default."""
 
 
-class KeptProgram(Protocol):
+class LineProgram(Protocol):
     """A program that answers each line with one line."""
 
     def ask(self, line: bytes, seconds: float) -> bytes:
-        """Send *line* and return the line that answers it; raises `Failed`."""
+        """Send *line* and return the answering line; raises `Failed`."""
 
 
 class ProgramRunner(Protocol):
-    """Runs programs for a host: `programs.workers.Workers`. Hosts of those who only judge have none."""
+    """Runs programs for a host: `programs.workers.Workers`. Hosts for judging have none."""
 
     def run(
         self,
@@ -44,7 +44,7 @@ class ProgramRunner(Protocol):
         cwd: int | str | Path | None = None,
         seconds: float,
         limit: int = LIMIT,
-    ) -> Ran:
+    ) -> ProgramResult:
         """Run a program to its end; raises `Failed`."""
 
     def keep(
@@ -54,8 +54,8 @@ class ProgramRunner(Protocol):
         env: Mapping[str, str] | None = None,
         cwd: int | str | Path | None = None,
         limit: int = LIMIT,
-    ) -> KeptProgram:
-        """Return a program that is kept alive between questions; raises `Failed`."""
+    ) -> LineProgram:
+        """Return a program that stays alive between questions; raises `Failed`."""
 
     def hold(
         self,
@@ -64,12 +64,12 @@ class ProgramRunner(Protocol):
         env: Mapping[str, str] | None = None,
         cwd: int | str | Path | None = None,
         mask: Callable[[str], str] = str,
-    ) -> Kept:
-        """Start a program and leave its pipes to the caller; raises `Failed`."""
+    ) -> RunningProgram:
+        """Start a program and return its pipes; raises `Failed`."""
 
 
 class HeldSecret:
-    """A secret's value that does not print, and is not copied by accident."""
+    """A secret's value that is not printed, and not copied by accident."""
 
     __slots__ = ("_name", "_value")
 
@@ -88,8 +88,8 @@ class HeldSecret:
         raise TypeError(f"secret {self._name!r} cannot be pickled or copied; ask the host for it where it is needed")
 
 
-def masking(host: Host) -> Callable[[str], str]:
-    """Return what takes the values of the secrets that *host* knows out of a text."""
+def masker_of(host: Host) -> Callable[[str], str]:
+    """Return a function that masks the secrets of *host* in a text."""
     return host.mask if isinstance(host, WorkspaceHost) else str
 
 
@@ -116,10 +116,10 @@ class WorkspaceHost:
     ) -> None:
         self._folder = folder
         self._roots = tuple(_normal(root) for root in roots)
-        self._hidden = tuple(_alike(_normal(place)) for place in hidden)
+        self._hidden = tuple(_fold_path(_normal(place)) for place in hidden)
         self._secrets = secrets
         self._schemas = schemas or Schemas({})
-        self.asked: set[str] = set()
+        self.requested_secrets: set[str] = set()
         self._workers = workers
         self._variables = variables or {}
         self._sharing = Lock()
@@ -143,9 +143,9 @@ class WorkspaceHost:
         return self._workers is not None
 
     def terms(self, named: set[str]) -> dict[str, Any]:
-        """Return, as JSON, what makes a host of less in another process: of the secrets those *named* that are set."""
+        """Return, as JSON, the terms of a smaller host in another process, with the *named* secrets that are set."""
         given = {name: value for name, value in self._secrets.items() if name in named and value}
-        self.asked |= given.keys()
+        self.requested_secrets |= given.keys()
         return {
             "root": str(self._folder.path),
             "roots": list(self._roots),
@@ -153,13 +153,13 @@ class WorkspaceHost:
             "secrets": given,
         }
 
-    def masked(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Return a JSON object in which the values of secrets are marked, in whatever spelling, as in a ledger."""
+    def mask_object(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Return a JSON object in which values of secrets are masked, in every encoding, as in a ledger."""
         made: dict[str, Any] = decode(self._sealer.scrubbed(encode_payload(value)))
         return made
 
     def mask(self, text: str) -> str:
-        """Return *text* with the values of secrets marked."""
+        """Return *text* with values of secrets masked."""
         return self._sealer.marked(text)
 
     def secret(self, name: str) -> HeldSecret:
@@ -168,7 +168,7 @@ class WorkspaceHost:
             declared = ", ".join(sorted(self._secrets)) or "none"
             why = f"secret {name!r} is not declared{suggest(name, self._secrets)}; declared: {declared}"
             raise BindingError(fault("SECRET_MISSING", why))
-        self.asked.add(name)
+        self.requested_secrets.add(name)
         value = self._secrets[name]
         if not value:
             variable = f" {self._variables[name]}" if name in self._variables else ""
@@ -179,27 +179,27 @@ class WorkspaceHost:
     def open(self, path: str) -> BinaryIO:
         """Open a regular file for reading."""
         place = self._reach(path)
-        with _explained(place):
+        with _translate_errors(place):
             return self._folder.open(place)
 
-    def scan(self, path: str) -> Sequence[Entry]:
-        """List a folder, sorted; what may not be read is left out."""
+    def scan(self, path: str) -> Sequence[FolderEntry]:
+        """List a folder, sorted; entries that may not be read are left out."""
         place = self._reach(path, folder=True)
-        with _explained(place):
+        with _translate_errors(place):
             found = self._folder.scan(place)
-        entries = (Entry(posixpath.join(place, name), folder, size) for name, folder, size in found)
-        return [entry for entry in entries if self._why_refused(entry.path, folder=entry.folder) is None]
+        entries = (FolderEntry(posixpath.join(place, name), folder, size) for name, folder, size in found)
+        return [entry for entry in entries if self._refusal(entry.path, folder=entry.folder) is None]
 
     def replace(self, path: str, data: bytes, *, expected: str) -> str:
-        """Write a whole file atomically, if it is still what *expected* says."""
+        """Write a whole file atomically, if its content is still *expected*."""
         place = self._reach(path)
         for part in place.split("/"):
-            if _alike(part) in NEVER_WRITTEN:
+            if _fold_path(part) in NEVER_WRITTEN:
                 raise Failed("PATH_REFUSED", f"{place!r}: tools never write at or below {part}")
         if type(expected) is not str:
             why = 'expected must be the SHA-256 of the present content, or "" for a file that must not exist'
             raise Failed("WRITE_CONFLICT", f"{place!r}: {why}")
-        with _explained(place):
+        with _translate_errors(place):
             return self._folder.replace(place, data, expected=expected, mode=0o644)
 
     def schema(self, name: str) -> dict[str, Any]:
@@ -210,15 +210,15 @@ class WorkspaceHost:
             raise Failed("SCHEMA_UNKNOWN", problem.errors[0].message) from None
 
     def catalogue(self) -> Routes:
-        """Return where prompts may lead, worked out for whoever asks."""
+        """Return the targets for prompts, computed at each call."""
         from deedbook.plugins.routing.routes import CharterRoutes
 
-        return CharterRoutes(self.told())
+        return CharterRoutes(self.route_data())
 
-    def told(self) -> Mapping[str, Any]:
-        """Return, as JSON, what the catalogue is made of; raises `Failed`."""
+    def route_data(self) -> Mapping[str, Any]:
+        """Return the data of the catalogue as JSON; raises `Failed`."""
         if self._routes is None:
-            raise Failed("BINDING_INVALID", "there is no catalogue where the charter is not made yet; ask in a hook")
+            raise Failed("BINDING_INVALID", "there is no catalogue before the charter is compiled; use it in a hook")
         return self._routes()
 
     def run(
@@ -230,18 +230,18 @@ class WorkspaceHost:
         cwd: str = "",
         seconds: float,
         limit: int = LIMIT,
-    ) -> Ran:
+    ) -> ProgramResult:
         """Run a program in a folder that plugins may reach, held by descriptor; raises `Failed`."""
-        with self._working(cwd) as (workers, folder):
+        with self._open_working_folder(cwd) as (workers, folder):
             return workers.run(argv, stdin=stdin, env=env, cwd=folder, seconds=seconds, limit=limit)
 
-    def keep(self, argv: Sequence[str], *, env: Mapping[str, str] = {}, cwd: str = "") -> Kept:
-        """Start a program as `run` does, and leave its pipes to the caller; raises `Failed`."""
-        with self._working(cwd) as (workers, folder):
+    def keep(self, argv: Sequence[str], *, env: Mapping[str, str] = {}, cwd: str = "") -> RunningProgram:
+        """Start a program as `run` does, and return its pipes; raises `Failed`."""
+        with self._open_working_folder(cwd) as (workers, folder):
             return workers.hold(argv, env=env, cwd=folder, mask=self.mask)
 
-    def shared(self, key: str, make: Callable[[], Shared]) -> Shared:
-        """Return what *make* makes, once for each *key*; `close` closes it."""
+    def share(self, key: str, make: Callable[[], Shared]) -> Shared:
+        """Return the object that *make* creates, once for each *key*; `close` closes it."""
         with self._sharing:
             if key not in self._shared:
                 self._shared[key] = make()
@@ -249,22 +249,22 @@ class WorkspaceHost:
             return found
 
     def close(self) -> None:
-        """Close what was shared, the last first."""
+        """Close the shared objects, the last first."""
         with self._sharing:
             made, self._shared = list(self._shared.values()), {}
         for each in reversed(made):
-            with suppress(Exception):  # whatever a plugin does, the kernel is closed
+            with suppress(Exception):  # an error of a plugin must not keep the kernel open
                 each.close()
 
     @contextmanager
-    def _working(self, cwd: str) -> Iterator[tuple[ProgramRunner, int]]:
-        """Hold the folder that a program works in; raises `Failed`."""
+    def _open_working_folder(self, cwd: str) -> Iterator[tuple[ProgramRunner, int]]:
+        """Hold the working folder of a program open; raises `Failed`."""
         if self._workers is None:
             raise Failed("NOT_STARTED", "no program is run while the charter is compiled; run it in the call")
         place = self._reach(cwd, folder=True)
         with ExitStack() as held:
             try:
-                with _explained(place):
+                with _translate_errors(place):
                     folder = held.enter_context(self._folder.held(place))
             except OSError as problem:
                 why = f"the working directory {place!r} cannot be entered: {problem.strerror}"
@@ -272,47 +272,47 @@ class WorkspaceHost:
             yield self._workers(), folder
 
     def _reach(self, path: str, *, folder: bool = False) -> str:
-        """Return *path*, normal; raises `Failed` if a plugin may not reach it."""
+        """Return *path*, normalised; raises `Failed` if a plugin may not reach it."""
         if not isinstance(path, str):
             raise Failed("PATH_REFUSED", f"a path is text, not {type(path).__name__}")
         place = _normal(path)
-        why = self._why_refused(place, folder=folder)
+        why = self._refusal(place, folder=folder)
         if why:
             raise Failed("PATH_REFUSED", f"{path[:200]!r} {why}")
         return place
 
-    def _why_refused(self, place: str, *, folder: bool) -> str | None:
-        """Say what speaks against reaching *place*; a folder may also lead to a root."""
+    def _refusal(self, place: str, *, folder: bool) -> str | None:
+        """Return why *place* may not be reached, or ``None``; a folder may also contain a root."""
         if place == ".." or place.startswith(("../", "/")):
             return "leads outside the workspace; use a path relative to it"
         if not place and not folder:
             return "names no file"
-        if not any(_beneath(place, root) or (folder and _beneath(root, place)) for root in self._roots):
+        if not any(_is_below(place, root) or (folder and _is_below(root, place)) for root in self._roots):
             return f"is outside the allowed roots: {', '.join(self._roots) or 'none'}"
-        alike = _alike(place)
+        alike = _fold_path(place)
         if any(part.startswith(NEVER_READ[0]) or part in NEVER_READ for part in alike.split("/")):
             return f"is not for plugins: {' and '.join(NEVER_READ)} hold secrets"
-        if any(_beneath(alike, hidden) for hidden in self._hidden):
+        if any(_is_below(alike, hidden) for hidden in self._hidden):
             return "is the kernel's state"
         return None
 
 
 class ReadingHost(WorkspaceHost):
-    """A host for what is bound to judge and not to act: files are read, and nothing is written."""
+    """A host for judging: files are read, and nothing is written."""
 
-    def replace(self, path: str, data: bytes, *, expected: str) -> str:  # noqa: ARG002 - refused whatever it is
-        """Refuse."""
-        raise Failed("PATH_REFUSED", f"{path[:200]!r}: nothing is written while calls are judged again")
+    def replace(self, path: str, data: bytes, *, expected: str) -> str:  # noqa: ARG002 - every write is refused
+        """Refuse the write."""
+        raise Failed("PATH_REFUSED", f"{path[:200]!r}: nothing is written while calls are judged")
 
 
 def hidden_folders(root: Path, state: Path) -> list[str]:
-    """Return the folders of the workspace at *root* that plugins may not even read: its *state*, if it is inside."""
+    """Return the folders of the workspace at *root* that plugins may not read: its *state*, if it is inside."""
     return [str(state.relative_to(root))] if state.is_relative_to(root) else []
 
 
 @contextmanager
-def _explained(place: str) -> Iterator[None]:
-    """Say what a `Folder` refuses as plugins know it, and by the path in the workspace: records hold no other."""
+def _translate_errors(place: str) -> Iterator[None]:
+    """Translate errors of a `Folder` to those of plugins, with the path in the workspace, as records hold it."""
     try:
         yield
     except Conflict as problem:
@@ -325,16 +325,16 @@ def _explained(place: str) -> Iterator[None]:
 
 
 def _normal(path: str) -> str:
-    """Return *path* without ``.`` and doubled slashes; ``..`` is kept where it leads out.
+    """Return *path* without ``.`` and doubled slashes; a leading ``..`` is kept.
 
-    To resolve ``a/..`` by name alone is exact here, since no link is ever followed.
+    Resolving ``a/..`` by name alone is exact here, since no link is ever followed.
     """
     place = posixpath.normpath(path) if path else ""
     return "" if place == "." else place
 
 
-def _alike(place: str) -> str:
-    """Return what all spellings of a path have in common that one file system or another takes for the same.
+def _fold_path(place: str) -> str:
+    """Return one common form for all spellings of a path that some file system treats as equal.
 
     Case and composition (APFS), invisible letters (HFS+), dots and spaces at the end of a name (FAT).
     """
@@ -342,5 +342,5 @@ def _alike(place: str) -> str:
     return "/".join(part.rstrip(". ") for part in seen.split("/"))
 
 
-def _beneath(place: str, root: str) -> bool:
+def _is_below(place: str, root: str) -> bool:
     return not root or place == root or place.startswith(f"{root}/")

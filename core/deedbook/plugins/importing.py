@@ -1,4 +1,4 @@
-"""Importing foreign code within a limit, and undoing what it did to the process as far as that can be undone."""
+"""Import foreign code within a time limit, and undo its changes to the process as far as possible."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 import orjson
 
 VARIABLE: Final = "DEEDBOOK_IMPORT_SECONDS"
-"""This environment variable says how many seconds the import of a plugin may take."""
+"""The environment variable with the number of seconds that the import of a plugin may take."""
 SECONDS: Final = 30.0
 _LONGEST: Final = 86_400.0
 
@@ -24,12 +24,12 @@ _ENDS: Final = ("_exit", "abort")
 _ABSENT: Final = object()
 
 
-class Ended(BaseException):
-    """What is being imported wanted to end the process at once, or took too long."""
+class ImportAborted(BaseException):
+    """The imported code tried to end the process, or took too long."""
 
 
-def seconds() -> float:
-    """Return how long the import of one plugin may take."""
+def import_seconds() -> float:
+    """Return how many seconds the import of one plugin may take."""
     try:
         told = float(os.environ.get(VARIABLE, ""))
     except ValueError:
@@ -38,37 +38,37 @@ def seconds() -> float:
 
 
 @contextmanager
-def undisturbed(module: str) -> Iterator[list[str]]:
-    """Import *module* inside this; give the names of what it replaced, which is put back.
+def guard_import(module: str) -> Iterator[list[str]]:
+    """Import *module* inside this context; yields the names of what it replaced, which is restored.
 
-    Signal handlers, the recursion limit and warnings are as before; ``os._exit`` and ``os.abort`` raise `Ended`, and so
-    does the main thread when time is up. The kernel holds references of its own to what it hashes with. Who replaces
-    that for everybody else, or functions of the kernel, has to be refused anyway.
+    Signal handlers, the recursion limit and warnings are restored; ``os._exit`` and ``os.abort`` raise `ImportAborted`,
+    and so does the main thread when the time is over. The kernel holds its own references to its hash functions. A
+    plugin that replaces them for other code, or replaces functions of the kernel, must be refused anyway.
     """
     replaced: list[str] = []
     limit = sys.getrecursionlimit()
     watched = [] if module in sys.modules else list(_kernel())
     with ExitStack() as undo:
-        undo.callback(_put_back, watched, replaced)
-        undo.callback(_put_back_libraries, [getattr(owner, name) for owner, name in _HASHED_WITH], replaced)
+        undo.callback(_restore, watched, replaced)
+        undo.callback(_restore_libraries, [getattr(owner, name) for owner, name in _HASHED_WITH], replaced)
         undo.callback(sys.setrecursionlimit, limit)
         undo.enter_context(_signals())
-        undo.enter_context(_endless())
+        undo.enter_context(_block_exit())
         undo.enter_context(warnings.catch_warnings())
         yield replaced
 
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Put signal handlers back, and limit the time; both can be done by the main thread only."""
-    if threading.current_thread() is not threading.main_thread():  # nobody else can change a handler
+    """Restore signal handlers, and limit the time; only the main thread can do both."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can change a handler
         yield
         return
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    free = signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)  # else it is somebody's who embeds the kernel
+    free = signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)  # otherwise the timer belongs to an embedding program
     if free:
-        signal.signal(signal.SIGALRM, _late)
-        signal.setitimer(signal.ITIMER_REAL, seconds())
+        signal.signal(signal.SIGALRM, _time_out)
+        signal.setitimer(signal.ITIMER_REAL, import_seconds())
     try:
         yield
     finally:
@@ -79,13 +79,13 @@ def _signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _late(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise Ended(f"is not imported after {seconds():g} s ({VARIABLE} says how long it may take)")
+def _time_out(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise ImportAborted(f"is not imported after {import_seconds():g} s ({VARIABLE} says how long it may take)")
 
 
 @contextmanager
-def _endless() -> Iterator[None]:
-    """Let nobody end the process by the usual names; what ends it in C cannot be held back."""
+def _block_exit() -> Iterator[None]:
+    """Replace the functions that end the process; an exit in C code cannot be prevented."""
     before = {name: getattr(os, name) for name in _ENDS}
     for name in _ENDS:
         setattr(os, name, _refuse)
@@ -97,14 +97,14 @@ def _endless() -> Iterator[None]:
 
 
 def _refuse(*_: Any) -> NoReturn:
-    raise Ended("wanted to end the process")
+    raise ImportAborted("tried to end the process")
 
 
 # --- what was replaced ------------------------------------------------------------------------------------------------
 
 
 def _kernel() -> Iterator[tuple[Any, str, dict[str, Any]]]:
-    """Yield the kernel's modules and their classes, each with its name and what is in it."""
+    """Yield the kernel's modules and their classes, each with its name and its namespace."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] != "deedbook" or not isinstance(module, ModuleType):
             continue
@@ -115,7 +115,7 @@ def _kernel() -> Iterator[tuple[Any, str, dict[str, Any]]]:
                 yield own, f"{name}.{own.__name__}", dict(vars(own))
 
 
-def _put_back(watched: list[tuple[Any, str, dict[str, Any]]], replaced: list[str]) -> None:
+def _restore(watched: list[tuple[Any, str, dict[str, Any]]], replaced: list[str]) -> None:
     for owner, name, before in watched:
         now = vars(owner)
         for member, value in before.items():
@@ -124,7 +124,7 @@ def _put_back(watched: list[tuple[Any, str, dict[str, Any]]], replaced: list[str
                 replaced.append(f"{name}.{member}")
 
 
-def _put_back_libraries(before: list[Any], replaced: list[str]) -> None:
+def _restore_libraries(before: list[Any], replaced: list[str]) -> None:
     for (owner, name), function in zip(_HASHED_WITH, before, strict=True):
         if getattr(owner, name) is not function:
             setattr(owner, name, function)

@@ -1,7 +1,7 @@
-"""Hooks in processes of their own: scripts, and plugins that the workspace wants there.
+"""Hooks in processes of their own: scripts, and plugins with ``isolation: worker``.
 
-Whatever such a process does (it hangs, floods, dies, says two things), the caller has an answer within the limit, or
-none, which denies; and what it started is dead.
+Whatever such a process does (it hangs, floods, dies, answers twice), the caller has an answer within the limit, or
+none, which denies; and all processes that it started are killed.
 """
 
 import sys
@@ -15,90 +15,90 @@ import attrs
 import orjson
 
 from deedbook.contract import Decision, Failed, Host
-from deedbook.contract.lifecycle import Unanswered
+from deedbook.contract.lifecycle import NoAnswer
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, IntakeError, fault, recordable
 from deedbook.format.terminal import plain, short
 from deedbook.programs import scripts
-from deedbook.programs.exchange import decision, dumps, parse, parse_frame, question
+from deedbook.programs.exchange import build_question, dumps, parse, parse_decision, parse_frame
 
-from .host import LIMIT, KeptProgram, ProgramRunner, WorkspaceHost
+from .host import LIMIT, LineProgram, ProgramRunner, WorkspaceHost
 
 BEGIN: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from deedbook.plugins.hookhost import main; main()"
 )
-"""What a plugin's process is started with: modules are found where the kernel finds them, and nowhere else."""
+"""The code that starts a plugin's process: modules are found where the kernel finds them, and nowhere else."""
 STARTING: Final = 30.0
-"""Seconds that a plugin's process has to start and to construct the hook, beside the time of its answers."""
+"""Seconds for a plugin's process to start and to construct the hook, in addition to the time of its answers."""
 MOST: Final = 32 * LIMIT
 _SCRIPT: Final = 4 * LIMIT
 _TOLD: Final = 200
-"""How many characters of what a failing script wrote on stderr are told."""
+"""How many characters of a failing script's standard error are reported."""
 
 
-def apart(entry: Mapping[str, Any], plugins: Mapping[str, Any], host: Host) -> Callable[..., Decision]:
+def isolate_hook(entry: Mapping[str, Any], plugins: Mapping[str, Any], host: Host) -> Callable[..., Decision]:
     """Return what asks such a hook; nothing is started yet. Raises `BindingError`."""
     workers = host.workers if isinstance(host, WorkspaceHost) else None
     if not isinstance(host, WorkspaceHost) or workers is None:
         raise BindingError(fault("NOT_AVAILABLE", "there is nobody here to start processes", place=entry["place"]))
     if "script" in entry:
         try:
-            return Masked(Script(entry, host, workers), host)
+            return MaskingHook(ScriptHook(entry, host, workers), host)
         except DeedbookError as problem:
             raise BindingError(*(attrs.evolve(each, place=entry["place"]) for each in problem.errors)) from None
         except Failed as problem:
             raise BindingError(fault("BINDING_INVALID", f"script: {problem}", place=entry["place"])) from None
-    return Masked(Plugged(entry, plugins["/".join(entry["plugin"])], host, workers), host)
+    return MaskingHook(PluginHook(entry, plugins["/".join(entry["plugin"])], host, workers), host)
 
 
-class Masked:
-    """Takes the values of secrets out of what a process says, since its reasons are told to models and printed."""
+class MaskingHook:
+    """Masks the values of secrets in a process's answers, because reasons are shown to models and printed."""
 
-    def __init__(self, ask: "Script | Plugged", host: WorkspaceHost) -> None:
+    def __init__(self, ask: "ScriptHook | PluginHook", host: WorkspaceHost) -> None:
         self._ask, self._host = ask, host
 
     def __call__(self, *subject: Any) -> Decision:
-        """Ask; raises `Unanswered`."""
+        """Ask; raises `NoAnswer`."""
         try:
             found = self._ask(*subject)
-        except Unanswered as problem:
-            raise Unanswered(self._host.masked({"why": recordable(str(problem), MOST)})["why"]) from None
+        except NoAnswer as problem:
+            raise NoAnswer(self._host.mask_object({"why": recordable(str(problem), MOST)})["why"]) from None
         try:
-            told = self._host.masked({"reason": found.reason, "signals": dict(found.signals)})
+            told = self._host.mask_object({"reason": found.reason, "signals": dict(found.signals)})
         except IntakeError as problem:
-            raise Unanswered(f"answered what cannot be recorded: {problem}") from None
+            raise NoAnswer(f"answered what cannot be recorded: {problem}") from None
         return attrs.evolve(found, **told)
 
 
-def _reached(program: str, root: str) -> str:
-    """Return where a program is that is a file of the workspace at *root*; others are found on PATH."""
+def _program_path(program: str, root: str) -> str:
+    """Return the path of a program that is a file of the workspace at *root*; other programs are found on PATH."""
     return str(Path(root).absolute() / program) if "/" in program else program
 
 
-class Script:
-    """A program that is asked: once per process, or line by line in one that is kept."""
+class ScriptHook:
+    """A script that answers: one process for each question, or one process that answers line by line."""
 
     def __init__(self, entry: Mapping[str, Any], host: WorkspaceHost, workers: ProgramRunner) -> None:
         said = entry["script"]
         self._event, self._settings = entry["event"], entry["settings"]
         self._limit = entry["timeout_ms"] / 1000
         self._argv, self._files = said["argv"], said["files"]
-        self._started = [_reached(self._argv[0], host.folder.path), *self._argv[1:]]
+        self._started = [_program_path(self._argv[0], host.folder.path), *self._argv[1:]]
         self._env = dict(_environment(said["env"], host))
         self._folder, self._workers, self._host = host.folder, workers, host
-        self._kept: KeptProgram | None = None
+        self._kept: LineProgram | None = None
         if said["protocol"] == "lines":
             self._kept = workers.keep(self._started, env=self._env, cwd=host.folder.path, limit=_SCRIPT)
 
     def __call__(self, *subject: Any) -> Decision:
-        """Ask; raises `Unanswered`."""
-        asked = {**question(self._event, subject), "settings": self._settings}
+        """Ask; raises `NoAnswer`."""
+        asked = {**build_question(self._event, subject), "settings": self._settings}
         try:
             self._check()
             said = self._once(dumps(asked)) if self._kept is None else self._line(self._kept, asked)
         except Failed as problem:
-            raise Unanswered(f"{problem.code}: {problem}") from None
-        return decision(self._event, said, subject)
+            raise NoAnswer(f"{problem.code}: {problem}") from None
+        return parse_decision(self._event, said, subject)
 
     def _once(self, asked: bytes) -> Any:
         ran = self._workers.run(
@@ -106,41 +106,44 @@ class Script:
         )
         if ran.status:
             why = f"ended with status {ran.status}; whatever it printed is no answer"
-            raise Unanswered(why + self._complaint(ran.err))
+            raise NoAnswer(why + self._complaint(ran.err))
         return parse(ran.out)
 
-    def _line(self, kept: KeptProgram, asked: dict[str, Any]) -> Any:
-        """Ask a kept program, whose answer repeats the question's id: else an older answer might be taken for it."""
+    def _line(self, kept: LineProgram, asked: dict[str, Any]) -> Any:
+        """Ask a kept program.
+
+        Its answer must repeat the question's id, so that an older answer is not mistaken for it.
+        """
         name = token_hex(8)
         said = parse(kept.ask(dumps({"id": name, **asked}), self._limit))
         if type(said) is not dict or said.pop("id", None) != name:
-            raise Unanswered("answered without the id of the question")
+            raise NoAnswer("answered without the id of the question")
         return said
 
     def _complaint(self, err: bytes) -> str:
-        """Return the beginning of what it wrote on stderr; masked whole, since half a secret is not known for one."""
+        """Return the beginning of its standard error, masked first, since a truncated secret is not recognised."""
         try:
-            told = self._host.masked({"err": recordable(err.decode("utf-8", "backslashreplace"), MOST)})["err"]
+            told = self._host.mask_object({"err": recordable(err.decode("utf-8", "backslashreplace"), MOST)})["err"]
         except IntakeError:
             return ""
         line = short(plain(" ".join(told.split())), _TOLD)
         return f"; it said: {line}" if line else ""
 
     def _check(self) -> None:
-        """Raise `Unanswered` if the script was changed since the charter was compiled: nobody has looked at it."""
+        """Raise `NoAnswer` if the script was changed since the charter was compiled: it has not been reviewed."""
         for path in scripts.files(self._argv, self._folder):
             if path not in self._files:
-                raise Unanswered(f"{path} was not there when the charter was made; look at it, then run: deedbook lock")
+                raise NoAnswer(f"{path} is newer than the charter; review it, then run: deedbook lock")
         for path, known in self._files.items():
             found = None
             with suppress(DeedbookError, OSError):
                 found = canonical.digest(self._folder.read(path, limit=LIMIT))
             if found != known:
-                raise Unanswered(f"{path} is not what the charter holds; look at it, then run: deedbook lock")
+                raise NoAnswer(f"{path} is not what the charter pins; review it, then run: deedbook lock")
 
 
-class Plugged:
-    """A plugin's hook in a process of its own, which is kept."""
+class PluginHook:
+    """A plugin's hook in a process of its own, which stays alive."""
 
     def __init__(
         self, entry: Mapping[str, Any], plugin: Mapping[str, Any], host: WorkspaceHost, workers: ProgramRunner
@@ -156,18 +159,18 @@ class Plugged:
             **host.terms(set(_strings(entry["settings"]))),
         }
         if self._event == "UserPromptSubmit":
-            self._told["routes"] = host.told()
+            self._told["routes"] = host.route_data()
 
     def __call__(self, *subject: Any) -> Decision:
-        """Ask; raises `Unanswered`."""
-        asked = {"question": question(self._event, subject)}
+        """Ask; raises `NoAnswer`."""
+        asked = {"question": build_question(self._event, subject)}
         said = self._ask(asked, self._limit)
         if "need" in said:
             self._ask({"setup": self._told}, STARTING)
             said = self._ask(asked, self._limit)
         found = said.get("decision")
         if type(found) is not dict:
-            raise Unanswered("its process gave no decision")
+            raise NoAnswer("its process gave no decision")
         return Decision(found["outcome"], found["reason"], found["args"], found["signals"])
 
     def _ask(self, line: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -175,12 +178,12 @@ class Plugged:
         try:
             raw = self._worker.ask(dumps({"id": name, **line}), seconds)
         except Failed as problem:
-            raise Unanswered(f"{problem.code}: {problem}") from None
+            raise NoAnswer(f"{problem.code}: {problem}") from None
         said = parse_frame(raw)
         if type(said) is not dict or said.get("id") != name:
-            raise Unanswered("its process answered another question")
+            raise NoAnswer("its process answered another question")
         if "error" in said:
-            raise Unanswered(said["error"])
+            raise NoAnswer(said["error"])
         return said
 
 
@@ -190,7 +193,7 @@ def _environment(declared: Mapping[str, Any], host: WorkspaceHost) -> Iterator[t
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield every text in some settings: a plugin names its secrets there."""
+    """Yield every text in the settings: a plugin names its secrets there."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

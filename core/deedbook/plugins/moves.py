@@ -1,7 +1,7 @@
 """Plugins that moved from one first-party distribution to another: ``known/moved.json``.
 
-Charters and lock files that were made before name the old distribution. A moved plugin is the same code: it is judged
-by as before, and a start says that it moved.
+Older charters and lock files name the old distribution. A moved plugin is the same code: it judges as before, and a
+start reports the move.
 """
 
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ from deedbook.format.schema import data_folder
 
 
 @attrs.frozen
-class Move:
-    """A plugin was offered by the distribution *old*, and is now offered by *new*."""
+class PluginMove:
+    """A plugin moved from the distribution *old* to the distribution *new*."""
 
     old: str
     new: str
 
 
-Moves: TypeAlias = Mapping[str, Move]
+Moves: TypeAlias = Mapping[str, PluginMove]
 """By kind and name, such as ``policy/rules``."""
 
 
-def moves() -> Moves:
+def read_moves() -> Moves:
     """Return every plugin that moved."""
     known = canonical.decode((data_folder("known") / "moved.json").read_bytes())
-    return {key: Move(move["from"], move["to"]) for key, move in known.items()}
+    return {key: PluginMove(move["from"], move["to"]) for key, move in known.items()}

@@ -1,8 +1,8 @@
-"""Packs: data that installed distributions bring. Found through their record of files, read as data, never imported.
+"""Packs: data in installed distributions, found through their record of files, read as data, never imported.
 
-A pack is a folder of a distribution: one that the entry point of the group ``deedbook.packs`` names as if it were an
-importable package, or one that the marker of Agent Plugins (``agent_plugins.json``) names. What the distribution's
-record does not list is not there, whoever put it into the folder.
+A pack is a folder of a distribution: an entry point of the group ``deedbook.packs`` names it like an importable
+package, or the marker of Agent Plugins (``agent_plugins.json``) names it. Files that the distribution's record does not
+list are ignored, even if they are in the folder.
 """
 
 import csv
@@ -18,7 +18,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, FileRefused, IntakeError, fault
 from deedbook.format.files import Folder, Found
 
-from .plugins import MARKER
+from .groups import MARKER
 
 MANIFEST: Final = "plugin.json"
 
@@ -34,11 +34,11 @@ class Distribution(Protocol):
         """Return a file of its metadata."""
 
     def locate_file(self, path: Any) -> Any:
-        """Return where one of its files lies."""
+        """Return the path of one of its files."""
 
 
 class PackFolder(Folder):
-    """The files of a pack as a folder that can only be read; *files* maps names below it to where they lie."""
+    """The files of a pack as a read-only folder; *files* maps names below it to their paths."""
 
     __slots__ = ("_files", "_linked")
 
@@ -53,7 +53,7 @@ class PackFolder(Folder):
             if self.exists(path):
                 raise FileRefused(fault("PATH_REFUSED", "is a folder; expected a regular file", place=path))
             raise FileNotFoundError(2, "No such file or directory", path)
-        # An installer may link its files from a store of its own; what was put into the record counts either way.
+        # An installer may link its files from a store of its own; the record lists them either way.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if self._linked else os.O_NOFOLLOW)
         try:
             fd = os.open(self._files[path], flags)
@@ -67,8 +67,8 @@ class PackFolder(Folder):
         return os.fdopen(fd, "rb")
 
     def scan(self, path: str = "") -> list[Found]:
-        """List a folder of the pack, sorted by name; what is not there any more is left out."""
-        return [found for name in self.names(path) if (found := self._found(f"{path}/{name}" if path else name))]
+        """List a folder of the pack, sorted by name; missing files are left out."""
+        return [found for name in self.names(path) if (found := self._stat(f"{path}/{name}" if path else name))]
 
     def names(self, path: str = "") -> list[str]:
         """Return the names in a folder of the pack."""
@@ -79,7 +79,7 @@ class PackFolder(Folder):
         return sorted(found)
 
     def kinds(self, path: str = "") -> list[tuple[str, str]]:
-        """Return the names in a folder of the pack, each with what it is: ``/`` a folder, ``-`` a file."""
+        """Return the names in a folder of the pack, each with its kind: ``/`` a folder, ``-`` a file."""
         above = f"{path}/" if path else ""
         return [(name, "-" if f"{above}{name}" in self._files else "/") for name in self.names(path)]
 
@@ -88,7 +88,7 @@ class PackFolder(Folder):
         return tuple(sorted(self._files))
 
     def exists(self, path: str) -> bool:
-        """Say whether the pack has a file or a folder of that name."""
+        """Return whether the pack has a file or a folder of that name."""
         return path in self._files or any(name.startswith(f"{path}/") for name in self._files)
 
     def without(self, hidden: Iterable[str]) -> "PackFolder":
@@ -106,11 +106,11 @@ class PackFolder(Folder):
         mode: int = 0o600,
         synced: bool = True,
     ) -> str:
-        """Refuse: a pack is only read."""
+        """Refuse the write: a pack is read-only."""
         del data, expected, mode, synced
         raise FileRefused(fault("PATH_REFUSED", "belongs to an installed pack, which is only read", place=path))
 
-    def _found(self, path: str) -> Found | None:
+    def _stat(self, path: str) -> Found | None:
         name = path.rpartition("/")[2]
         if path not in self._files:
             return Found(name, folder=True, size=0)
@@ -122,13 +122,13 @@ class PackFolder(Folder):
 
 
 def pack_folder(distribution: Distribution, target: str, *, editable: bool) -> PackFolder:
-    """Return the folder of a pack whose entry point says *target*; raises `BindingError`."""
+    """Return the folder of a pack whose entry point is *target*; raises `BindingError`."""
     if not _PACKAGE.fullmatch(target):
         raise _broken(f"names {target!r}; a pack's entry point names a package, such as acme_policies.data")
     within = target.replace(".", "/")
     if editable:
-        return _in_place(_project_folder(distribution, within))
-    recorded = _recorded(distribution, within)
+        return _editable_folder(_project_folder(distribution, within))
+    recorded = _recorded_paths(distribution, within)
     if not recorded:
         raise _broken(f"has no files below {within}/ in the record of its distribution; build it with its data in it")
     return PackFolder(within, recorded, linked=True)
@@ -136,11 +136,11 @@ def pack_folder(distribution: Distribution, target: str, *, editable: bool) -> P
 
 def plugin_folder(distribution: Distribution, *, editable: bool) -> PackFolder:
     """Return the folder of an installed Agent Plugin; raises `BindingError`."""
-    root, listed = _marked(distribution)
+    root, listed = _read_marker(distribution)
     if editable and Path(root).is_absolute():
-        folder = _in_place(Path(root))
+        folder = _editable_folder(Path(root))
     else:
-        recorded = {} if PurePosixPath(root).is_absolute() else _recorded(distribution, root)
+        recorded = {} if PurePosixPath(root).is_absolute() else _recorded_paths(distribution, root)
         lost = sorted(set(listed) - recorded.keys())
         if lost:
             raise _broken(f"its {MARKER} lists {lost[0]!r}, which is not in the record of its distribution")
@@ -150,9 +150,9 @@ def plugin_folder(distribution: Distribution, *, editable: bool) -> PackFolder:
 
 
 def recorded_files(distribution: Distribution, *, editable: bool) -> frozenset[str]:
-    """Return the files that a distribution brought, by path; of one installed in place, those of its project."""
+    """Return the paths of a distribution's files; for one installed in place, those of its project."""
     if editable:
-        places = [_in_place(root) for root in _project_roots(distribution)]
+        places = [_editable_folder(root) for root in _project_roots(distribution)]
         return frozenset(name for place in places for name in place.all_names())
     return frozenset(_names(distribution))
 
@@ -160,8 +160,8 @@ def recorded_files(distribution: Distribution, *, editable: bool) -> frozenset[s
 # --- where the files lie ----------------------------------------------------------------------------------------------
 
 
-def _recorded(distribution: Distribution, within: str) -> dict[str, Path]:
-    """Return the recorded files below the folder *within*, by their name in it; also those that are gone."""
+def _recorded_paths(distribution: Distribution, within: str) -> dict[str, Path]:
+    """Return the recorded files below the folder *within*, by their name in it, including missing ones."""
     above = f"{within}/"
     return {
         name.removeprefix(above): Path(str(distribution.locate_file(name)))
@@ -171,13 +171,13 @@ def _recorded(distribution: Distribution, within: str) -> dict[str, Path]:
 
 
 def _names(distribution: Distribution) -> list[str]:
-    """Return the paths in the record, which `files` leaves out where the files are gone."""
+    """Return the paths in the record; `files` would leave out missing files."""
     rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
     return [row[0] for row in rows if row and not row[0].endswith(".pyc")]
 
 
-def _in_place(folder: Path) -> PackFolder:
-    """Return a folder of files that are not installed but lie where they are written."""
+def _editable_folder(folder: Path) -> PackFolder:
+    """Return a folder whose files are used in place instead of being installed."""
     files: dict[str, Path] = {}
     for above, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
@@ -197,14 +197,14 @@ def _project_folder(distribution: Distribution, within: str) -> Path:
 
 
 def _project_roots(distribution: Distribution) -> list[Path]:
-    """Return the folders that a distribution installed in place puts on the path, by its own ``.pth`` files."""
+    """Return the folders that a distribution installed in place adds to the path with its own ``.pth`` files."""
     paths = [path for path in _names(distribution) if path.endswith(".pth")]
     texts = [Path(str(distribution.locate_file(path))).read_text(encoding="utf-8") for path in paths]
     lines = [Path(line.strip()) for text in texts for line in text.splitlines() if line.startswith("/")]
     return [line for line in lines if line.is_dir()]
 
 
-def _marked(distribution: Distribution) -> tuple[str, list[str]]:
+def _read_marker(distribution: Distribution) -> tuple[str, list[str]]:
     """Read the marker of an Agent Plugin: its root, and the files below it."""
     try:
         marker = canonical.parse((distribution.read_text(MARKER) or "").encode())

@@ -1,10 +1,9 @@
-"""Installed plugins: entry points to a catalogue without importing anything; then one at a time, loaded and checked."""
+"""Installed plugins: a catalogue of entry points without imports; then single plugins, loaded and checked."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -17,28 +16,10 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, describe, fault
 from deedbook.format.schema import data_folder, suggest
 
+from .groups import AGENT_PLUGIN, ENTRY_POINTS, MARKER
+
 if TYPE_CHECKING:
     from .packs import PackFolder
-
-MARKER: Final = "agent_plugins.json"
-"""What an installed Agent Plugin leaves in the metadata of its distribution: its root, and the files below it."""
-AGENT_PLUGIN: Final = "plugin:"
-"""What the name of a pack begins with that is an Agent Plugin; the distribution's name follows."""
-GROUPS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "tool": "deedbook.tools",
-        "provider": "deedbook.providers",
-        "flow": "deedbook.flows",
-        "hook": "deedbook.hooks",
-        "skill": "deedbook.skill_loaders",
-        "policy": "deedbook.policy_kinds",
-        "pack": "deedbook.packs",
-    }
-)
-"""Kind of plugin, and its entry-point group."""
-FEATURE: Final = "feature"
-"""The kind of what takes part in the life of sessions (`deedbook.contract.features`)."""
-ENTRY_POINTS: Final[Mapping[str, str]] = MappingProxyType({**GROUPS, FEATURE: "deedbook.features"})
 
 _TOLD: Final = (("entry_points.txt",), (MARKER,))
 
@@ -61,13 +42,13 @@ class Offer:
             record = self.metadata.read_text("direct_url.json")
             return bool(record and orjson.loads(record).get("dir_info", {}).get("editable"))
         except (ValueError, AttributeError):
-            return True  # what cannot be told is not pinned
+            return True  # unreadable metadata cannot be pinned
 
     @cached_property
     def digest(self) -> str | None:
         """SHA-256 over the distribution's module files and entry points as installed.
 
-        ``None`` where it is editable, or keeps no record of its files.
+        ``None`` if it is editable, or has no record of its files.
         """
         return None if self.editable or not self.metadata.files else _distribution_digest(self.metadata)
 
@@ -85,9 +66,9 @@ class Offer:
 
 @attrs.frozen
 class Catalogue:
-    """What is installed: offers by kind and name, names that two distributions claim, and what cannot be read.
+    """The installed plugins: offers by kind and name, names that two distributions claim, and unreadable metadata.
 
-    *hidden*: distributions that come after another of the same name on the path, each with where both are.
+    *hidden*: distributions that come after another of the same name on the path, each with both places.
     """
 
     offers: Mapping[tuple[str, str], Offer]
@@ -96,20 +77,20 @@ class Catalogue:
     distributions: Mapping[str, importlib_metadata.Distribution] = attrs.field(factory=dict, repr=False)
     hidden: tuple[str, ...] = ()
 
-    def offered(self, kind: str, name: str) -> Offer | None:
-        """Return the one offer of that name, or that Agent Plugin; ``None`` if there is none, or more than one."""
+    def get(self, kind: str, name: str) -> Offer | None:
+        """Return the only offer of that name, or that Agent Plugin; ``None`` if there is none, or more than one."""
         if kind == "pack" and name.startswith(AGENT_PLUGIN):
             return self._agent_plugin(name)
         return self.offers.get((kind, name))
 
     def find(self, kind: str, name: str, place: str | None = None) -> Offer:
-        """Return the one offer of that name; raises `BindingError` if there is none, or more than one."""
+        """Return the only offer of that name; raises `BindingError` if there is none, or more than one."""
         rivals = self.clashes.get((kind, name))
         if rivals:
             owners = " and ".join(f"{rival.distribution} {rival.version}" for rival in rivals)
             why = f"{kind} {name!r} is offered by {owners}; uninstall all but one"
             raise BindingError(fault("PLUGIN_BROKEN", why, place=place))
-        offer = self.offered(kind, name)
+        offer = self.get(kind, name)
         if offer is None:
             raise BindingError(self._missing(kind, name, place))
         return offer
@@ -119,8 +100,8 @@ class Catalogue:
         return tuple(sorted(name for of, name in self.offers if of == kind))
 
     def _agent_plugin(self, name: str) -> Offer | None:
-        """Return an installed Agent Plugin by its distribution's name; the marker is looked for in that one only."""
-        owner = normalised(name.removeprefix(AGENT_PLUGIN))
+        """Return an installed Agent Plugin by its distribution's name; the marker is searched only there."""
+        owner = normalise_name(name.removeprefix(AGENT_PLUGIN))
         found = self.distributions.get(owner)
         if found is None or found.read_text(MARKER) is None:
             return None
@@ -129,7 +110,7 @@ class Catalogue:
     def _missing(self, kind: str, name: str, place: str | None) -> DomainError:
         if kind == "pack" and name.startswith(AGENT_PLUGIN):
             owner = name.removeprefix(AGENT_PLUGIN)
-            is_there = "brings no Agent Plugin" if normalised(owner) in self.distributions else "is not installed"
+            is_there = "brings no Agent Plugin" if normalise_name(owner) in self.distributions else "is not installed"
             why = f"distribution {owner!r} {is_there}. Correct the name, or pip install it."
             return fault("PLUGIN_MISSING", why, place=place)
         names = self.names(kind)
@@ -143,23 +124,23 @@ class Catalogue:
 
 
 def known_owners(kind: str) -> dict[str, str]:
-    """Return which distribution offers what of a *kind*, by name, whether it is installed or not."""
+    """Return the distributions of known plugins of a *kind*, by name, whether they are installed or not."""
     known = canonical.decode((data_folder("known") / "plugins.json").read_bytes())
     return {name.removeprefix(f"{kind}/"): owner for name, owner in known.items() if name.startswith(f"{kind}/")}
 
 
 def _advice(kind: str, name: str) -> str:
-    """Return what to do about a plugin that is not installed, with its distribution if that is known."""
+    """Return what to do about a missing plugin, with its distribution if that is known."""
     if owner := known_owners(kind).get(name):
         return f"It is in {owner}: pip install {owner}"
     return "Correct the name, or pip install its plugin."
 
 
 def discover(distributions: Iterable[importlib_metadata.Distribution] | None = None) -> Catalogue:
-    """Read the metadata of installed distributions; imports no plugin.
+    """Return the catalogue of installed distributions; imports no plugin.
 
-    Of distributions with one name the first on the path counts, as for Python's own import. One whose metadata cannot
-    be read offers nothing: what it would have offered is missing where it is named.
+    If two distributions have the same name, the first on the path counts, as for Python's own import. A distribution
+    with unreadable metadata offers nothing; its plugins are reported as missing where they are named.
     """
     found: dict[tuple[str, str], list[Offer]] = {}
     unreadable: list[str] = []
@@ -170,7 +151,7 @@ def discover(distributions: Iterable[importlib_metadata.Distribution] | None = N
         try:
             name = _name(distribution)
             offers = [] if name in seen else list(_offers(name, distribution))
-        except Exception as problem:  # noqa: BLE001 - a half removed package must not stop every command
+        except Exception as problem:  # noqa: BLE001 - a partly removed package must not stop every command
             unreadable.append(_where(distribution, problem))
             continue
         if _shadows(seen.setdefault(name, distribution), distribution):
@@ -187,30 +168,30 @@ def discover(distributions: Iterable[importlib_metadata.Distribution] | None = N
 
 
 def load(offer: Offer, place: str | None = None) -> type[Any]:
-    """Import a plugin and return its class, checked against its kind; raises `BindingError` whatever it does.
+    """Import a plugin and return its class, checked against its kind; raises `BindingError` for any failure.
 
-    What its import did to the process is undone as far as that can be (see `importing`); it has limited time.
+    Changes to the process by the import are undone as far as possible (see `importing`); it has limited time.
     """
-    from .importing import undisturbed
-    from .shape import misfits
+    from .importing import guard_import
+    from .shape import find_misfits
 
     made: Any = None
     try:
-        with undisturbed(offer.target.partition(":")[0]) as replaced:
+        with guard_import(offer.target.partition(":")[0]) as replaced:
             made = _import(offer)
-        problems = [*misfits(offer.kind, made), *(f"replaced {name} while it was loaded" for name in replaced)]
+        problems = [*find_misfits(offer.kind, made), *(f"replaced {name} while it was loaded" for name in replaced)]
     except KeyboardInterrupt:
         raise
-    except BaseException as problem:  # noqa: BLE001 - a plugin that says sys.exit() must not end the kernel
+    except BaseException as problem:  # noqa: BLE001 - a plugin that calls sys.exit() must not end the kernel
         problems = [f"does not load from {offer.target}: {describe(problem)}"]
     if not canonical.check_bindings():
-        problems.append("changed how the kernel hashes while it was loaded")
+        problems.append("replaced the kernel's hash functions while it was loaded")
     if problems:
         raise BindingError(*(_broken(offer, problem, place) for problem in problems))
     return made  # type: ignore[no-any-return]
 
 
-def implementations(offer: Offer, made: object, event: str, place: str | None = None) -> Any:
+def find_implementation(offer: Offer, made: object, event: str, place: str | None = None) -> Any:
     """Return the method of a hook object that answers *event*; raises `BindingError` if it has none."""
     manager = pluggy.PluginManager("deedbook")
     manager.add_hookspecs(Lifecycle)
@@ -219,7 +200,7 @@ def implementations(offer: Offer, made: object, event: str, place: str | None = 
         manager.check_pending()
     except KeyboardInterrupt:
         raise
-    except BaseException as problem:  # noqa: BLE001 - registering looks at every attribute, and one may do anything
+    except BaseException as problem:  # noqa: BLE001 - registering reads every attribute, which may run any code
         raise BindingError(_broken(offer, describe(problem), place)) from None
     found = {name: getattr(manager.hook, known.method).get_hookimpls() for name, known in EVENTS.items()}
     if len(found[event]) != 1:
@@ -244,15 +225,15 @@ def _offers(name: str, distribution: importlib_metadata.Distribution) -> Iterato
         yield Offer(kinds[point.group], point.name, point.value, name, version, distribution)
 
 
-def normalised(name: str) -> str:
-    """Return a distribution's name as indexes compare it (PEP 503)."""
+def normalise_name(name: str) -> str:
+    """Return a distribution's name in the form that indexes compare (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _name(distribution: importlib_metadata.Distribution) -> str:
-    """Return the normalised name (PEP 503), by the folder's name where it tells: parsing takes far longer."""
+    """Return the normalised name (PEP 503), from the folder's name if possible: parsing metadata is much slower."""
     quick = getattr(distribution, "_normalized_name", None)
-    return normalised(quick or distribution.metadata["Name"])
+    return normalise_name(quick or distribution.metadata["Name"])
 
 
 def _home(distribution: importlib_metadata.Distribution) -> Any:
@@ -261,7 +242,7 @@ def _home(distribution: importlib_metadata.Distribution) -> Any:
 
 
 def _shadows(first: importlib_metadata.Distribution, distribution: importlib_metadata.Distribution) -> bool:
-    """Say whether *distribution* would offer plugins if it were not for *first*, which is elsewhere."""
+    """Return whether *first*, in another folder, hides plugins of *distribution*."""
     if first is distribution or _home(first) == _home(distribution):
         return False
     return any(point.group in ENTRY_POINTS.values() for point in distribution.entry_points)
@@ -272,13 +253,13 @@ def _where(distribution: importlib_metadata.Distribution, problem: Exception) ->
 
 
 def _distribution_digest(distribution: importlib_metadata.Distribution) -> str:
-    """Hash what a wheel brought: not what the installer added, and nothing that says where or when."""
+    """Hash the content of a wheel, without files that the installer added or that depend on place or time."""
     total = sha256()
     for path in sorted(distribution.files or (), key=str):
         told = path.parts[0].endswith(".dist-info")
         if (told and path.parts[1:] not in _TOLD) or path.suffix == ".pyc" or ".." in path.parts:
             continue
-        name = path.name if told else str(path)  # the folder's name holds the version, which stands elsewhere
+        name = path.name if told else str(path)  # the folder's name holds the version, which is recorded separately
         total.update(f"{name}\0{_file_digest(path)}\n".encode())
     return total.hexdigest()
 

@@ -1,4 +1,4 @@
-"""Policy kinds, asked about the policies that are written in them: `PolicyChecks`, whose methods are all optional."""
+"""Policy kinds and their checks of policies: `PolicyChecks`, whose methods are all optional."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -19,19 +19,19 @@ class Kind:
     made: type[Any]
 
     def check(self, body: Object, abilities: Sequence[PolicyTarget]) -> list[PolicyProblem]:
-        """Return what the kind finds wrong with *body*."""
+        """Return the faults that the kind finds in *body*."""
         return self._ask("check", PolicyProblem, body, abilities)
 
     def reads(self, body: Object) -> frozenset[str]:
-        """Return the facts that a policy of this body reads."""
+        """Return the facts that a policy with this body reads."""
         return frozenset({*self.made.spec.reads, *self._ask("reads", str, body)})
 
     def lint(self, body: Object, abilities: Sequence[PolicyTarget]) -> list[PolicyProblem]:
-        """Return what the kind finds doubtful about *body*."""
+        """Return what the kind finds doubtful in *body*."""
         return self._ask("lint", PolicyProblem, body, abilities)
 
     def reachable(self, body: Object, abilities: Sequence[PolicyTarget]) -> frozenset[int | None] | None:
-        """Return the rules that can decide, ``None`` among them for the default; ``None`` if the kind does not tell."""
+        """Return the rules that can decide (``None``: the default); ``None`` if the kind cannot list them."""
         if not hasattr(self.made, "reachable"):
             return None
         return frozenset(self._ask("reachable", int | None, body, abilities))
@@ -56,14 +56,14 @@ class Kind:
 
 
 Kinds: TypeAlias = Callable[[str], Kind | None]
-"""From the name of a policy kind to the kind; ``None`` where it is missing or broken."""
+"""Returns the policy kind for a name; ``None`` if it is missing or broken."""
 
 
 def installed_kinds(catalogue: Catalogue) -> Kinds:
-    """Return the kinds of *catalogue*, each loaded when it is asked for."""
+    """Return a lookup for the kinds of *catalogue*, each loaded at its first use."""
 
     def find(name: str) -> Kind | None:
-        offer = catalogue.offered("policy", name)
+        offer = catalogue.get("policy", name)
         try:
             return Kind(name, load(offer)) if offer else None
         except BindingError:

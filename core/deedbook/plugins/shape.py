@@ -1,7 +1,7 @@
-"""What the class of a plugin has to be: its `spec`, its constructor, and the methods that its kind is called by.
+"""Check the class of a plugin: its `spec`, its constructor, and the methods that its kind needs.
 
-Compared with `contracts`, by looking only: nothing is constructed and nothing is called. A type checker in the plugin's
-own tests says more; this is what keeps a wrong class from being found out at the first call that it should have denied.
+The class is compared with `contracts` by inspection only: nothing is constructed and nothing is called. A type checker
+in the plugin's own tests finds more; this check finds a wrong class before the first call that it should deny.
 """
 
 import inspect
@@ -27,7 +27,7 @@ _CALLED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "skill": ("self",),
     }
 )
-"""Kind of plugin, and what its objects are called with."""
+"""Kind of plugin, and the arguments of its objects."""
 _CHECKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "check": ("body", "abilities"),
@@ -44,12 +44,12 @@ _GIVES: Final = "write the JSON Schema of its results, or gives={} if only the Y
 _ORDER_MARKS: Final = ("hookwrapper", "wrapper", "tryfirst", "trylast", "optionalhook")
 
 
-def misfits(kind: str, made: Any) -> Iterator[str]:
-    """Yield what keeps *made* from being a plugin of *kind*, in words for its author; nothing if it fits."""
+def find_misfits(kind: str, made: Any) -> Iterator[str]:
+    """Yield why *made* is not a plugin of *kind*, as texts for its author; nothing if it is one."""
     if not inspect.isclass(made):
         yield f"it is {type(made).__name__}, not a class"
         return
-    if kind == "feature":  # its methods are checked against the hooks when it is made
+    if kind == "feature":  # its methods are checked against the hooks when it is constructed
         yield from _feature_problems(made)
         return
     wanted = HandlerSpec if kind in ("tool", "provider", "flow") else GateSpec
@@ -89,11 +89,11 @@ def _check_problems(made: type[Any]) -> Iterator[str]:
         if isinstance(method, staticmethod | classmethod):
             yield from _argument_problems(getattr(made, name), name, wanted)
         elif method is not None:
-            yield f"`{name}` must be a static or a class method: it is asked about a policy before there is one"
+            yield f"`{name}` must be a static or a class method: it is called for a policy before one is constructed"
 
 
 def _is_read_otherwise(made: type[Any]) -> bool:
-    """Say whether the class shows to its readers something else than what it holds."""
+    """Return whether attribute access on the class gives something else than its content."""
     meta = type(made)
     marks = ("__getattribute__", "__call__", "__instancecheck__", "__subclasscheck__")
     usual = (type, type(Protocol), ABCMeta)
@@ -102,9 +102,9 @@ def _is_read_otherwise(made: type[Any]) -> bool:
 
 
 def _spec_problems(spec: Any, *, silent: bool) -> Iterator[str]:
-    """Check what the annotations of a `spec` promise: until here nobody has.
+    """Check the values of a `spec` against its annotations.
 
-    One that may be *silent* about what it gives is bound by another contract.
+    A *silent* spec may leave out ``gives``, because another contract checks the result.
     """
     for field in attrs.fields(type(spec)):
         value = getattr(spec, field.name)

@@ -1,1 +1,1 @@
-"""Match, conditions, gates, judge: decides about a call without any I/O. Start with `judge.py`."""
+"""Match, conditions, gates, judge: decide about a call without any I/O. Start with `judge.py`."""

@@ -1,4 +1,4 @@
-"""An ability, ready to be called: the immutable record that the door works with, and the scope of who asks."""
+"""An ability that is ready to be called: the immutable record that the door uses, and the scope of a caller."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from threading import RLock
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from .path_mapping import ServerPaths
 
 Patterns: TypeAlias = Mapping[str, Mapping[str, Collection[str]]]
-"""By ability and JSON pointer to an argument: the patterns of which the command there has to fit one (`commands`)."""
+"""Patterns of commands, by ability and JSON pointer to an argument; the command there must match one (`commands`)."""
 
 
 @attrs.frozen
 class Scope:
-    """Which abilities a caller may use: *names* of tools and flows, *models* by name; ``None`` means all.
+    """The abilities that a caller may use: *names* of tools and flows, *models* by name; ``None`` means all.
 
-    Of an ability in *commands* only these commands are inside.
+    Of an ability in *commands*, only these commands are allowed.
     """
 
     why: str
@@ -33,12 +33,12 @@ class Scope:
     commands: Patterns = attrs.field(factory=dict, eq=False)
 
     def allows(self, bound: "BoundAbility") -> bool:
-        """Say whether *bound* is inside."""
+        """Return whether *bound* is in the scope."""
         allowed = self.models if bound.kind == "model" else self.names
         return allowed is None or bound.id in allowed
 
     def lacks(self, ability: str, args: Object) -> str | None:
-        """Say which argument of *ability* is no command that is inside; ``None`` where all are."""
+        """Return which argument of *ability* is no allowed command; ``None`` if all are allowed."""
         said = self.commands.get(ability)
         if said is None:
             return None
@@ -53,17 +53,17 @@ class Scope:
 
 
 EXTERNAL: Final = "elsewhere"
-"""The tool that stands for an effect that the caller has itself, such as a coding agent's own tools."""
+"""The tool plugin for effects that the caller performs itself, such as a coding agent's own tools."""
 EVERYTHING: Final = Scope("everything")
 DURABLE: Final = frozenset({"write", "irreversible"})
-"""The effects before which the intent has to be durable."""
+"""The effects whose intent must be durable first."""
 
 
 @attrs.frozen(kw_only=True)
 class Caller:
-    """Who asks: the principal, the class of actor, the scope, where in a run they stand, and what hooks said of it.
+    """The caller: the principal, the class of actor, the scope, the position in a run, and the signals of hooks.
 
-    *patience* is how many seconds they wait for a person who has to decide; ``None`` leaves it to the session.
+    *patience* is how many seconds the caller waits for a person's decision; ``None`` leaves it to the session.
     """
 
     principal: Principal
@@ -78,7 +78,7 @@ class Caller:
 
 @attrs.frozen
 class EventNames:
-    """How the calls of one ability are written: event types, and the payload's bytes around arguments and results."""
+    """The event types of one ability's calls, and the payload bytes around arguments and results."""
 
     intent: str
     result: str
@@ -94,19 +94,19 @@ class EventNames:
 
 @attrs.frozen(eq=False, kw_only=True)
 class BoundAbility:
-    """One ability, ready to be called. *timeout* is in seconds (infinity: none), *mask* takes out secrets.
+    """One ability, ready to be called. *timeout* is in seconds (infinity: none), *mask* removes secrets.
 
-    *outside* says why a caller may not use it with these arguments, where its scope depends on them. *ways* leads from
-    paths as a server has them to those that are judged, and back.
+    *scope_violation* returns why a caller may not use it with these arguments, if its scope depends on them.
+    *server_paths* maps paths of a server to those that are judged, and back.
     """
 
-    def judged(self, given: bytes) -> bytes:
-        """Return *given* arguments, canonical, as they are judged and recorded."""
-        return given if self.ways is None else self.ways.to_relative(given, self.takes.valid)
+    def judged_args(self, given: bytes) -> bytes:
+        """Return the canonical arguments that are judged and recorded, for the *given* ones."""
+        return given if self.server_paths is None else self.server_paths.to_relative(given, self.takes.valid)
 
-    def told(self, args: Any, given: bytes) -> Any:
-        """Return judged *args* as the handler is told them: a server has paths as they were *given*."""
-        return args if self.ways is None else self.ways.to_absolute(args, given)
+    def handler_args(self, args: Any, given: bytes) -> Any:
+        """Return the arguments for the handler: a server gets its paths as they were *given*."""
+        return args if self.server_paths is None else self.server_paths.to_absolute(args, given)
 
     id: str
     kind: str
@@ -132,15 +132,15 @@ class BoundAbility:
     reads: frozenset[str]
     reconciles: bool = False
     event_names: EventNames
-    outside: Callable[[Caller, Object], str | None] | None = None
-    ways: "ServerPaths | None" = None
+    scope_violation: Callable[[Caller, Object], str | None] | None = None
+    server_paths: "ServerPaths | None" = None
     mask: Callable[[str], str] = str
 
 
-class Abilities(Mapping[str, BoundAbility]):
-    """Every ability by id; one that is not *ready* is bound by *bind* when it is first asked for.
+class AbilityTable(Mapping[str, BoundAbility]):
+    """Every ability by id; one that is not *ready* is bound by *bind* at its first lookup.
 
-    *bind* raises `BindingError`, and so does whoever asks for such an ability. Iterating over ids binds nothing.
+    *bind* raises `BindingError`, and so does the lookup. Iterating over ids binds nothing.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Abilities(Mapping[str, BoundAbility]):
 
     def __getitem__(self, name: str) -> BoundAbility:
         found = self._ready.get(name)
-        return found if found is not None else self._bound(name)
+        return found if found is not None else self._bind_once(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -164,7 +164,7 @@ class Abilities(Mapping[str, BoundAbility]):
     def __contains__(self, name: object) -> bool:
         return name in self._names
 
-    def _bound(self, name: str) -> BoundAbility:
+    def _bind_once(self, name: str) -> BoundAbility:
         if name not in self._names:
             raise KeyError(name)
         with self._turn:
@@ -174,16 +174,16 @@ class Abilities(Mapping[str, BoundAbility]):
 
 
 Persona: TypeAlias = Callable[[str, Mapping[str, Any]], str]
-"""Reads the persona of an agent, by its name and what the charter says of it; raises `Failed`."""
+"""Reads the persona of an agent, by its name and its entry in the charter; raises `Failed`."""
 
 
 def no_persona(name: str, card: Mapping[str, Any]) -> str:
-    """Raise `Failed`: nobody reads personas here."""
-    raise Failed("BINDING_INVALID", f"nobody reads the persona of {name!r} here ({card['source']})")
+    """Raise `Failed`: these bindings cannot read personas."""
+    raise Failed("BINDING_INVALID", f"the persona of {name!r} cannot be read here ({card['source']})")
 
 
 def event_names(kind: str, name: str) -> EventNames:
-    """Return how calls of an ability are written; members stand in canonical order."""
+    """Return the event names of an ability's calls; members are in canonical order."""
     quoted = canonical.encode(name)
     if kind == "model":
         head = b'{"ability":%b,' % quoted

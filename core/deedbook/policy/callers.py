@@ -1,6 +1,6 @@
-"""Who asks, and what they may use, at each place of a run: a skill's flow, a role inside it, a call that calls again.
+"""Callers and their scopes at each position of a run: a skill's flow, a role inside it, a nested call.
 
-What a run does and what is judged again later both get their callers here.
+Live runs and later judging both get their callers here.
 """
 
 from collections.abc import Mapping
@@ -18,40 +18,40 @@ from .fitting import facts_of
 from .match import Match
 
 OVER: Final = Scope("a call that is over", frozenset(), frozenset())
-"""What may be used on account of a call that has its outcome: nothing."""
+"""The scope of a call that has its outcome: nothing is allowed."""
 
 
 PLAIN: Final = "mcp"
-"""The client that whoever names none is: every tool and flow is there for it, unless ``agents:`` says otherwise."""
+"""The default client: every tool and flow is available to it, unless ``agents:`` restricts it."""
 
 LOCAL: Final = Principal("local", "cli")
-"""Who the command line acts for where it names nobody; counted as a person."""
+"""The default principal of the command line; it counts as a person."""
 PROGRAM: Final = Principal("local", "python")
-"""Who a program acts for where it names nobody; the same person as `LOCAL`."""
+"""The default principal of a program; the same person as `LOCAL`."""
 AGENT: Final = "agent:"
-"""How the principals of clients and roles begin."""
+"""The prefix of the principals of clients and roles."""
 
 _NOBODY: Final = Scope("what a client may use that nobody declared, which is nothing", frozenset(), frozenset())
 
 
 @attrs.frozen
 class Client:
-    """A client that acts by itself: its *name* under ``agents:``, its *principal*, and what is there for it."""
+    """A client that acts by itself: its *name* under ``agents:``, its *principal*, and its *scope*."""
 
     name: str
     principal: Principal
     scope: Scope
 
 
-def client(name: str, document: Mapping[str, Any], *, via: str, on_behalf_of: str | None) -> Client:
-    """Return a client of the charter's *document* that acts for somebody; an undeclared one may use nothing."""
+def client_of(name: str, document: Mapping[str, Any], *, via: str, on_behalf_of: str | None) -> Client:
+    """Return a client of the charter's *document*, acting for *on_behalf_of*; an undeclared one may use nothing."""
     return Client(name, Principal(f"{AGENT}{name}", via, frozenset(), on_behalf_of), _exposed(name, document))
 
 
 def declared_principal(document: Mapping[str, Any], name: str, via: str = LOCAL.via) -> Principal:
     """Return a principal that a charter's *document* declares, or a client as ``agent:NAME``; raises `BindingError`.
 
-    *via* says how it comes in, where its declaration does not.
+    *via* is the channel, unless the declaration names one.
     """
     require_type(name, (str,), "name")
     declared = document["principals"]
@@ -69,25 +69,25 @@ def declared_client(document: Mapping[str, Any], name: str, via: str, on_behalf_
     """Return a client that a charter's *document* declares; raises `BindingError`."""
     require_type(name, (str,), "name")
     if not on_behalf_of:
-        raise BindingError(fault("USAGE", f"client {name!r} acts for nobody: on_behalf_of is empty"))
+        raise BindingError(fault("USAGE", f"client {name!r} has no principal to act for: on_behalf_of is empty"))
     known = {PLAIN, *document["clients"]}
     if name not in known:
         near = suggest(name, known) or "."
         why = f"client {name!r} is not declared under agents:{near} Declared: {', '.join(sorted(known))}"
         raise BindingError(fault("USAGE", why))
-    return client(name, document, via=via, on_behalf_of=on_behalf_of)
+    return client_of(name, document, via=via, on_behalf_of=on_behalf_of)
 
 
-def beginning(principal: Principal, bindings: Bindings) -> Caller:
-    """Return who asks in a session of *principal*: a person, who may use everything, or a client."""
+def session_caller(principal: Principal, bindings: Bindings) -> Caller:
+    """Return the caller of a session of *principal*: a person, who may use everything, or a client."""
     if not principal.id.startswith(AGENT):
         return Caller(principal=principal, actor="user", scope=EVERYTHING)
     scope = _exposed(principal.id.removeprefix(AGENT), bindings.charter.document)
     return Caller(principal=principal, actor="agent", scope=scope)
 
 
-def exposed(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """Return the tools and flows that are there for each client of a charter's *document*, by its principal."""
+def exposed_abilities(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Return the tools and flows available to each client of a charter's *document*, by its principal."""
     names = (PLAIN, *document.get("clients", {}))
     return {f"{AGENT}{name}": _exposed(name, document).names or frozenset() for name in names}
 
@@ -105,30 +105,30 @@ def _exposed(name: str, document: Mapping[str, Any]) -> Scope:
 
 
 def with_skill(caller: Caller, skill: str | None) -> Caller:
-    """Return *caller* in a run of *skill*; what a flow may use on their account is scoped by it."""
+    """Return *caller* in a run of *skill*, which limits the scope of its flow."""
     return attrs.evolve(caller, skill=skill)
 
 
 def under_call(caller: Caller, uses: Scope) -> Caller:
-    """Return a call of *caller* as a caller itself, scoped by what its ability declares to use."""
+    """Return the caller for nested calls of an ability: its scope is what the ability declares to use."""
     return attrs.evolve(caller, actor="tool", scope=uses, depth=caller.depth + 1)
 
 
 def under_flow(caller: Caller, bindings: Bindings) -> Caller:
-    """Return a flow that *caller* began as a caller: it keeps its skill's scope, and models are for roles."""
+    """Return the caller for a flow that *caller* started: the skill's scope without models, which are for roles."""
     scope = skill_scope(bindings.skills.get(caller.skill or ""), bindings, None)
     return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1)
 
 
 def as_role(caller: Caller, role: str, bindings: Bindings) -> Caller:
-    """Return *role* of a flow that *caller* began: inside the skill's scope, with its own model, on their behalf."""
+    """Return the caller for *role* in a flow of *caller*: the skill's scope with the role's model, on their behalf."""
     principal = Principal(f"agent:{role}", "run", frozenset(), caller.principal.id)
     scope = skill_scope(bindings.skills.get(caller.skill or ""), bindings, role)
     return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1, principal=principal, role=role)
 
 
 def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Scope:
-    """Return what may be used under *skill* (none: nothing), with the model of *role*."""
+    """Return the scope of *skill* (nothing without one), with the model of *role*."""
     why = f"what skill {skill.name} allows" if skill else "what a run without a skill allows, which is nothing"
     models = frozenset({bindings.tier(role)} if role else ())
     commands = bindings.commands(skill.name) if skill else {}
@@ -137,10 +137,10 @@ def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Sc
     return Scope(why if left == allowed else f"{why}, and the card of {role}", left, models, commands)
 
 
-def parked(caller: Caller, bindings: Bindings) -> Caller:
-    """Return *caller*, whose scope was read from the request that it parked, with the commands that its skill allows.
+def restore_caller(caller: Caller, bindings: Bindings) -> Caller:
+    """Return *caller*, read from a stored request, with the commands that its skill allows.
 
-    A request names abilities and no patterns; it stands under the charter it was made under, whose skill has them.
+    A request names abilities and no patterns; the skill of its charter has them.
     """
     skill = bindings.skills.get(caller.skill or "")
     scope = skill_scope(skill, bindings, caller.role)

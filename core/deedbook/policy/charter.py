@@ -1,8 +1,7 @@
 """The charter: one frozen, content-addressed document of everything in force.
 
 The document is plain JSON; its digest is the SHA-256 of its canonical bytes. It is compiled from sources and plugins
-(`compiler`). What runs is bound from it (`bindings`), what changed is read from it (`changes`), and old sessions are
-judged again by it.
+(`compiler`), bound for execution (`bindings`), compared (`changes`), and used to judge old sessions again.
 """
 
 from collections.abc import Mapping
@@ -14,9 +13,10 @@ import attrs
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, IntakeError, fault
 
+from .charter_format import FORMAT
+
 __all__ = ["FORMAT", "Charter", "known_files"]
 
-FORMAT: Final = "charter-1"
 _MAX_NODES: Final = 10_000_000  # many times what a record may have: ten thousand abilities
 
 
@@ -36,15 +36,15 @@ class Charter:
 
     @classmethod
     def from_bytes(cls, raw: bytes, digest: str, *, authentic: bool = False) -> "Charter":
-        """Read a charter that was kept under *digest*; raises `BindingError` if the bytes are others, or no charter.
+        """Read a charter that was stored under *digest*; raises `BindingError` for other bytes, or no charter.
 
-        *authentic*: this user's key says that the compiler made it, so that its shape is not checked again.
+        *authentic*: this user's key authenticates the charter, so its shape is not checked again.
         """
         if canonical.digest(raw) != digest:
-            why = f"the kept charter {digest} is not what was kept; find out who changed it, then run: deedbook lock"
+            why = f"the kept charter {digest} was changed; find out who changed it, then run: deedbook lock"
             raise BindingError(fault("CHARTER_CHANGED", why))
         try:
-            document = _decoded(raw)
+            document = _decode(raw)
             wrong = "" if authentic else _wrong_shape(document)
         except ValueError as problem:
             wrong = f"$: expected JSON ({problem})"
@@ -55,7 +55,7 @@ class Charter:
     def refuse_uncanonical(self) -> None:
         """Raise `BindingError` unless the bytes are the canonical JSON of the document, within the limits of intake.
 
-        Deeper or larger values can bring down the libraries that a charter's matches and schemas are given to.
+        Deeper or larger values can crash the libraries that process a charter's matches and schemas.
         """
         try:
             canonical_ = canonical.encode(dict(self.document), nodes=_MAX_NODES)
@@ -68,12 +68,12 @@ class Charter:
 
     @property
     def set_aside(self) -> list[str]:
-        """Why skills that cannot be read are not offered, every reason with its place."""
+        """The reasons why skills that cannot be read are not offered, each with its place."""
         return [why for each in self.document.get("set_aside", {}).values() for why in each["why"]]
 
     @property
     def pinned(self) -> bool:
-        """Whether all code behind it is known by digest: nothing of it is installed in place."""
+        """Whether all its code is known by digest: no plugin is installed in place."""
         return all(entry["digest"] is not None for entry in self.document["plugins"].values())
 
 
@@ -83,7 +83,7 @@ def _wrong_shape(document: Any) -> str:
     return wrong_shape(document)
 
 
-def _decoded(raw: bytes) -> Any:
+def _decode(raw: bytes) -> Any:
     """Return *raw* as JSON; raises `ValueError`, also for so many values that they would fill the memory."""
     if sum(map(raw.count, (b",", b"[", b"{"))) >= _MAX_NODES:
         raise ValueError(f"more than {_MAX_NODES} values")
@@ -100,23 +100,23 @@ def _not_compiled(digest: str, why: str) -> BindingError:
 
 
 def known_files(document: Mapping[str, Any]) -> frozenset[str]:
-    """Return the files that are scripts in a charter's *document*."""
+    """Return the script files in a charter's *document*."""
     hooks = document.get("hooks", {}).values()
     return frozenset(path for hook in hooks for path in hook.get("script", {}).get("files", ()))
 
 
-def is_apart(entry: Mapping[str, Any]) -> bool:
-    """Say whether a hook of the charter is asked in a process of its own."""
+def is_isolated(entry: Mapping[str, Any]) -> bool:
+    """Return whether a hook of the charter runs in a process of its own."""
     return bool(entry.get("isolation") == "worker")
 
 
-def is_elsewhere(entry: Mapping[str, Any]) -> bool:
-    """Say whether a hook or policy of the charter is asked elsewhere than on the calling thread."""
+def is_asynchronous(entry: Mapping[str, Any]) -> bool:
+    """Return whether a hook or policy of the charter runs outside the calling thread."""
     return "isolation" in entry and entry["isolation"] != "inline"
 
 
 def identity(entry: Mapping[str, Any], plugins: Mapping[str, Any]) -> str:
-    """Return what identifies a gate of the charter: what it is told to do, and the code that does it."""
+    """Return the digest that identifies a gate of the charter: its configuration and its code."""
     keys = ("plugin", "settings", "match", "isolation", "script")
     told = {key: entry[key] for key in keys if key in entry}
     if "plugin" in entry:

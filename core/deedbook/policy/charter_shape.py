@@ -2,7 +2,7 @@
 
 The compiler always makes this shape. A charter that is read from a state folder may hold any JSON, so its shape is
 checked before any member is used. A document that passes can be compared, listed and bound without a `KeyError` or a
-`TypeError`; whether its matches, schemas and settings mean anything is found out when it is bound.
+`TypeError`; binding checks its matches, schemas and settings.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,12 +11,12 @@ from typing import Any, Final, TypeAlias
 
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.entries import TOOLS, ZONES
-from deedbook.policy.charter import FORMAT
-from deedbook.policy.forms import lists_rules
 from deedbook.policy.match import EFFECTS, KINDS
 
+from .charter_format import FORMAT, lists_rules
+
 Check: TypeAlias = Callable[[Any], str]
-"""Returns what is wrong with a JSON value, as the path inside it and what was expected; empty: nothing is."""
+"""Returns the path inside a JSON value and what was expected there; empty if the value is valid."""
 
 _NAMES: Final[Mapping[type, str]] = {
     type(None): "null", bool: "a flag", int: "a number", float: "a number",
@@ -25,7 +25,7 @@ _NAMES: Final[Mapping[type, str]] = {
 
 
 def wrong_shape(document: Any) -> str:
-    """Return the first place where *document* has not the shape of a charter, and what was expected; empty: it has."""
+    """Return the first place where *document* has not the shape of a charter, and what was expected; empty if valid."""
     return _at("$", _DOCUMENT(document) or next(chain(_dangling(document), _dangling_extensions(document)), ""))
 
 
@@ -69,7 +69,7 @@ def _list(of: Check, length: int | None = None) -> Check:
 
 
 def _map(of: Check) -> Check:
-    """Return the check of an object whose every member is checked by *of*."""
+    """Return the check of an object of which *of* checks every member."""
 
     def check(value: Any) -> str:
         if type(value) is not dict:
@@ -80,7 +80,7 @@ def _map(of: Check) -> Check:
 
 
 def _object(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
-    """Return the check of an object with these members; others are let be."""
+    """Return the check of an object with these members; others are ignored."""
     may = {**required, **(optional or {})}
 
     def check(value: Any) -> str:
@@ -241,7 +241,7 @@ _DOCUMENT: Final = _object(
 
 
 def _dangling(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each name in the document of something that the document does not have."""
+    """Yield each name that refers to something missing in the document."""
     plugins, schemas = document["plugins"], document["schemas"]
     for section in ("abilities", "hooks", "policies"):
         for name, entry in document[section].items():
@@ -259,7 +259,7 @@ def _dangling(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _dangling_extensions(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each name of something absent in what the document has of features and of event types."""
+    """Yield each dangling name in the members ``features`` and ``records``."""
     for name in document.get("features", {}):
         if f"feature/{name}" not in document["plugins"]:
             yield f".features.{name[:80]}: expected one of the charter's plugins"

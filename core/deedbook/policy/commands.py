@@ -1,9 +1,9 @@
 """Which command lines a pattern such as ``git add:*`` allows; pure.
 
-A pattern is one of three: ``git:*`` is the text ``git``, alone or before a space and anything; ``npm run *`` has a
-``*`` for any text; what has no ``*`` is the whole command line. Whatever the pattern, the command line is one simple
-command: it holds no character with which a shell begins another command, runs one in its place, or redirects a file.
-That is not what the command itself may do: ``git`` can start other programs.
+A pattern has one of three forms: ``git:*`` is the text ``git``, alone or before a space and anything; ``npm run *`` has
+a ``*`` for any text; without ``*`` it is the whole command line. With every pattern, the command line is one simple
+command: it contains no character with which a shell starts another command, substitutes one, or redirects a file. This
+does not limit the command itself: ``git`` can start other programs.
 """
 
 import re
@@ -14,11 +14,11 @@ PREFIX: Final = ":*"
 
 _SHELL: Final = re.compile(r"[;&|<>`$(){}\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]").search
 SHELL: Final = "; & | < > ( ) { } $ ` or a line break"
-"""The characters that no allowed command line holds, for messages."""
+"""The characters that no allowed command line contains, for messages."""
 
 
 def problem(pattern: str) -> str | None:
-    """Say why no command line can ever fit *pattern*; ``None`` if one can."""
+    """Return why no command line can ever match *pattern*, or ``None``."""
     if _SHELL(pattern):
         return f"it holds one of {SHELL}, which no allowed command holds"
     if not pattern.removesuffix(PREFIX).strip(" *"):
@@ -27,23 +27,23 @@ def problem(pattern: str) -> str | None:
 
 
 def fits(pattern: str, command: Any) -> bool:
-    """Say whether *command* is the text of one simple command that fits *pattern*; linear in its length."""
+    """Return whether *command* is the text of one simple command that matches *pattern*; linear in its length."""
     if type(command) is not str or _SHELL(command) or problem(pattern):
         return False
     if pattern.endswith((PREFIX, " *")) and "*" not in pattern[:-2]:
         return command == pattern[:-2] or command.startswith(f"{pattern[:-2]} ")
-    return _globbed(pattern.removesuffix(PREFIX) + ("*" if pattern.endswith(PREFIX) else ""), command)
+    return _matches_glob(pattern.removesuffix(PREFIX) + ("*" if pattern.endswith(PREFIX) else ""), command)
 
 
 def allowed_of(skill: Mapping[str, Any]) -> list[str]:
-    """Return what a charter says that a skill may use: abilities, and those with a pattern of which it has commands."""
+    """Return what a charter allows a skill: abilities, and abilities with a command pattern."""
     some = skill.get("commands", {}).items()
     patterns = (f"{name}({each})" for name, said in some for found in said.values() for each in found)
     return sorted([*skill["allowed"], *patterns])
 
 
-def _globbed(pattern: str, text: str) -> bool:
-    """Say whether *text* fits *pattern*, in which ``*`` stands for any text."""
+def _matches_glob(pattern: str, text: str) -> bool:
+    """Return whether *text* matches *pattern*, in which ``*`` stands for any text."""
     first, *parts = pattern.split("*")
     if not parts:
         return text == first

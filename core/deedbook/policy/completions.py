@@ -12,7 +12,7 @@ CURRENT: Final = "v2"
 
 
 class Completion:
-    """A provider's handler behind the completion contract: it is sent and gives version 2, whatever it was asked in."""
+    """A provider's handler behind the completion contract: it receives and returns version 2 for every request."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -20,13 +20,13 @@ class Completion:
     def __call__(self, request: Any, ctx: Any) -> Json | Awaitable[Json]:
         """Ask the model."""
         response = self._handler(upcast(request), ctx)
-        return _awaited(response) if isawaitable(response) else upcast(response)
+        return _upcast_later(response) if isawaitable(response) else upcast(response)
 
 
 class CompletionSchema:
-    """Validates requests or responses (*name*): as the current version, and by what the provider *declared*.
+    """Validates requests or responses (*name*): by the current version, and by the provider's *declared* schema.
 
-    A version 1 message is judged as what it is raised to. That is no looser than its own schema, which leaves open what
+    A version 1 message is judged after its upcast. That is no looser than its own schema, which leaves open what
     version 2 forbids, such as a negative usage.
     """
 
@@ -35,22 +35,22 @@ class CompletionSchema:
         self._declared = declared
 
     def valid(self, value: Any) -> bool:
-        """Say whether *value* fits."""
+        """Return whether *value* is valid."""
         current = upcast(value)
         return self._current.valid(current) and self._declared.valid(current)
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
-        """Return what is wrong with *value*: by the contract, else by what is declared."""
+        """Return the violations of *value*: of the contract, else of the declared schema."""
         current = upcast(value)
         return self._current.violations(current) or self._declared.violations(current)
 
 
 def upcast(message: Any) -> Any:
-    """Return a version 1 request or response as version 2, which only adds; anything else as it is."""
+    """Return a version 1 request or response as version 2, which only adds members; others are returned unchanged."""
     if type(message) is dict and message.get("schema_version") == FIRST:
         return {**message, "schema_version": CURRENT}
     return message
 
 
-async def _awaited(response: Awaitable[Json]) -> Json:
+async def _upcast_later(response: Awaitable[Json]) -> Json:
     return upcast(await response)  # type: ignore[no-any-return]

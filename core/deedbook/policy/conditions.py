@@ -1,7 +1,7 @@
-"""Conditions on single values: equality, globs, paths beneath folders, ranges; and where a value stands.
+"""Conditions on single values: equality, globs, paths below folders, ranges; and lookups in arguments.
 
-Text that comes with a call may be long and hostile, so that every test is linear in it. Paths are judged lexically, as
-POSIX text: no condition on a path holds for one that is absolute, leads out, or could be read in another way.
+Text in a call may be long and hostile, so every test is linear in it. Paths are judged lexically, as POSIX text: no
+condition on a path holds for a path that is absolute, leaves the root, or is ambiguous.
 """
 
 import re
@@ -14,12 +14,12 @@ ValueTest: TypeAlias = Callable[[Any], bool]
 Lookup: TypeAlias = Callable[[Mapping[str, Any]], Any]
 
 POINTER: Final = "^(/([^~/]|~[01])*)+$"
-"""The JSON pointers (RFC 6901) that lead to an argument; the empty one, which is all of them, does not."""
+"""The JSON pointers (RFC 6901) to an argument; the empty pointer, which means all of them, is not allowed."""
 
 SCALAR: Final = ["null", "boolean", "number", "string"]
 
 
-def some(description: str, **more: Any) -> dict[str, Any]:
+def one_or_more(description: str, **more: Any) -> dict[str, Any]:
     """Return the JSON Schema of a string or a non-empty list of strings."""
     one = {"type": "string", "minLength": 1}
     schema = {"description": description, "type": ["string", "array"], "minLength": 1, "minItems": 1, "items": one}
@@ -35,8 +35,8 @@ CONDITION: Final[dict[str, Any]] = {
     "properties": {
         "equals": {"description": "The value, of the same JSON type; true is not 1", "type": SCALAR},
         "in": {"description": "One of these values", "type": "array", "minItems": 1, "items": {"type": SCALAR}},
-        "under": some("A relative path to or below one of these folders; . is the root"),
-        "like": some("Text that fits one of these globs, whole"),
+        "under": one_or_more("A relative path to or below one of these folders; . is the root"),
+        "like": one_or_more("Text that fits one of these globs, whole"),
         "min": {"description": "A number, at least this", "type": "number"},
         "max": {"description": "A number, at most this", "type": "number"},
         "present": {"description": "Whether the argument is there at all", "type": "boolean"},
@@ -50,18 +50,18 @@ _GLOB_BYTES: Final = 1024 * 1024
 
 
 class _Absent:
-    """What a pointer finds where there is nothing."""
+    """The type of `ABSENT`."""
 
 
 ABSENT: Final = _Absent()
-"""What a `lookup` returns where there is nothing; no value test holds for it."""
+"""The result of a `lookup` that finds nothing; no value test holds for it."""
 
 
 # --- where a value stands ---------------------------------------------------------------------------------------------
 
 
 def lookup(pointer: str) -> Lookup:
-    """Return what finds the value at *pointer*, a `POINTER`, in the arguments of a call, or `ABSENT`."""
+    """Return a function that finds the value at *pointer*, a `POINTER`, in the arguments of a call, or `ABSENT`."""
     names = [token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/")]
     if len(names) == 1:
         only = names[0]
@@ -90,14 +90,14 @@ _INDEX: Final = re.compile("0|[1-9][0-9]{0,8}").fullmatch
 # --- conditions -------------------------------------------------------------------------------------------------------
 
 
-def listed(value: Any) -> Sequence[Any]:
-    """Return *value* if it is a list, else a sequence of it alone."""
+def as_list(value: Any) -> Sequence[Any]:
+    """Return *value* if it is a list, else a sequence with only that value."""
     return value if isinstance(value, list | tuple) else (value,)
 
 
 def conjunction(tests: Sequence[Callable[[Any], bool]]) -> Callable[[Any], bool] | None:
     """Return the test that all *tests* hold, or ``None`` if there are none."""
-    if len(tests) < 2:  # short ones are spelled out, since they are asked at every call
+    if len(tests) < 2:  # short ones are unrolled, since they run at every call
         return tests[0] if tests else None
     if len(tests) == 2:
         first, second = tests
@@ -106,37 +106,37 @@ def conjunction(tests: Sequence[Callable[[Any], bool]]) -> Callable[[Any], bool]
 
 
 def condition_tests(condition: Any, *, allows: bool) -> Iterator[ValueTest]:
-    """Yield what a value must pass under *condition*, a `CONDITION`; only ``present`` yields nothing."""
+    """Yield the tests of *condition*, a `CONDITION`; only ``present`` yields none."""
     if not isinstance(condition, dict):
-        yield _equal_test(listed(condition))
+        yield _equal_test(as_list(condition))
         return
     if "equals" in condition:
         yield _equal_test([condition["equals"]])
     if "in" in condition:
         yield _equal_test(condition["in"])
     if "under" in condition:
-        yield _under_test([normal_path(folder) for folder in listed(condition["under"])])
+        yield _under_test([normal_path(folder) for folder in as_list(condition["under"])])
     if "like" in condition:
-        yield _like_test(glob_test(listed(condition["like"])), allows=allows)
+        yield _like_test(glob_test(as_list(condition["like"])), allows=allows)
     if "min" in condition or "max" in condition:
         yield _range_test(condition.get("min", -_INFINITY), condition.get("max", _INFINITY))
 
 
 def impossible(condition: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why nothing could ever meet *condition*, which has the shape of a `CONDITION`."""
+    """Yield why no value can meet *condition*, which has the shape of a `CONDITION`."""
     if condition.get("present") is False and len(condition) > 1:
         yield "an argument that is not present meets no other condition; write present: false alone"
     if condition.get("min", -_INFINITY) > condition.get("max", _INFINITY):
         yield "min is above max, so that no number fits"
-    for folder in listed(condition.get("under", ())):
+    for folder in as_list(condition.get("under", ())):
         if normal_path(folder) is None or "*" in folder:
             yield f'under takes relative folders such as "src", no globs; found "{folder}"'
-    if too_large(listed(condition.get("like", ()))):
+    if too_large(as_list(condition.get("like", ()))):
         yield "the globs are too large together; write fewer or shorter ones"
 
 
 def accepted_by_type(values: Sequence[Any]) -> Mapping[type, frozenset[Any]]:
-    """Return scalars by the type of what may equal them, as in JSON: numbers by value, but true is not 1."""
+    """Return scalars by the types that may equal them, as in JSON: numbers by value, but true is not 1."""
     accepted: dict[type, frozenset[Any]] = {}
     for kinds in ((str,), (bool,), (type(None),), (int, float)):
         accepted.update(dict.fromkeys(kinds, frozenset(value for value in values if type(value) in kinds)))
@@ -145,7 +145,7 @@ def accepted_by_type(values: Sequence[Any]) -> Mapping[type, frozenset[Any]]:
 
 def _equal_test(values: Sequence[Any]) -> ValueTest:
     accepted = accepted_by_type(values)
-    # the empty tuple, since what is no scalar may have no hash
+    # the empty tuple, since other values may be unhashable
     return lambda value: value in accepted.get(type(value), ())
 
 
@@ -163,7 +163,7 @@ def _under_test(folders: Sequence[str | None]) -> ValueTest:
 
 
 def _like_test(fits: ValueTest, *, allows: bool) -> ValueTest:
-    """Return the test of a glob on text as it stands, which a path with ``..`` must neither slip through nor evade."""
+    """Return the test of a glob on text; a path with ``..`` must neither pass nor evade it."""
     if allows:
         return lambda value: fits(value) and not _DOTTED(value)
 
@@ -186,9 +186,9 @@ def _range_test(low: float, high: float) -> ValueTest:
 def normal_path(path: Any) -> str | None:
     """Return *path* as POSIX text without ``.``, ``..`` and doubled slashes; ``""`` is the root itself.
 
-    ``None`` for what no path condition holds for: anything but a string, the empty string, an absolute path, one that
-    leads out, and what another program may read otherwise (a leading ``~``, drive or URL scheme, a backslash, a
-    control character or lone surrogate, space at either end). Lexical: links are not looked at.
+    Returns ``None`` if no path condition holds: for anything but a string, the empty string, an absolute path, one that
+    leaves the root, and text that another program may read differently (a leading ``~``, drive or URL scheme, a
+    backslash, a control character or lone surrogate, space at either end). Lexical: links are not followed.
     """
     if type(path) is not str or not _CLEAR(path):
         return None
@@ -216,7 +216,7 @@ _CLEAR: Final = re.compile(
 
 
 def glob_test(globs: Sequence[str]) -> ValueTest:
-    """Return the test for text that fits one of *globs*, whole; anything but a string fits none.
+    """Return the test for text that matches one of *globs*, whole; anything but a string matches none.
 
     ``*`` stands for any text without ``/``, ``**`` for any text, ``**/`` at the start of a segment for any folders or
     none; every other character for itself. Raises `ValueError` for globs that are `too_large`.
@@ -229,7 +229,7 @@ def glob_test(globs: Sequence[str]) -> ValueTest:
 
 
 def too_large(globs: Sequence[str]) -> bool:
-    """Say whether *globs* together need an automaton of more than 1 MiB."""
+    """Return whether *globs* together need an automaton of more than 1 MiB."""
     try:
         glob_test(globs)
     except jsonschema_rs.ValidationError:
@@ -238,7 +238,7 @@ def too_large(globs: Sequence[str]) -> bool:
 
 
 def _automaton(pattern: str) -> jsonschema_rs.Draft202012Validator:
-    # jsonschema-rs runs in linear time, where `re` would let a long text and three stars stop the call
+    # jsonschema-rs runs in linear time; with `re`, a long text and three stars could block the call
     options = jsonschema_rs.RegexOptions(size_limit=_GLOB_BYTES)
     return jsonschema_rs.Draft202012Validator({"type": "string", "pattern": pattern}, pattern_options=options)
 

@@ -1,7 +1,6 @@
-"""A hook or a policy, bound: asking it safely, merging the answers, writing down who was asked.
+"""Bound hooks and policies: ask them safely, merge the answers, record who was asked.
 
-Whatever a gate does, there is an answer: an exception, a late answer, or anything but a decision that it may give is a
-denial.
+Every gate has an answer: an exception, a late answer, or an answer that the gate may not give is a denial.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,21 +11,21 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from deedbook.contract import ALLOW, Call, Decision
-from deedbook.contract.lifecycle import TEXTS, Unanswered
+from deedbook.contract.lifecycle import TEXTS, NoAnswer
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, describe, recordable
 
 Clock: TypeAlias = Callable[[], float]
 
 RANK: Final = {"allow": 0, "transform": 1, "ask": 2, "deny": 3}
-"""The conservative answer wins: the highest rank; from ``ask`` on, a call does not go on by itself."""
+"""The strictest answer wins: the highest rank. From ``ask`` on, a call does not continue by itself."""
 
 APPROVAL_GATE: Final = "approval-gate"
 """The tag of an ability whose every call waits for a person."""
 ASK_BY_DEFAULT: Final = "ask-by-default"
-"""The tag of an ability about whose calls a person is asked where a policy has no rule and its default is to deny."""
+"""The tag of an ability for which a person is asked if no rule of a policy matches and its default is to deny."""
 ASKING: Final = ("destructive", "irreversible")
-"""The tags of an ability whose calls wait for a person, unless a policy that names the tag allows the call."""
+"""The tags of abilities whose calls wait for a person, unless a policy that names the tag allows the call."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -35,9 +34,9 @@ class BoundGate:
 
     *may* holds the outcomes it is allowed to give (``allow`` always among them), *limit* the seconds it may take,
     *holds* the part of its match that depends on the call (``None``: always), *rules* the places of its rules, if it
-    names one by ``signals["rule"]``, *signals* the names of those that it may carry (``None``: any). One that
-    *waits* is asked somewhere else than on the calling thread. *mask* takes secrets out of what is told. *tags* are
-    those that a policy's match names, *rule_tags* those that each of its rules names in its own.
+    names one by ``signals["rule"]``, *signals* the names of those that it may carry (``None``: any). A gate that
+    *waits* runs outside the calling thread. *mask* removes secrets from reasons. *tags* are those that a policy's match
+    names, *rule_tags* those that each of its rules names.
     """
 
     id: str
@@ -59,35 +58,35 @@ class BoundGate:
     mask: Callable[[str], str] = str
 
 
-Asked: TypeAlias = list[tuple[BoundGate, Decision]]
+Answers: TypeAlias = list[tuple[BoundGate, Decision]]
 
 
 def answer(gate: BoundGate, clock: Clock, *subject: Any) -> Decision:
-    """Ask *gate* about *subject*; never raises (but for the interrupt of a person), always decides."""
+    """Ask *gate* about *subject*; always returns a decision, and raises nothing but `KeyboardInterrupt`."""
     begun = clock()
     try:
         decision = gate.ask(*subject)
-        if clock() - begun <= gate.limit and (decision is ALLOW or _speaks_for(gate, decision)):
-            return _masked(gate, decision)
+        if clock() - begun <= gate.limit and (decision is ALLOW or _is_valid(gate, decision)):
+            return _mask_reason(gate, decision)
     except KeyboardInterrupt:
         raise
-    except Unanswered as problem:
+    except NoAnswer as problem:
         return refusal(str(problem))
-    except BaseException as problem:  # noqa: BLE001 - a gate that exits, or is cancelled, has not allowed anything
+    except BaseException as problem:  # noqa: BLE001 - a gate that exits or is cancelled has not allowed anything
         return refusal(describe(problem, gate.mask))
-    return _refused(gate, decision)
+    return _explain_refusal(gate, decision)
 
 
-def heard(gate: BoundGate, decision: Any) -> Decision:
-    """Return an answer that came from elsewhere (a record, another process), or a refusal if *gate* may not give it."""
+def checked_answer(gate: BoundGate, decision: Any) -> Decision:
+    """Return an answer from a record or another process, or a refusal if *gate* may not give it."""
     try:
-        return decision if _speaks_for(gate, decision) else _refused(gate, decision)
+        return decision if _is_valid(gate, decision) else _explain_refusal(gate, decision)
     except Exception as problem:  # noqa: BLE001 - as in `answer`
         return refusal(describe(problem))
 
 
-def _masked(gate: BoundGate, decision: Decision) -> Decision:
-    """Return *decision* with a reason without secrets: it is told to models and printed, and cut where it is long."""
+def _mask_reason(gate: BoundGate, decision: Decision) -> Decision:
+    """Return *decision* with a masked reason: reasons are shown to models, printed, and truncated."""
     told = gate.mask(decision.reason) if decision.reason else decision.reason
     return decision if told == decision.reason else attrs.evolve(decision, reason=told)
 
@@ -97,8 +96,8 @@ def refusal(reason: str) -> Decision:
     return Decision("deny", recordable(reason))
 
 
-def _speaks_for(gate: BoundGate, decision: Any) -> bool:
-    """Say whether *decision* is one, complete, that *gate* may give; plugins are not checked by types alone."""
+def _is_valid(gate: BoundGate, decision: Any) -> bool:
+    """Return whether *decision* is a complete decision that *gate* may give; the types of plugins are not trusted."""
     return (
         type(decision) is Decision
         and type(decision.outcome) is str
@@ -111,7 +110,7 @@ def _speaks_for(gate: BoundGate, decision: Any) -> bool:
 
 
 def _ill_signal(gate: BoundGate, decision: Decision) -> str | None:
-    """Say what is wrong with the signals of a hook; ``None`` if nothing is."""
+    """Return the fault of a hook's signals, or ``None``."""
     for name, value in dict(decision.signals).items():
         if gate.signals is not None and name not in gate.signals:
             shown = name[:40] if type(name) is str else type(name).__name__
@@ -126,17 +125,17 @@ def _ill_signal(gate: BoundGate, decision: Decision) -> str | None:
     return None
 
 
-def _refused(gate: BoundGate, decision: Any) -> Decision:
-    """Say why an answer does not count, without quoting what it held."""
+def _explain_refusal(gate: BoundGate, decision: Any) -> Decision:
+    """Return a refusal with the reason why an answer is invalid, without quoting its content."""
     if iscoroutine(decision):
-        decision.close()  # else Python warns that nobody awaited it
+        decision.close()  # otherwise Python warns about a coroutine that is not awaited
     may = ", ".join(sorted(gate.may))
     if type(decision) is not Decision:
         return refusal(f"answered {type(decision).__name__}, not a Decision; it may answer {may}")
     if type(decision.outcome) is not str or decision.outcome not in gate.may:
         given = decision.outcome if type(decision.outcome) is str else type(decision.outcome).__name__
         return refusal(f"answered {given[:40]}; it may answer {may}")
-    if not _speaks_for(gate, decision):
+    if not _is_valid(gate, decision):
         ill = _ill_signal(gate, decision) if isinstance(decision.signals, Mapping) else None
         return refusal(
             ill or "answered with a reason that is no text, signals that are no mapping, or transform without args"
@@ -145,7 +144,7 @@ def _refused(gate: BoundGate, decision: Any) -> Decision:
 
 
 def merge(*rounds: Iterable[tuple[BoundGate, Decision]]) -> tuple[BoundGate, Decision] | None:
-    """Return the most conservative answer (``deny`` over ``ask``), the first among equals; ``None`` if all allow."""
+    """Return the strictest answer (``deny`` over ``ask``), the first among equals; ``None`` if all allow."""
     worst = None
     rank = RANK["transform"]
     for asked in rounds:
@@ -156,7 +155,7 @@ def merge(*rounds: Iterable[tuple[BoundGate, Decision]]) -> tuple[BoundGate, Dec
 
 
 def signals_of(asked: Iterable[tuple[BoundGate, Decision]]) -> dict[str, list[dict[str, Any]]]:
-    """Return what hooks signalled, for the caller: by name, and then in the order in which they were asked."""
+    """Return the signals of hooks for the caller: by name, then in the order of the hooks."""
     merged: dict[str, list[dict[str, Any]]] = {}
     for gate, decision in asked:
         if decision.signals and gate.kind == "hook":
@@ -165,13 +164,13 @@ def signals_of(asked: Iterable[tuple[BoundGate, Decision]]) -> dict[str, list[di
     return dict(sorted(merged.items()))
 
 
-def outcome_of(asked: Asked) -> str:
-    """Return what a round of answers comes to: the most conservative of them."""
+def outcome_of(asked: Answers) -> str:
+    """Return the strictest outcome of a round of answers."""
     return max((decision.outcome for _, decision in asked), key=RANK.__getitem__, default="allow")
 
 
-def by(gate: BoundGate, decision: Decision) -> dict[str, Any]:
-    """Return who decided, as a denial records it: the gate, and its rule and place where there is one."""
+def decision_source(gate: BoundGate, decision: Decision) -> dict[str, Any]:
+    """Return the deciding gate as a denial records it, with its rule and place if known."""
     who: dict[str, Any] = {gate.kind: gate.id}
     rule = rule_of(gate, decision)
     if rule is not None:
@@ -189,35 +188,35 @@ def rule_of(gate: BoundGate, decision: Decision) -> str | int | None:
     return recordable(rule) if type(rule) is str else None
 
 
-def tag_that_asks(tags: Collection[str], policies: Asked) -> str | None:
-    """Return the tag of an ability for which a person decides, as *policies* answered; ``None`` if there is none."""
+def tag_that_asks(tags: Collection[str], policies: Answers) -> str | None:
+    """Return the tag of an ability because of which a person decides, given the answers of *policies*, or ``None``."""
     if APPROVAL_GATE in tags:
         return APPROVAL_GATE
-    return next((tag for tag in ASKING if tag in tags and speaker(tag, policies) is None), None)
+    return next((tag for tag in ASKING if tag in tags and allowing_policy(tag, policies) is None), None)
 
 
-def speaker(tag: str, policies: Asked) -> tuple[BoundGate, Decision] | None:
-    """Return the policy that names *tag* and allowed the call: in its match, or in that of the rule which decided."""
+def allowing_policy(tag: str, policies: Answers) -> tuple[BoundGate, Decision] | None:
+    """Return the policy that names *tag* (in its match, or in that of the deciding rule) and allowed the call."""
     return next((pair for pair in policies if pair[1].outcome == "allow" and _names(*pair, tag)), None)
 
 
-def may_speak(gate: BoundGate, tags: Collection[str]) -> bool:
-    """Say whether a policy may decide for a tag among *tags* that no person is asked."""
+def may_allow_tag(gate: BoundGate, tags: Collection[str]) -> bool:
+    """Return whether a policy may decide, for a tag among *tags*, that no person is asked."""
     named = gate.tags.union(*gate.rule_tags)
     return any(tag in named and tag in tags for tag in ASKING)
 
 
 def _names(gate: BoundGate, decision: Decision, tag: str) -> bool:
     rule = decision.signals.get("rule")
-    # a record has the place of a rule, which several on one line share
+    # a record has the place of a rule; rules on one line share a place
     named = [tags for at, tags in enumerate(gate.rule_tags) if rule in (at, gate.rules[at])]
     return tag in gate.tags or (bool(named) and all(tag in tags for tags in named))
 
 
-def minutes(asked: Asked, **said: Any) -> bytes:
-    """Return the canonical payload of a round: who was asked, what it came to, and what else is *said* of it.
+def decision_payload(asked: Answers, **said: Any) -> bytes:
+    """Return the canonical payload of a round: the answers, the outcome, and the members in *said*.
 
-    Members are joined as bytes: arguments may be nested as deeply as intake accepts, and stand a level lower here.
+    Members are joined as bytes: arguments may be nested as deeply as intake accepts, and are one level deeper here.
     """
     members = {name: canonical.encode(value) for name, value in said.items()}
     members["asked"] = b"[%b]" % b",".join(_line(gate, decision) for gate, decision in asked)
@@ -226,7 +225,7 @@ def minutes(asked: Asked, **said: Any) -> bytes:
 
 
 def _line(gate: BoundGate, decision: Decision) -> bytes:
-    """Return the line of one gate in ``hook.fired`` or ``policy.check``: a hook has signals there, a policy a rule.
+    """Return the line of one gate in ``hook.fired`` or ``policy.check``: a hook has signals, a policy a rule.
 
     Signals that cannot be recorded are left out, never the line.
     """
@@ -247,22 +246,22 @@ def in_order(gates: Iterable[tuple[int, BoundGate]]) -> Sequence[BoundGate]:
     return [gate for _, gate in sorted(gates, key=lambda pair: (-pair[0], pair[1].id))]
 
 
-def decided_by(by: Any) -> str:
-    """Return who refused something and where that is written, as the end of a sentence; nothing where it is said."""
-    found = decided_at(by)
+def describe_source(by: Any) -> str:
+    """Return who refused a call, as the end of a sentence; empty if the reason names it."""
+    found = source_place(by)
     return f" (by {found})" if found else ""
 
 
-def decided_at(by: Any) -> str | None:
-    """Return which hook, policy or skill decided and where it is written; ``None`` where the reason names it."""
+def source_place(by: Any) -> str | None:
+    """Return which hook, policy or skill decided, and its place; ``None`` if the reason names it."""
     if not isinstance(by, dict) or "scope" in by:
         return None
-    maker = next((f"{kind} {_named(by[kind])}" for kind in ("hook", "policy", "skill") if kind in by), "")
+    maker = next((f"{kind} {_plain_name(by[kind])}" for kind in ("hook", "policy", "skill") if kind in by), "")
     place = by.get("rule", by.get("place"))
     where = f", {place}" if place and isinstance(place, str) else ""
     return f"{maker}{where}" if maker else None
 
 
-def _named(value: Any) -> str:
+def _plain_name(value: Any) -> str:
     """Return a name from a record, where it may be sealed."""
     return value if isinstance(value, str) else "[sealed]"

@@ -1,11 +1,10 @@
-"""The one match grammar: which abilities, principals, roles, paths and arguments something is about.
+"""The match grammar: which abilities, principals, roles, paths and arguments something applies to.
 
-Hooks, policies, approvals and exposure all say it in the same words (``docs/match.md``). A match is compiled once, when
-bound. Its static part (kind, abilities, tags, effects, scopes) is decided for each ability at freeze; only the dynamic
-part (principals, roles, paths, args) is asked at a call, and it is made of closures: what is not written costs nothing.
-
-All keys must hold, a list means any of it, an argument that is not there holds nothing. Where a call could be read in
-two ways, a match that *allows* wants all of it to fit; every other match guards, and holds as soon as something fits.
+Hooks, policies, approvals and exposure all use it (``docs/match.md``). A match is compiled once, when it is bound. Its
+static part (kind, abilities, tags, effects, scopes) is decided for each ability at start; only the dynamic part
+(principals, roles, paths, args) runs at a call. It consists of closures: keys that are not written cost nothing. All
+keys must hold, a list means any of its items, a missing argument matches nothing. If a call is ambiguous, a match that
+*allows* requires all readings to match; every other match guards, and holds as soon as one reading matches.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,14 +27,14 @@ from .conditions import (
     Lookup,
     ValueTest,
     accepted_by_type,
+    as_list,
     condition_tests,
     conjunction,
     glob_test,
     impossible,
-    listed,
     lookup,
     normal_path,
-    some,
+    one_or_more,
     too_large,
 )
 
@@ -46,13 +45,13 @@ KINDS: Final = ("tool", "flow", "model", "memory")
 DEFAULT_KINDS: Final = ("tool", "flow")
 EFFECTS: Final = ("none", "read", "write", "irreversible")
 DYNAMIC: Final = frozenset({"principals", "roles", "paths", "args"})
-"""The keys that are about a call, and not about its ability."""
+"""The keys about a call rather than its ability."""
 
 _CHOICES: Final = MappingProxyType({"kind": KINDS, "effects": EFFECTS})
 
 
 def _choice(description: str, names: Sequence[str]) -> dict[str, Any]:
-    return some(description, pattern=f"^({'|'.join(names)})$", items={"enum": list(names)})
+    return one_or_more(description, pattern=f"^({'|'.join(names)})$", items={"enum": list(names)})
 
 
 SCHEMA: Final[dict[str, Any]] = {
@@ -60,13 +59,13 @@ SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "kind": _choice("Kinds of ability; tool and flow unless named", KINDS),
-        "abilities": some("Globs over ability ids; * stays within a segment, ** crosses /"),
-        "tags": some("The ability has one of these tags"),
+        "abilities": one_or_more("Globs over ability ids; * stays within a segment, ** crosses /"),
+        "tags": one_or_more("The ability has one of these tags"),
         "effects": _choice("The ability's effects are one of these", EFFECTS),
-        "principals": some("Globs over the id of the principal"),
-        "roles": some("The acting role, or a role of the principal, is one of these"),
-        "scopes": some("The ability's routing_hints.scopes hold one of these"),
-        "paths": some("Globs over the paths among the arguments, relative and normalised"),
+        "principals": one_or_more("Globs over the id of the principal"),
+        "roles": one_or_more("The acting role, or a role of the principal, is one of these"),
+        "scopes": one_or_more("The ability's routing_hints.scopes hold one of these"),
+        "paths": one_or_more("Globs over the paths among the arguments, relative and normalised"),
         "args": {
             "description": "Conditions on arguments, by JSON pointer (RFC 6901)",
             "type": "object",
@@ -77,18 +76,18 @@ SCHEMA: Final[dict[str, Any]] = {
     },
     "additionalProperties": False,
 }
-"""The JSON Schema of a match, draft 2020-12, to be put where a workspace file holds one."""
+"""The JSON Schema of a match, draft 2020-12, for embedding in the schemas of workspace files."""
 
 
 @cache
 def _shape() -> jsonschema_rs.Draft202012Validator:
-    """Return `SCHEMA`, compiled at the first match."""
+    """Return the validator of `SCHEMA`, compiled at its first use."""
     return jsonschema_rs.Draft202012Validator(SCHEMA)
 
 
 @attrs.frozen
 class AbilityFacts:
-    """What the static part of a match asks of an ability; *paths* are JSON pointers to arguments that hold paths."""
+    """The facts of an ability for the static part of a match; *paths* are JSON pointers to its path arguments."""
 
     id: str
     kind: str
@@ -102,7 +101,7 @@ class AbilityFacts:
 class Match:
     """A compiled match; a static key that is not written is ``None``.
 
-    *holds* is the dynamic part for an ability whose paths stand at `PATHS`. It expects arguments that passed intake.
+    *holds* is the dynamic part for an ability with paths at `PATHS`. It expects arguments that passed intake.
     """
 
     kinds: frozenset[str]
@@ -117,9 +116,9 @@ class Match:
     def compile(cls, body: Any, place: str | None = None, *, at: Steps = (), allows: bool = False) -> "Match":
         """Compile *body*, the value of a ``match:`` in a workspace file.
 
-        *place* is where it stands and *at* the way to it inside the document, both for messages. *allows*: what holds
-        is let through, so that every path of a call has to fit; otherwise one is enough. Raises `BindingError`
-        (``BINDING_INVALID``) with all that is wrong.
+        *place* is its position and *at* the path to it inside the document, both for messages. *allows*: a match lets a
+        call pass, so every path of the call must match; otherwise one is enough. Raises `BindingError`
+        (``BINDING_INVALID``) with all faults.
         """
         raise_all(BindingError, (_refused(each, place) for each in _problems(body, at)))
         own: dict[str, Any] = canonical.decode(canonical.encode(body))
@@ -128,8 +127,8 @@ class Match:
             return conjunction(tuple(_tests(own, paths, allows=allows)))
 
         return cls(
-            kinds=frozenset(listed(own.get("kind", DEFAULT_KINDS))),
-            abilities=glob_test(listed(own["abilities"])) if "abilities" in own else None,
+            kinds=frozenset(as_list(own.get("kind", DEFAULT_KINDS))),
+            abilities=glob_test(as_list(own["abilities"])) if "abilities" in own else None,
             tags=_names(own, "tags"),
             effects=_names(own, "effects"),
             scopes=_names(own, "scopes"),
@@ -138,7 +137,7 @@ class Match:
         )
 
     def could_match(self, ability: AbilityFacts) -> bool:
-        """Decide the static part: whether any call of *ability* may match."""
+        """Decide the static part: return whether any call of *ability* may match."""
         return (
             ability.kind in self.kinds
             and (self.effects is None or ability.effects in self.effects)
@@ -148,7 +147,7 @@ class Match:
         )
 
     def test_for(self, ability: AbilityFacts) -> Test | None:
-        """Return the dynamic part for *ability*, its paths standing where it says; ``None`` if every call holds."""
+        """Return the dynamic part for *ability* with its own paths; ``None`` if every call matches."""
         if ability.paths != PATHS:
             return self._dynamic(ability.paths)
         return None if self.holds is _always else self.holds
@@ -162,16 +161,16 @@ def _always(_call: Call) -> bool:
 
 
 def _names(body: Object, key: str) -> frozenset[str] | None:
-    return frozenset(listed(body[key])) if key in body else None
+    return frozenset(as_list(body[key])) if key in body else None
 
 
 def _tests(body: Object, paths: Iterable[str], *, allows: bool) -> Iterator[Test]:
     if "principals" in body:
-        yield _principal_test(glob_test(listed(body["principals"])))
+        yield _principal_test(glob_test(as_list(body["principals"])))
     if "roles" in body:
-        yield _role_test(frozenset(listed(body["roles"])))
+        yield _role_test(frozenset(as_list(body["roles"])))
     if "paths" in body:
-        yield _path_test(glob_test(listed(body["paths"])), tuple(map(lookup, paths)), all if allows else any)
+        yield _path_test(glob_test(as_list(body["paths"])), tuple(map(lookup, paths)), all if allows else any)
     for pointer, condition in body.get("args", {}).items():
         yield _argument_test(pointer, condition, allows=allows)
 
@@ -193,13 +192,13 @@ def _path_test(fits: ValueTest, lookups: Sequence[Lookup], enough: Callable[[Ite
 
 
 def _paths_in(value: Any) -> Sequence[Any]:
-    return () if value is ABSENT else listed(value)
+    return () if value is ABSENT else as_list(value)
 
 
 def _argument_test(pointer: str, condition: Any, *, allows: bool) -> Test:
     find = lookup(pointer)
     if not isinstance(condition, dict) and not set("/~") & set(pointer[1:]):
-        return _equal_argument(pointer[1:], accepted_by_type(listed(condition)))
+        return _equal_argument(pointer[1:], accepted_by_type(as_list(condition)))
     if condition == {"present": False}:
         return lambda call: find(call.args) is ABSENT
     test = conjunction(tuple(condition_tests(condition, allows=allows)))
@@ -209,7 +208,7 @@ def _argument_test(pointer: str, condition: Any, *, allows: bool) -> Test:
 
 
 def _equal_argument(name: str, accepted: Mapping[type, frozenset[Any]]) -> Test:
-    """Return the commonest test as one function: a top-level argument that equals a value."""
+    """Return the most common test as one function: a top-level argument that equals a value."""
 
     def test(call: Call) -> bool:
         value = call.args.get(name, ABSENT)
@@ -226,7 +225,7 @@ def _refused(problem: Violation, place: str | None) -> DomainError:
 
 
 def _problems(body: Any, at: Steps) -> Iterator[Violation]:
-    """Yield all that is wrong with *body*: what is no JSON, or its shape, or what could never hold."""
+    """Yield all faults of *body*: values that are not JSON, a wrong shape, or conditions that cannot hold."""
     try:
         canonical.encode(body)
     except IntakeError as refused:
@@ -254,11 +253,11 @@ def _explain(error: jsonschema_rs.ValidationError, at: Steps) -> Iterator[Violat
 
 
 def _contradictions(body: Object, at: Steps) -> Iterator[Violation]:
-    for glob in listed(body.get("paths", ())):
+    for glob in as_list(body.get("paths", ())):
         if normal_path(glob) != glob:
             yield violation((*at, "paths"), f'"{glob}" fits no path; expected a glob over relative, normalised paths')
     for key in ("abilities", "principals", "paths"):
-        if too_large(listed(body.get(key, ()))):
+        if too_large(as_list(body.get(key, ()))):
             yield violation((*at, key), "the globs are too large together; write fewer or shorter ones")
     for pointer, condition in body.get("args", {}).items():
         if isinstance(condition, dict):

@@ -1,7 +1,7 @@
-"""Paths between an agent or a server and the door: they say them absolutely, rules from the workspace's root.
+"""Map paths between an agent or a server, which uses absolute paths, and the door, which uses paths from the root.
 
-What lies in the workspace is judged and recorded from its root on, by where it really is: a link that leads elsewhere
-is elsewhere. What lies outside stays absolute, so that no condition on paths holds for it.
+A path in the workspace is judged and recorded relative to the root, by its real location: a link that leads elsewhere
+counts as elsewhere. A path outside stays absolute, so that no condition on paths holds for it.
 """
 
 import os
@@ -17,22 +17,24 @@ from deedbook.format import canonical
 
 
 class PathMapper:
-    """The paths of one workspace at *root*."""
+    """Maps the paths of one workspace at *root*."""
 
     def __init__(self, root: Path) -> None:
         self._root = os.path.realpath(root)
 
     def to_relative(self, args: Object, pointers: Iterable[str], cwd: str = "") -> Any:
-        """Return a copy of *args* whose paths at *pointers* begin at the root; *cwd* is where relative ones begin."""
-        return _changed(args, pointers, lambda path: self.inside(path, cwd))
+        """Return a copy of *args* with the paths at *pointers* relative to the root; relative ones begin at *cwd*."""
+        return _change_paths(args, pointers, lambda path: self.inside(path, cwd))
 
     def to_absolute(self, args: Object, pointers: Iterable[str], given: Object, cwd: str = "") -> Any:
-        """Return a copy of *args* whose paths are absolute again; one that nobody changed is as it was *given*."""
-        came = {self.inside(path, cwd): path for path in _found(given, pointers)}
-        return _changed(args, pointers, lambda path: came.get(path, path if path[:1] == "/" else self._outside(path)))
+        """Return a copy of *args* with absolute paths; an unchanged path is returned as it was *given*."""
+        came = {self.inside(path, cwd): path for path in _collect_paths(given, pointers)}
+        return _change_paths(
+            args, pointers, lambda path: came.get(path, path if path[:1] == "/" else self._outside(path))
+        )
 
     def inside(self, path: str, cwd: str) -> str:
-        """Return *path*, which begins at *cwd* if it is relative, from the root on, or absolute where it is outside."""
+        """Return *path*, relative to *cwd* or absolute, as a path from the root, or absolute if it is outside."""
         if not path or path[0] == "~":
             return path
         if path[0] != "/":
@@ -53,11 +55,11 @@ _IS_NO_PATH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:").match
 
 @attrs.frozen(eq=False)
 class ServerPaths:
-    """The paths among the arguments of a server's tool, at *pointers*; relative ones begin at *cwd*, below the root.
+    """The paths in the arguments of a server's tool, at *pointers*; relative ones begin at *cwd*, below the root.
 
-    They are judged and recorded from the root on, and the server is told them as the caller said them, or absolutely,
-    where they are *here* for certain: a server may begin elsewhere. A text that begins like a URL is no path, and what
-    lies outside stays as it was said: it may be a path in something else.
+    They are judged and recorded from the root. The server gets them as the caller gave them, or absolute if they are
+    certainly *here*: a server may have another working folder. A text that begins like a URL is no path, and a path
+    outside is unchanged: it may be a path in something else.
     """
 
     root: Path
@@ -66,24 +68,24 @@ class ServerPaths:
     here: bool = False
 
     def to_relative(self, raw: bytes, accepts: Callable[[Any], bool]) -> bytes:
-        """Return arguments, canonical, as they are judged; as they came where the tool *accepts* no others."""
+        """Return the canonical arguments that are judged; unchanged if the tool would not *accept* the mapped ones."""
         args = canonical.decode(raw)
         if not isinstance(args, dict):
             return raw
-        inner = _changed(args, self.pointers, self._inside)
+        inner = _change_paths(args, self.pointers, self._inside)
         return canonical.encode(inner) if inner != args and accepts(inner) else raw
 
     def to_absolute(self, args: Object, given: bytes) -> Any:
-        """Return judged arguments as the server is told them, who were *given*; a path that was changed is absolute."""
-        said = _found(canonical.decode(given), self.pointers)
-        told = {each: self._told(path) for path in said for each in (path, self._inside(path))}
-        return _changed(args, self.pointers, lambda path: told.get(path) or self._absolute(path))
+        """Return judged arguments as the server gets them, for the *given* ones; a changed path is absolute."""
+        said = _collect_paths(canonical.decode(given), self.pointers)
+        told = {each: self._server_path(path) for path in said for each in (path, self._inside(path))}
+        return _change_paths(args, self.pointers, lambda path: told.get(path) or self._absolute(path))
 
     def _inside(self, path: str) -> str:
         inner = path if _IS_NO_PATH(path) else self._real(path)
         return path if inner[:1] == "/" else inner
 
-    def _told(self, path: str) -> str:
+    def _server_path(self, path: str) -> str:
         said = not self.here or path[:1] in ("", "/", "~") or _IS_NO_PATH(path)
         return path if said else self._absolute(self._real(path))
 
@@ -95,19 +97,19 @@ class ServerPaths:
         return path if kept else os.path.normpath(f"{os.path.realpath(self.root)}/{path}")
 
 
-def _found(args: Object, pointers: Iterable[str]) -> list[str]:
+def _collect_paths(args: Object, pointers: Iterable[str]) -> list[str]:
     found: list[str] = []
 
     def note(path: str) -> str:
         found.append(path)
         return path
 
-    _changed(args, pointers, note)
+    _change_paths(args, pointers, note)
     return found
 
 
-def _changed(args: Object, pointers: Iterable[str], change: Callable[[str], str]) -> Any:
-    """Return a copy of *args* in which the text, or the texts of the list, at each of *pointers* are changed."""
+def _change_paths(args: Object, pointers: Iterable[str], change: Callable[[str], str]) -> Any:
+    """Return a copy of *args* in which *change* is applied to each text, or list of texts, at *pointers*."""
     made: Any = canonical.decode(canonical.encode(dict(args)))
     for pointer in pointers:
         *steps, last = [step.replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/")]

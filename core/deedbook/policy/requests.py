@@ -1,7 +1,7 @@
-"""What an approval binds: the request that is shown, the statement that is signed, and whether one answers the other.
+"""What an approval binds: the displayed request, the signed statement, and the check that they belong together.
 
-A request is a document; *shown* is the SHA-256 of its canonical bytes, which hold everything that ``approvals show``
-displays. The approver signs a statement that names the call, the charter and *shown*, as a C2SP signed note. Pure.
+A request is a document; *shown* is the SHA-256 of its canonical bytes, which contain everything that ``approvals show``
+displays. The approver signs a statement with the call, the charter and *shown*, as a C2SP signed note. Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from deedbook.format.notes import SigningKey
 
 ROLE: Final = "approver"
-"""The role that a principal has who may answer requests."""
+"""The role of a principal who may answer requests."""
 ANSWERS: Final = ("approve", "deny")
 
 _HEADING: Final = "deedbook approval v1\n"
 BOUND: Final = ("approval", "call", "charter", "shown", "expires")
-"""What a statement repeats of its request."""
+"""The members of a request that a statement repeats."""
 
 
-class Approved(NamedTuple):
-    """What was approved: the *call*'s digest, under which *charter*, and who had asked for a person (*by*) and why.
+class ApprovedCall(NamedTuple):
+    """An approved call: its digest (*call*), the *charter*, and the gate that asked (*by*) with its *reason*.
 
-    Together with the request's own id and times these fix what was shown: whoever asks for a person in other words
-    asks for another approval.
+    Together with the request's own id and times these determine what was shown: a request with another reason is
+    another approval.
     """
 
     call: str
@@ -36,27 +36,27 @@ class Approved(NamedTuple):
     by: Object | None
 
     @classmethod
-    def of(cls, request: Object) -> "Approved":
+    def of(cls, request: Object) -> "ApprovedCall":
         """Return what the approval of *request* (a payload of ``approval.requested``) approves."""
         return cls(request["call"], request["charter"], request["reason"], request.get("by"))
 
 
 def call_digest(ability: str, raw: bytes, principal: str) -> str:
-    """Return the digest of a call, as `contracts.Call.digest` has it; *raw* are the arguments' canonical bytes."""
+    """Return the digest of a call, equal to `contracts.Call.digest`; *raw* are the arguments' canonical bytes."""
     return canonical.digest(
         b'{"ability":"%b","args":%b,"principal":"%b"}' % (ability.encode(), raw, principal.encode())
     )
 
 
-def shown_of(request: Object) -> str:
-    """Return the SHA-256 of the canonical document that is shown: all of *request* but that hash itself."""
+def shown_digest(request: Object) -> str:
+    """Return the SHA-256 of the canonical document that is shown: all of *request* except that hash."""
     return canonical.digest(
         canonical.encode_payload({name: value for name, value in request.items() if name != "shown"})
     )
 
 
 def principal_json(principal: Principal) -> dict[str, Any]:
-    """Return a principal as records have it."""
+    """Return a principal in the form of records."""
     return {
         "id": principal.id,
         "via": principal.via,
@@ -68,11 +68,11 @@ def principal_json(principal: Principal) -> dict[str, Any]:
 # --- answering --------------------------------------------------------------------------------------------------------
 
 
-def answered(request: Object, key: "SigningKey", said: Object) -> dict[str, Any]:
+def sign_answer(request: Object, key: "SigningKey", said: Object) -> dict[str, Any]:
     """Return the payload of ``approval.answered``: the statement, signed, and what it comes to.
 
     *said* holds ``answer`` (of `ANSWERS`), ``approver``, the id of the workspace ``ledger``, the time (``at``), a
-    ``nonce`` that makes each answer another, and a ``note`` of the approver's own.
+    ``nonce`` that makes each answer unique, and the approver's ``note``.
     """
     from deedbook.format.notes import sign
 
@@ -82,10 +82,10 @@ def answered(request: Object, key: "SigningKey", said: Object) -> dict[str, Any]
     return {"approval": request["approval"], **who, "signed": str(signed)}
 
 
-def faults(request: Object, answer: Object, key: str | None, ledger: str) -> Iterator[str]:
-    """Yield why *answer* (a payload of ``approval.answered``) is none to *request*; nothing where it is one.
+def answer_faults(request: Object, answer: Object, key: str | None, ledger: str) -> Iterator[str]:
+    """Yield why *answer* (a payload of ``approval.answered``) is not valid for *request*; nothing if it is.
 
-    *key* is the verifier key that is declared for the approver, if there is one, *ledger* the workspace ledger's id.
+    *key* is the declared verifier key of the approver, if there is one, *ledger* the workspace ledger's id.
     """
     from deedbook.format.notes import Note, VerifierKey
 
@@ -117,12 +117,10 @@ def read_statement(signed: str) -> dict[str, Any]:
     except IntakeError:
         exact = False
     if not exact or not isinstance(statement, dict):
-        raise SignatureError(
-            fault("NOTE_INVALID", "it is no statement about an approval, in the one form that they have")
-        )
+        raise SignatureError(fault("NOTE_INVALID", "it is not an approval statement in canonical form"))
     return statement
 
 
 def approvers(principals: Mapping[str, Any]) -> dict[str, str]:
-    """Return the verifier key of every principal of a charter who may answer, by id."""
+    """Return the verifier key of every principal of a charter who may answer requests, by id."""
     return {name: entry["key"] for name, entry in principals.items() if ROLE in entry["roles"] and entry["key"]}

@@ -1,6 +1,6 @@
-"""Who may read which zone of memory, and propose to it: the scope of the kind memory, as a charter has it; pure.
+"""Which callers may read a zone of memory and propose to it: the scope of the kind memory; pure.
 
-The judge asks here, with nothing but the caller and the arguments, so that the answer can be derived again.
+It depends only on the caller and the arguments, so that the answer can be derived again.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from deedbook.policy.bound import Caller
 from deedbook.policy.conditions import glob_test
 
 Outside: TypeAlias = Callable[[Caller, Object], str | None]
-"""Says why a call of a caller with these arguments is outside their zones; ``None`` where it is inside."""
+"""Returns why a call with these arguments is outside the caller's zones, or ``None``."""
 
 EVERYBODY: Final[tuple[Mapping[str, Any], ...]] = ({},)
 PERSONS: Final[tuple[Mapping[str, Any], ...]] = ({"actors": ["user"]},)
@@ -21,13 +21,13 @@ _PROPOSE: Final = {**dict.fromkeys(ZONES[:2], PERSONS), "observation": EVERYBODY
 
 
 def entry_of(said: Object) -> dict[str, Any]:
-    """Return what a charter says of memory, complete, from what ``memory:`` *said*."""
+    """Return the complete memory entry of a charter for the section ``memory:`` (*said*)."""
     zones = said.get("zones", {})
     return {
         "zones": {
             zone: {
-                "read": _listed(zones.get(zone, {}).get("read", _READ[zone])),
-                "propose": _listed(zones.get(zone, {}).get("propose", _PROPOSE[zone])),
+                "read": _as_list(zones.get(zone, {}).get("read", _READ[zone])),
+                "propose": _as_list(zones.get(zone, {}).get("propose", _PROPOSE[zone])),
             }
             for zone in ZONES
         },
@@ -39,39 +39,44 @@ def entry_of(said: Object) -> dict[str, Any]:
     }
 
 
-def outside(document: Object, ability: Object) -> Outside | None:
-    """Return the test for an *ability* of the charter *document*; ``None`` for one of another kind."""
+def zone_test(document: Object, ability: Object) -> Outside | None:
+    """Return the zone test for an *ability* of the charter *document*; ``None`` for other kinds of abilities."""
     if ability["kind"] != "memory":
         return None
     access = TOOLS[ability["plugin"][1]]
-    tests = {zone: [_test(who) for who in _may(said, zone, access)] for zone, said in _said(document)["zones"].items()}
+    tests = {
+        zone: [_test(who) for who in _may(said, zone, access)] for zone, said in _memory_of(document)["zones"].items()
+    }
     verb = {"read": "read", "propose": "propose to"}.get(access, "retract from")
 
     def test(caller: Caller, args: Object) -> str | None:
         zone = args["zone"]
         if any(fits(caller) for fits in tests.get(zone, ())):
             return None
-        return f"zone {zone!r}, which {_named(caller)} may not {verb}"
+        return f"zone {zone!r}, which {_describe_caller(caller)} may not {verb}"
 
     return test
 
 
 def _may(said: Object, zone: str, access: str) -> Any:
-    """Return who may do what in a zone: who proposes retracts, and what was taken over is for persons to retract."""
+    """Return the callers with access to a zone.
+
+    A caller who may propose may also retract, but only persons retract legacy entries.
+    """
     return PERSONS if access == "retract" and zone == LEGACY else said["read" if access == "read" else "propose"]
 
 
-def _said(document: Object) -> Mapping[str, Any]:
+def _memory_of(document: Object) -> Mapping[str, Any]:
     found: Mapping[str, Any] = document.get("memory") or entry_of({})
     return found
 
 
-def _listed(who: Any) -> list[dict[str, Any]]:
+def _as_list(who: Any) -> list[dict[str, Any]]:
     return [dict(each) for each in who]
 
 
 def _test(who: Object) -> Callable[[Caller], bool]:
-    """Return whether a caller is one of *who*: all of its keys hold."""
+    """Return a test whether a caller matches *who*: all of its keys hold."""
     principals = glob_test(who["principals"]) if "principals" in who else None
     roles, skills, actors = (frozenset(who[key]) if key in who else None for key in ("roles", "skills", "actors"))
 
@@ -86,7 +91,7 @@ def _test(who: Object) -> Callable[[Caller], bool]:
     return test
 
 
-def _named(caller: Caller) -> str:
+def _describe_caller(caller: Caller) -> str:
     parts = [f"{caller.actor} {caller.principal.id}"]
     parts += [f"as {caller.role}"] if caller.role else []
     parts += [f"in skill {caller.skill}"] if caller.skill else []

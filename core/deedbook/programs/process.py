@@ -1,4 +1,4 @@
-"""One program that runs in a process of its own, and the process that starts such: the kernel's ends of both."""
+"""One program in a process of its own, and the process that forks such programs: the kernel's ends of both."""
 
 import math
 import os
@@ -23,29 +23,29 @@ from .supervisor import LENGTH, SWEEP
 BASE: Final[Mapping[str, str]] = MappingProxyType(
     {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
 )
-"""The environment of every program, beside what its caller gives."""
+"""The environment of every program, in addition to the caller's."""
 SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
-"""What the forker executes."""
+"""The file that the forker executes."""
 GRACE: Final = 15.0
 """Seconds that a supervisor has to kill its program, and the forker to kill what a supervisor left: far more than they
 need, unless thousands of processes are in their way."""
 LONGEST: Final = 3600.0
-"""The most seconds to wait in one go: the system's waits have an end, a caller's patience may have none."""
+"""The most seconds to wait at once: waits of the system are limited, a caller's limit may be infinite."""
 
 _LIBRARIES: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""What an interpreter may need to start; programs do not see it."""
+"""Variables that an interpreter may need to start; programs do not get them."""
 _CHUNK: Final = 65536
 _SAID: Final = 300
 _KEPT: Final = 16384
 _WORD: Final = 0.2
-"""Seconds between the end of a program's output and its supervisor's word, where it closed the one by ending."""
+"""Seconds between the end of a program's output and the report of its supervisor, if its exit closed the output."""
 
 
 class Program:
-    """One program that was begun: the kernel's ends of its pipes, and the word of its supervisor."""
+    """One started program: the kernel's ends of its pipes, and the reports of its supervisor."""
 
     def __init__(
-        self, forker: "Forker", control: socket.socket, fds: tuple[int, int, int], name: str, limit: int
+        self, forker: "ForkerClient", control: socket.socket, fds: tuple[int, int, int], name: str, limit: int
     ) -> None:
         self.forker = forker
         self.out, self.err = bytearray(), bytearray()
@@ -72,38 +72,40 @@ class Program:
         self._supervisor.register(control.fileno(), select.POLLIN)
 
     def ask(self, request: bytes) -> None:
-        """Tell the supervisor what to start; raises `OSError`."""
+        """Send the start request to the supervisor; raises `OSError`."""
         self._control.sendall(LENGTH.pack(len(request)) + request)
 
     def give(self, data: bytes, *, more: bool) -> bool:
-        """Begin to write *data* to its standard input, and close that afterwards unless *more* may follow.
+        """Begin to write *data* to its standard input, and close it afterwards unless *more* may follow.
 
-        Return whether it is open: not if the program closed it, or has ended.
+        Return whether the input is open: not if the program closed it, or has ended.
         """
         self._left, self._more = memoryview(data), more
         self._write()
         return self._stdin >= 0
 
     def wait(self, until: float, seconds: float, done: Callable[[], bool]) -> None:
-        """Wait until *done*, or the program ended, or (if it is kept) closed its output; raises `Failed`."""
+        """Wait until *done*, the end of the program, or (if it is kept) the end of its output; raises `Failed`."""
         while self.status is None and not self.lost and not done() and not (self._more and self._mute()):
             left = until - time.monotonic()
             if left <= 0 or (not self._step(left) and time.monotonic() >= until):
-                why = f"{shown(self._name)} did not end within {seconds:g} s; it was killed, with all that it started"
+                why = (
+                    f"{quote_name(self._name)} did not end within {seconds:g} s; it was killed, with all its processes"
+                )
                 raise Failed("TOOL_TIMEOUT", why)
         if self._more and self._mute():
-            self.over(min(until, time.monotonic() + _WORD))
+            self.wait_for_end(min(until, time.monotonic() + _WORD))
         if self.status is not None:
             self._drain()
         if self._refused is not None:
-            raise Failed("NOT_STARTED", f"{shown(self._name)} was not started: {os.strerror(self._refused)}")
+            raise Failed("NOT_STARTED", f"{quote_name(self._name)} was not started: {os.strerror(self._refused)}")
         if self._cut:
             raise self.broken("was killed when the kernel was closed")
         if self.lost:
             raise self.broken("was not watched to its end: its supervisor was killed")
 
-    def part_with(self) -> tuple[int, int]:
-        """Give its standard input and output away, as descriptors that wait; `attend` is what is left to do."""
+    def release_pipes(self) -> tuple[int, int]:
+        """Return its standard input and output as blocking descriptors; `collect_errors` does the rest."""
         given, taken = self._stdin, self._spoken
         for fd in (given, taken):
             with suppress(KeyError):
@@ -113,22 +115,22 @@ class Program:
         self._stdin = -1
         return given, taken
 
-    def attend(self) -> None:
-        """Take what it says on standard error until it has ended, and keep the end of that."""
+    def collect_errors(self) -> None:
+        """Read its standard error until it has ended, and keep the last part."""
         while self.status is None and not self.lost:
             self._step(LONGEST)
             del self.err[:-_KEPT]
 
-    def ending(self, mask: Callable[[str], str]) -> str:
-        """Return how it ended, and the end of what it complained of, in words; what *mask* hides is cut by nothing."""
+    def describe_end(self, mask: Callable[[str], str]) -> str:
+        """Return as text how it ended, and the end of its standard error; *mask* is applied before truncation."""
         if self._refused is not None:
-            return f"{shown(self._name)} was not started: {os.strerror(self._refused)}"
+            return f"{quote_name(self._name)} was not started: {os.strerror(self._refused)}"
         how = "ended" if self.lost else "runs" if self.status is None else f"ended (status {self.status})"
         said = recordable(mask(bytes(self.err).decode("utf-8", "replace")).strip()[-_SAID:])
-        return f"{shown(self._name)} {how}{f'; it said: {said}' if said else ''}"
+        return f"{quote_name(self._name)} {how}{f'; it said: {said}' if said else ''}"
 
     def idle(self) -> bool:
-        """Say whether a kept program waits for a question; raises `Failed` if it spoke without being asked."""
+        """Return whether a kept program waits for a question; raises `Failed` if it wrote without a question."""
         while self._step(0):
             if self.status is not None or self.lost:
                 self._drain()
@@ -138,37 +140,37 @@ class Program:
         return self.status is None and not self.lost and not self._mute() and self._stdin >= 0
 
     def forget(self) -> None:
-        """Forget what it has said."""
+        """Discard its output."""
         self.out.clear()
         self.err.clear()
 
     def broken(self, why: str) -> Failed:
-        """Return the failure of a program that did not do what it has to, with the end of what it complained of."""
+        """Return the failure of a program that did not do what it must, with the end of its standard error."""
         ended = "" if self.status is None else f" (status {self.status})"
         said = recordable(self.err[-_SAID:].decode("utf-8", "replace").strip())
-        return Failed("WORKER_BROKEN", f"{shown(self._name)} {why}{ended}{f'; it said: {said}' if said else ''}")
+        return Failed("WORKER_BROKEN", f"{quote_name(self._name)} {why}{ended}{f'; it said: {said}' if said else ''}")
 
-    def cut(self) -> None:
-        """Have the supervisor kill it."""
+    def request_kill(self) -> None:
+        """Ask the supervisor to kill it."""
         self._cut = True
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
-    def over(self, until: float) -> bool:
-        """Wait until its supervisor says that nothing is left of it; return whether it did."""
+    def wait_for_end(self, until: float) -> bool:
+        """Wait until its supervisor reports that no process is left; return whether it did."""
         while self.status is None and not self.lost and (left := until - time.monotonic()) > 0:
             if self._supervisor.poll(math.ceil(left * 1000)):
                 self._listen()
         return self.status is not None
 
     def kill(self) -> None:
-        """Kill its process group, where nobody else is left to do more."""
+        """Kill its process group, if nothing else can end it."""
         if self.pid is not None:
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Give all descriptors back; whatever still runs is killed by its supervisor."""
+        """Close all descriptors; processes that still run are killed by the supervisor."""
         for fd in list(self._outputs):
             self._hang_up(fd)
         self._hang_up(self._stdin)
@@ -178,7 +180,7 @@ class Program:
         return self._spoken not in self._outputs
 
     def _step(self, seconds: float) -> bool:
-        """Wait for something to happen, and take it; return whether anything did."""
+        """Wait for an event and handle it; return whether there was one."""
         events = self._poll.poll(math.ceil(min(seconds, LONGEST) * 1000))
         for fd, _ in events:
             if fd in self._outputs:
@@ -190,7 +192,7 @@ class Program:
         return bool(events)
 
     def _read(self, fd: int) -> bool:
-        """Take some of what it wrote; return whether there may be more."""
+        """Read some of its output; return whether there may be more."""
         taken = self._outputs[fd]
         try:
             data = os.read(fd, min(_CHUNK, self._limit + 1 - len(taken)))
@@ -199,7 +201,7 @@ class Program:
         taken += data
         if len(taken) > self._limit:
             stream = "output" if fd == self._spoken else "standard error"
-            why = f"{shown(self._name)} wrote more than {self._limit} bytes to its {stream}; it was killed"
+            why = f"{quote_name(self._name)} wrote more than {self._limit} bytes to its {stream}; it was killed"
             raise Failed("OUTPUT_TOO_LARGE", why)
         if not data:
             self._hang_up(fd)
@@ -211,7 +213,7 @@ class Program:
                 pass
 
     def _write(self) -> None:
-        """Write what its standard input takes now; what it closed needs no more."""
+        """Write what its standard input accepts now; discard the rest if it is closed."""
         try:
             while self._left and self._stdin >= 0:
                 self._left = self._left[os.write(self._stdin, self._left[:_CHUNK]) :]
@@ -227,7 +229,7 @@ class Program:
                 self._hang_up(self._stdin)
 
     def _listen(self) -> None:
-        """Take the supervisor's word; its silence is the death of it."""
+        """Read the supervisor's report; end of file means that the supervisor died."""
         try:
             said = self._control.recv(_CHUNK)
         except OSError:
@@ -256,7 +258,7 @@ class Program:
         os.close(fd)
 
 
-class Forker:
+class ForkerClient:
     """The process that forks a supervisor for each program, and this end of the socket to it."""
 
     def __init__(self) -> None:
@@ -280,8 +282,8 @@ class Forker:
                 self._channel.close()
                 raise
 
-    def serves(self) -> bool:
-        """Say whether it lives, and is this process's own."""
+    def is_alive(self) -> bool:
+        """Return whether it lives and was started by this process."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def send(self, word: bytes, fds: Sequence[int]) -> None:
@@ -289,27 +291,27 @@ class Forker:
         socket.send_fds(self._channel, [word], fds)
 
     def sweep(self) -> bool:
-        """Have it kill what no supervisor looks after; return whether it did."""
-        heard, told = os.pipe()
+        """Make it kill processes without a supervisor; return whether it did."""
+        reader, writer = os.pipe()
         try:
             with suppress(OSError):
-                self.send(SWEEP, [told])
+                self.send(SWEEP, [writer])
         finally:
-            os.close(told)
-        with os.fdopen(heard, "rb", buffering=0) as answer:
+            os.close(writer)
+        with os.fdopen(reader, "rb", buffering=0) as answer:
             ready = select.poll()
             ready.register(answer, select.POLLIN)
             return bool(ready.poll(GRACE * 1000)) and answer.read(1) != b""
 
     def kill(self) -> None:
-        """End it at once; supervisors that it forked go on by themselves."""
+        """Kill it; supervisors that it forked continue on their own."""
         if self._owner == os.getpid():
             self._process.kill()
-            with suppress(subprocess.TimeoutExpired):  # the system does not let go of it: nobody else can do more
+            with suppress(subprocess.TimeoutExpired):  # it cannot be killed; nothing more can be done
                 self._process.wait(GRACE)
 
     def close(self) -> None:
-        """End it, and with it whatever still runs."""
+        """End it, and every program that still runs."""
         self._channel.close()
         if self._owner == os.getpid():
             with suppress(subprocess.TimeoutExpired):
@@ -317,42 +319,42 @@ class Forker:
             self.kill()
 
 
-def request_of(argv: Sequence[str], env: Mapping[str, str] | None) -> bytes:
-    """Return what a supervisor is told of a program; raises `Failed` (``NOT_STARTED``) if there can be none such."""
+def encode_request(argv: Sequence[str], env: Mapping[str, str] | None) -> bytes:
+    """Return the start request for a supervisor; raises `Failed` (``NOT_STARTED``) for an invalid program."""
     if isinstance(argv, str) or not argv or not all(isinstance(part, str) for part in argv):
         raise Failed("NOT_STARTED", "a program is started with a list of strings, of which the first names it")
     given = {**BASE, **(env or {})}
     name = argv[0]
     if not name or ("/" in name and not name.startswith("/")):
-        raise Failed("NOT_STARTED", f"{shown(name)} is neither an absolute path nor a name to be found on PATH")
+        raise Failed("NOT_STARTED", f"{quote_name(name)} is neither an absolute path nor a name to be found on PATH")
     if not all(place.startswith("/") for place in given["PATH"].split(":")):
         raise Failed("NOT_STARTED", "PATH must hold absolute folders only")
     if not all(isinstance(value, str) and key and "=" not in key for key, value in given.items()):
-        raise Failed("NOT_STARTED", f"the environment of {shown(name)} is not names with strings as values")
+        raise Failed("NOT_STARTED", f"the environment of {quote_name(name)} is not names with strings as values")
     parts = [*argv, *(f"{key}={value}" for key, value in given.items())]
     try:
         raw = [os.fsencode(part) for part in parts]
     except UnicodeEncodeError:
-        raise Failed("NOT_STARTED", f"what {shown(name)} is given cannot be encoded as UTF-8") from None
+        raise Failed("NOT_STARTED", f"what {quote_name(name)} is given cannot be encoded as UTF-8") from None
     if any(b"\0" in part for part in raw):
-        raise Failed("NOT_STARTED", f"what {shown(name)} is given holds a NUL byte")
+        raise Failed("NOT_STARTED", f"what {quote_name(name)} is given holds a NUL byte")
     return b"\0".join([b"%d" % len(argv), *raw])
 
 
-def located(name: str, path: str | None) -> str | None:
-    """Return where the program *name* is to be found on *path* (``None``: that of this process), if it is there."""
+def find_program(name: str, path: str | None) -> str | None:
+    """Return the path of the program *name* on *path* (``None``: that of this process), or ``None``."""
     return which(name, path=path)
 
 
-def is_found(name: str, path: str) -> bool:
-    """Say whether this machine has the program *name*: an absolute path, or what is to be found on *path*."""
+def has_program(name: str, path: str) -> bool:
+    """Return whether this machine has the program *name*: an absolute path, or a name on *path*."""
     return ("/" not in name or name.startswith("/")) and which(name, path=path) is not None
 
 
 def deadline(seconds: float, name: object) -> float:
-    """Return the moment, on the monotonic clock, that is *seconds* away; raises `Failed` if there is no time left."""
+    """Return the time on the monotonic clock *seconds* from now; raises `Failed` if no time is left."""
     if not seconds > 0:
-        raise Failed("TOOL_TIMEOUT", f"{shown(str(name))} was not started: {seconds:g} s are left for it")
+        raise Failed("TOOL_TIMEOUT", f"{quote_name(str(name))} was not started: {seconds:g} s are left for it")
     return time.monotonic() + seconds
 
 
@@ -364,13 +366,13 @@ def pipe(reads: ExitStack, writes: ExitStack) -> tuple[int, int]:
     return read, write
 
 
-def folder_of(place: str | Path, held: ExitStack) -> int:
+def open_folder(place: str | Path, held: ExitStack) -> int:
     """Open a folder until *held* ends; raises `OSError`."""
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     held.callback(os.close, fd)
     return fd
 
 
-def shown(name: str) -> str:
-    """Return a program's name as messages have it."""
+def quote_name(name: str) -> str:
+    """Return a program's name for messages."""
     return repr(recordable(name, 200))

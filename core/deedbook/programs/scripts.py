@@ -1,4 +1,4 @@
-"""Hooks that are scripts, as YAML declares them: what is wrong with one, and which files of the workspace it is."""
+"""Hooks that are scripts: the faults of their declaration, and their files in the workspace."""
 
 import os
 import posixpath
@@ -11,16 +11,16 @@ from typing import Any, Final
 from deedbook.format.files import Folder
 
 SCRIPTS_ONLY: Final = ("protocol", "env", "reads", "rewrites")
-"""Keys of a hook that belong to scripts; a plugin declares these things itself."""
+"""Keys that only hooks with scripts may have; a plugin declares these things itself."""
 
 _CODE: Final = ("-c", "-e")
-"""Options of interpreters after which code stands, in which a slash says nothing."""
+"""Options of interpreters that are followed by code, in which a slash has no meaning."""
 _NO_PATH: Final = re.compile(r"-|.*(?:://|[\n\\\"'`$|<>();*?{}])", re.DOTALL)
-"""What is an option, an address or code: not taken for a path."""
+"""An option, an address or code, which is not treated as a path."""
 
 
 def problems(body: Mapping[str, Any], folder: Folder) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a hook, each as the JSON pointer of its place and what to do."""
+    """Yield the faults of a hook, each with the JSON pointer of its place and what to do."""
     script = body["handler"].get("script")
     if script is None:
         for key in SCRIPTS_ONLY:
@@ -28,7 +28,7 @@ def problems(body: Mapping[str, Any], folder: Folder) -> Iterator[tuple[str, str
                 yield f"/{key}", f"{key}: belongs to scripts; a plugin declares this itself, leave it out"
         return
     if isinstance(script, str):
-        yield "/handler/script", f"script: is a list, since no shell reads it; write {_listed(script)}"
+        yield "/handler/script", f"script: is a list, since no shell reads it; write {_as_list(script)}"
         return
     if body.get("isolation", "worker") != "worker":
         yield "/isolation", f"isolation {body['isolation']}: a script runs in a process of its own; leave it out"
@@ -41,11 +41,11 @@ def problems(body: Mapping[str, Any], folder: Folder) -> Iterator[tuple[str, str
         yield "/handler/script/0", f'there is no file "{program}" in the workspace'
 
 
-def lost(script: Sequence[str], root: Path, known: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Yield each argument that names something beneath *root* which is not there: its index, and what to do.
+def find_missing(script: Sequence[str], root: Path, known: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Yield each argument that names a missing file below *root*: its index, and what to do.
 
-    That is one that holds a slash and ends as a file's name does, or one of *known*, the files of scripts in the
-    charter before. A program without a slash is looked up elsewhere.
+    This applies to an argument with a slash and a file extension, and to one of *known*, the script files of the
+    previous charter. A program without a slash is looked up on PATH.
     """
     for index, each in enumerate(script):
         place = _beneath(each, root)
@@ -53,12 +53,12 @@ def lost(script: Sequence[str], root: Path, known: Collection[str]) -> Iterator[
         looks = "/" in each and "." in each.rpartition("/")[2] and not code and not _NO_PATH.match(each)
         if place is None or not (looks or (index and place in known)):
             continue
-        if not os.path.exists(root / place):  # noqa: PTH110 - a name too long to be one names nothing, either
-            yield index, f'there is no "{each}" in the workspace; put it back, or write here where it is now'
+        if not os.path.exists(root / place):  # noqa: PTH110 - a name that is too long does not exist, either
+            yield index, f'there is no "{each}" in the workspace; restore it, or correct the path'
 
 
 def files(script: Sequence[str], folder: Folder) -> list[str]:
-    """Return which of a script's arguments are files of the workspace: these are sources, and pinned by digest."""
+    """Return the arguments of a script that are files of the workspace: these are sources, and pinned by digest."""
     inside = Path(folder.path)
     found = []
     for each in script:
@@ -72,7 +72,7 @@ def files(script: Sequence[str], folder: Folder) -> list[str]:
 
 
 def _beneath(each: str, root: Path) -> str | None:
-    """Return a path as one beneath *root*, normal; ``None`` if it leads elsewhere, or to *root* itself."""
+    """Return a path relative to *root*, normalised; ``None`` if it leads elsewhere, or to *root* itself."""
     if each.startswith("/"):
         if not Path(each).is_relative_to(root):
             return None
@@ -81,7 +81,7 @@ def _beneath(each: str, root: Path) -> str | None:
     return None if place in (".", "..") or place.startswith("../") else place
 
 
-def _listed(text: str) -> str:
+def _as_list(text: str) -> str:
     try:
         words = shlex.split(text)
     except ValueError:

@@ -1,12 +1,12 @@
-"""What stands between the kernel and the programs it runs: a program of its own, ``python -I -S supervisor.py``.
+"""The supervisor between the kernel and its programs: a program of its own, ``python -I -S supervisor.py``.
 
 It imports nothing but the standard library, has one thread and an empty environment. One *forker* serves a `Workers`;
 for each program it forks a *supervisor*, which starts the program in a session of its own, waits until that ends, is to
 end, or the kernel is gone, kills everything the program left behind, and only then says how it ended. Descriptors come
 by SCM_RIGHTS; a program's output never passes through here.
 
-On Linux a supervisor adopts what its program's descendants leave behind (``PR_SET_CHILD_SUBREAPER``), so that nobody
-gets away by forking twice or by ``setsid``. Where Landlock can scope signals (Linux 6.12), a program can neither signal
+On Linux a supervisor adopts orphans of its program's descendants (``PR_SET_CHILD_SUBREAPER``), so that no process
+escapes by forking twice or by ``setsid``. Where Landlock can scope signals (Linux 6.12), a program can neither signal
 nor inspect a process that it did not start itself. Where it cannot, a program that kills its supervisor leaves orphans
 to the forker, which kills them; one that kills both first gets away. On macOS there is neither: the program's process
 group is killed, and what left it lives on.
@@ -26,28 +26,28 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn
 
 START: Final = b"+"
-"""To the forker, with descriptors: the control socket, standard input, output, error, and perhaps a folder."""
+"""Request to the forker, with descriptors: the control socket, standard input, output, error, and perhaps a folder."""
 SWEEP: Final = b"?"
-"""To the forker, with one descriptor: kill what no supervisor looks after, then write a byte to it."""
+"""Request to the forker, with one descriptor: kill processes without a supervisor, then write a byte to it."""
 LENGTH: Final = struct.Struct("!I")
-"""How many bytes follow: the number of arguments, arguments and ``NAME=VALUE``, separated by NUL."""
+"""The number of bytes that follow: the argument count, the arguments and ``NAME=VALUE``, separated by NUL."""
 
 _PDEATHSIG, _DUMPABLE, _CHILD_SUBREAPER, _NO_NEW_PRIVS = 1, 4, 36, 38  # each is PR_SET_…
 _CREATE_RULESET, _RESTRICT_SELF, _VERSION = 444, 446, 1  # Landlock's; the same on every machine but Alpha
 _LANDLOCK_SCOPES: Final = 6
 _SCOPE_SIGNAL: Final = struct.Struct("@QQQ").pack(0, 0, 2)
 _DEAF: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that these processes ignore: the kernel decides when they end, and its death is noticed."""
+"""Signals that these processes ignore: the kernel decides when they end, and they notice its death."""
 _CHANGED: Final = (*_DEAF, signal.SIGCHLD)
-"""What a program has to get back as it usually is."""
+"""Signals that are reset to their defaults for a program."""
 _DESCRIPTORS: Final = 4096
-"""More than this process, which inherits none and soon closes those it is sent, ever has open."""
+"""More descriptors than this process ever has open."""
 _PATIENCE: Final = 10.0
-"""Seconds that supervisors have to end by themselves when the forker has to."""
+"""Seconds for supervisors to end by themselves when the forker ends."""
 
 
 class System:
-    """What only the C library offers: prctl and Landlock; every method says whether it could."""
+    """Functions of the C library for prctl and Landlock; every method returns whether it succeeded."""
 
     def __init__(self) -> None:
         self._libc: Any = None
@@ -59,29 +59,29 @@ class System:
                 self._libc.syscall.restype = ctypes.c_long
                 self._word = ctypes.c_ulong
 
-    def adopts(self) -> bool:
-        """Become the parent of whatever descendants leave behind."""
+    def become_subreaper(self) -> bool:
+        """Become the parent of orphaned descendants."""
         return self._prctl(_CHILD_SUBREAPER, 1)
 
-    def hides(self) -> bool:
-        """Let no process of the same user read this one's memory and environment; programs it executes are not."""
+    def make_undumpable(self) -> bool:
+        """Keep processes of the same user from reading this one's memory and environment; not inherited by exec."""
         return self._prctl(_DUMPABLE, 0)
 
-    def follows(self) -> bool:
+    def die_with_parent(self) -> bool:
         """Die when the parent does."""
         return self._prctl(_PDEATHSIG, signal.SIGKILL)
 
-    def renounces(self) -> bool:
-        """Gain no rights from set-user-id programs, which might become somebody whom nobody here can kill."""
+    def set_no_new_privileges(self) -> bool:
+        """Gain no rights from set-user-id programs, which might become processes that cannot be killed here."""
         return self._prctl(_NO_NEW_PRIVS, 1)
 
-    def scopes(self) -> bool:
-        """Say whether `confines` is possible."""
+    def can_confine(self) -> bool:
+        """Return whether `confine` is possible."""
         return self._landlock(_CREATE_RULESET, None, 0, _VERSION) >= _LANDLOCK_SCOPES
 
-    def confines(self) -> bool:
-        """Neither signal nor inspect any process but those that this one will start."""
-        if not self.scopes():
+    def confine(self) -> bool:
+        """Allow this process to signal and inspect only processes that it will start."""
+        if not self.can_confine():
             return False
         rules = self._landlock(_CREATE_RULESET, _SCOPE_SIGNAL, len(_SCOPE_SIGNAL), 0)
         return rules >= 0 and self._landlock(_RESTRICT_SELF, rules, 0) == 0
@@ -93,7 +93,7 @@ class System:
         return bool(self._libc.prctl(*map(self._word, (option, value, 0, 0, 0))) == 0)
 
     def _landlock(self, number: int, *arguments: int | bytes | None) -> int:
-        """Call Landlock, which the C library has no names for."""
+        """Call Landlock, for which the C library has no functions."""
         if self._libc is None:
             return -1
         given = (self._word(each) if isinstance(each, int) else each for each in (number, *arguments))
@@ -101,7 +101,7 @@ class System:
 
 
 class Watch:
-    """Waits for children to change, for *channel* to say something, and for the process *owner* to be gone."""
+    """Waits for changes of children, for data on *channel*, and for the end of the process *owner*."""
 
     def __init__(self, channel: socket.socket, owner: int | None) -> None:
         self._woken, self._waker = os.pipe()
@@ -123,24 +123,24 @@ class Watch:
         return any(fd != self._woken for fd in found)
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting and close the descriptors."""
         signal.set_wakeup_fd(-1)
         os.close(self._woken)
         os.close(self._waker)
 
 
 class Forker:
-    """Forks a supervisor for each program, as long as *owner*, the kernel's process, is there and has not hung up."""
+    """Forks a supervisor for each program, as long as the kernel's process *owner* keeps the channel open."""
 
     def __init__(self, channel: socket.socket, owner: int, system: System) -> None:
         self._channel = channel
-        self._owner = _opened(owner)
+        self._owner = _open_pidfd(owner)
         self._system = system
         self._supervisors: set[int] = set()
         self._watch = Watch(channel, self._owner)
 
     def serve(self) -> None:
-        """Serve until the kernel is gone; then see to it that nothing is left."""
+        """Serve until the kernel is gone; then kill everything that is left."""
         while True:
             asked = self._watch.wait()
             self._reap()
@@ -187,7 +187,7 @@ class Forker:
             Supervisor(socket.socket(fileno=fds[0]), fds[1:], self._owner, self._system).run()
 
     def _reap(self) -> None:
-        """Take note of supervisors that ended; one that was stopped is taken for one that was killed."""
+        """Record ended supervisors; a stopped one is killed."""
         lost = False
         with suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0]:
@@ -202,7 +202,7 @@ class Forker:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Kill what supervisors that were killed themselves left to this process."""
+        """Kill the orphans of supervisors that were killed."""
         for pause in _pauses():
             strays = descendants(spared=self._supervisors)
             if not strays:
@@ -215,7 +215,7 @@ class Forker:
 
 
 class Supervisor:
-    """Looks after one program: *fds* are its standard input, output and error, and perhaps its working directory."""
+    """Supervises one program: *fds* are its standard input, output and error, and perhaps its working directory."""
 
     def __init__(self, control: socket.socket, fds: Sequence[int], owner: int | None, system: System) -> None:
         self._control = control
@@ -225,13 +225,13 @@ class Supervisor:
         self._status: int | None = None
 
     def run(self) -> None:
-        """Start the program that the control socket names, and say how it ended when nothing of it is left."""
-        (size,) = LENGTH.unpack(_received(self._control, LENGTH.size))
-        request = _received(self._control, size)
+        """Start the requested program, and report its status when none of its processes is left."""
+        (size,) = LENGTH.unpack(_receive(self._control, LENGTH.size))
+        request = _receive(self._control, size)
         watch = Watch(self._control, self._owner)
-        adopts = self._system.adopts()
+        adopts = self._system.become_subreaper()
         if watch.wait(0):
-            return  # the caller has given up meanwhile
+            return  # the caller has gone in the meantime
         try:
             leader = os.fork()
         except OSError as problem:
@@ -249,7 +249,7 @@ class Supervisor:
         _say(self._control, b"ended", os.waitstatus_to_exitcode(self._status or 0))
 
     def _reap(self, leader: int) -> bool:
-        """Take note of what ended; return whether anything is left."""
+        """Record ended processes; return whether any is left."""
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == leader:
@@ -259,7 +259,7 @@ class Supervisor:
         return True
 
     def _end(self, leader: int, *, adopts: bool) -> None:
-        """Kill until nothing is left."""
+        """Kill until no process is left."""
         if not adopts:
             with suppress(OSError):
                 os.killpg(leader, signal.SIGKILL)
@@ -285,7 +285,7 @@ def descendants(spared: frozenset[int] | set[int] = frozenset()) -> dict[int, in
 
 
 def _processes() -> Iterator[tuple[int, int, int]]:
-    """Yield every process that /proc shows, its parent and its group."""
+    """Yield the id, parent and group of every process in /proc."""
     with os.scandir("/proc") as entries:
         for entry in entries:
             if entry.name.isdigit():
@@ -295,7 +295,7 @@ def _processes() -> Iterator[tuple[int, int, int]]:
 
 
 def kill(processes: dict[int, int]) -> None:
-    """Kill *processes* with their groups: a group dies at once, however fast its members fork."""
+    """Kill *processes* and their groups: a group dies at once, however fast its members fork."""
     own = os.getpgrp()
     for group in set(processes.values()) - {own}:
         with suppress(OSError):
@@ -306,7 +306,7 @@ def kill(processes: dict[int, int]) -> None:
 
 
 def _pauses() -> Iterator[float]:
-    """Yield for how many seconds to wait before looking again, for ever."""
+    """Yield growing pauses, in seconds, without end."""
     pause = 0.0002
     while True:
         yield pause
@@ -315,7 +315,7 @@ def _pauses() -> Iterator[float]:
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """End this process, whatever happens inside: it is a copy that must not go on as its original."""
+    """End this process after the block, even on an exception: it is a fork that must not continue as its parent."""
     code = 1
     try:
         yield
@@ -325,7 +325,7 @@ def _ending() -> Iterator[None]:
 
 
 def _become(request: bytes, control: socket.socket, fds: Sequence[int], system: System) -> NoReturn:
-    """Turn this process into the program; say why on *control* if that cannot be."""
+    """Execute the program in this process; report a failure on *control*."""
     count, *parts = request.split(b"\0")
     argv = parts[: int(count)]
     env = dict(part.split(b"=", 1) for part in parts[int(count) :])
@@ -336,17 +336,17 @@ def _become(request: bytes, control: socket.socket, fds: Sequence[int], system: 
         if fds[3:]:
             os.fchdir(fds[3])
         parent = os.getppid()
-        system.follows()
+        system.die_with_parent()
         if os.getppid() != parent:
             os._exit(1)
-        system.renounces()
-        system.confines()
+        system.set_no_new_privileges()
+        system.confine()
         for number in _CHANGED:
             signal.signal(number, signal.SIG_DFL)
         control.set_inheritable(False)
         os.closerange(3, control.fileno())
         os.closerange(control.fileno() + 1, _DESCRIPTORS)
-        os.execvpe(argv[0], argv, env)  # noqa: S606 - this is what it is for, and there is no shell
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - starting programs is its purpose, and there is no shell
     except OSError as problem:
         _say(control, b"refused", problem.errno or 0)
     os._exit(127)
@@ -357,8 +357,8 @@ def _say(control: socket.socket, word: bytes, number: int) -> None:
         control.sendall(b"%b %d\n" % (word, number))
 
 
-def _received(control: socket.socket, size: int) -> bytes:
-    """Return the next *size* bytes; a kernel that died meanwhile ends this process."""
+def _receive(control: socket.socket, size: int) -> bytes:
+    """Return the next *size* bytes; end this process if the kernel died."""
     found = bytearray()
     while len(found) < size:
         more = control.recv(min(size - len(found), 65536))
@@ -368,8 +368,8 @@ def _received(control: socket.socket, size: int) -> bytes:
     return bytes(found)
 
 
-def _opened(owner: int) -> int | None:
-    """Return a descriptor that becomes readable when the process *owner* is gone, where there are such."""
+def _open_pidfd(owner: int) -> int | None:
+    """Return a descriptor that becomes readable when the process *owner* ends, where the system supports it."""
     try:
         found = os.pidfd_open(owner)
     except (AttributeError, OSError):
@@ -380,17 +380,19 @@ def _opened(owner: int) -> int | None:
 
 
 def main() -> None:
-    """Serve the kernel whose process id and socket are given as arguments."""
+    """Serve the kernel whose process id and socket are the arguments."""
     owner, channel = int(sys.argv[1]), int(sys.argv[2])
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_IGN if number in _DEAF else signal.SIG_DFL)
     limit = min(1, resource.getrlimit(resource.RLIMIT_CORE)[1] % 2**63)
-    resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))  # 1 and not 0: a core that is piped knows no other "off"
+    resource.setrlimit(
+        resource.RLIMIT_CORE, (limit, limit)
+    )  # 1 instead of 0: with a piped core dump only 1 disables it
     os.chdir("/")
     system = System()
-    system.adopts()
-    system.hides()
+    system.become_subreaper()
+    system.make_undumpable()
     gc.freeze()
     Forker(socket.socket(fileno=channel), owner, system).serve()
 

@@ -1,13 +1,14 @@
-"""Programs in processes of their own, with a hard limit: no shell, an emptied environment, nothing left behind.
+"""Run programs in processes of their own with hard limits: no shell, an emptied environment, no process left behind.
 
-A program is given its arguments, three pipes, a working directory, and of the environment `process.BASE` and what its
-caller gives. It inherits no other descriptor, has a session of its own, writes no core dump and gains no rights
-(``no_new_privs``). Its output is counted while it is read, so that never more than the limit is held; a flood, a late
-answer, the end of the program and the end of the kernel, by kill -9 too, kill its whole tree. `supervisor` says how.
+A program gets its arguments, three pipes, a working directory, and of the environment `process.BASE` and the caller's
+variables. It inherits no other descriptor, has a session of its own, writes no core dump and gains no rights
+(``no_new_privs``). Its output is counted while it is read, so at most the limit is held in memory; too much output, a
+timeout, the end of the program and the end of the kernel, also by kill -9, kill its whole process tree. `supervisor`
+describes how.
 
-What remains: a program with the kernel's own user id may do to files whatever that user may. On Linux before 6.12, or
-where Landlock is off, it may also kill the processes that watch it: its caller is told of a failure, and what it leaves
-is killed unless it kills both of them, in the right order. On macOS what leaves the program's process group lives on.
+What remains: a program with the kernel's own user id may do to files what that user may. On Linux before 6.12, or
+without Landlock, it may also kill its supervising processes: its caller gets a failure, and its processes are killed
+unless it kills both of them, in the right order. On macOS a process that leaves the program's process group survives.
 """
 
 import os
@@ -19,27 +20,27 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
-from deedbook.contract import Failed, Ran
+from deedbook.contract import Failed, ProgramResult
 
-from .process import GRACE, LONGEST, Forker, Program, deadline, folder_of, pipe, request_of, shown
+from .process import GRACE, LONGEST, ForkerClient, Program, deadline, encode_request, open_folder, pipe, quote_name
 from .supervisor import START, System
 
 LIMIT: Final = 1_048_576
-"""How many bytes a program may write, on each of its outputs, where the caller says nothing else."""
+"""How many bytes a program may write to each of its outputs by default."""
 
 
 class Workers:
-    """Runs programs, from any thread; starts nothing until asked, and leaves nothing running when closed.
+    """Runs programs, from any thread; starts nothing before the first request, and leaves nothing running when closed.
 
     *private*: the kernel's environment holds secrets, so where Landlock does not keep programs from reading it
-    (``/proc/PID/environ``) this process becomes undumpable with the first program, and stays so: debuggers of the same
-    user and core dumps are then shut out, too.
+    (``/proc/PID/environ``), this process becomes undumpable with the first program, and stays so: debuggers of the same
+    user and core dumps are then blocked, too.
     """
 
     def __init__(self, *, private: bool = False) -> None:
         self._private = private
         self._lock = threading.Lock()
-        self._forker: Forker | None = None
+        self._forker: ForkerClient | None = None
         self._running: set[Program] = set()
         self._kept: set[Worker] = set()
         self._closed = False
@@ -53,14 +54,14 @@ class Workers:
         cwd: int | str | Path | None = None,
         seconds: float,
         limit: int = LIMIT,
-    ) -> Ran:
-        """Run a program to its end; a status other than zero is an answer, too (minus the signal that ended it).
+    ) -> ProgramResult:
+        """Run a program to its end; a non-zero status is an answer, too (minus the signal that ended it).
 
-        *cwd* is a path or the descriptor of a folder (else ``/``), *seconds* may be infinite, *limit* holds for each
-        output. Raises `Failed`: ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``, ``WORKER_BROKEN``.
+        *cwd* is a path or the descriptor of a folder (default ``/``), *seconds* may be infinite, *limit* applies to
+        each output. Raises `Failed`: ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``, ``WORKER_BROKEN``.
         """
         until = deadline(seconds, argv[0] if argv else argv)
-        running = self.start(request_of(argv, env), argv[0], cwd, limit)
+        running = self.start(encode_request(argv, env), argv[0], cwd, limit)
         try:
             running.give(stdin, more=False)
             running.wait(until, seconds, lambda: False)
@@ -68,7 +69,7 @@ class Workers:
             self.stop(running)
             raise
         self.forget(running)
-        return Ran(running.status or 0, bytes(running.out), bytes(running.err))
+        return ProgramResult(running.status or 0, bytes(running.out), bytes(running.err))
 
     def keep(
         self,
@@ -78,13 +79,13 @@ class Workers:
         cwd: int | str | Path | None = None,
         limit: int = LIMIT,
     ) -> "Worker":
-        """Return a program that is kept alive between questions; it is started at the first.
+        """Return a program that stays alive between questions; it is started at the first.
 
         A descriptor given as *cwd* must stay open as long as the worker. Raises `Failed` (``NOT_STARTED``) if *argv* or
-        *env* cannot be those of a program.
+        *env* are invalid.
         """
         with self._lock:
-            worker = Worker(self, request_of(argv, env), argv[0], cwd, limit)
+            worker = Worker(self, encode_request(argv, env), argv[0], cwd, limit)
             self._kept.add(worker)
         return worker
 
@@ -95,21 +96,24 @@ class Workers:
         env: Mapping[str, str] | None = None,
         cwd: int | str | Path | None = None,
         mask: Callable[[str], str] = str,
-    ) -> "Held":
-        """Start a program and leave its pipes to the caller; *mask* is for what it complains of.
+    ) -> "PipedProgram":
+        """Start a program and return its pipes; *mask* is applied to its standard error.
 
         Raises `Failed` (``NOT_STARTED``).
         """
-        return Held(self.start(request_of(argv, env), argv[0], cwd, LIMIT), self.stop, mask)
+        return PipedProgram(self.start(encode_request(argv, env), argv[0], cwd, LIMIT), self.stop, mask)
 
     def close(self) -> None:
-        """Kill what runs, and return when nothing is left; who waits for it gets ``WORKER_BROKEN``. Twice is fine."""
+        """Kill all programs and return when no process is left; waiting callers get ``WORKER_BROKEN``.
+
+        May be called twice.
+        """
         with self._lock:
             self._closed = True
             forker, self._forker = self._forker, None
             running, kept = list(self._running), list(self._kept)
         for each in running:
-            each.cut()
+            each.request_kill()
         for worker in kept:
             worker.close()
         if forker is not None:
@@ -128,84 +132,84 @@ class Workers:
         try:
             with self._lock:
                 if self._closed:
-                    raise Failed("NOT_STARTED", f"{shown(name)} was not started: the kernel is closed")
+                    raise Failed("NOT_STARTED", f"{quote_name(name)} was not started: the kernel is closed")
                 running = self._begin(cwd, name, limit)
                 self._running.add(running)
         except (OSError, ValueError) as problem:
-            raise Failed("NOT_STARTED", f"{shown(name)} was not started: {problem}") from None
+            raise Failed("NOT_STARTED", f"{quote_name(name)} was not started: {problem}") from None
         try:
             running.ask(request)
         except OSError:
             self.stop(running)
-            raise Failed("NOT_STARTED", f"{shown(name)} was not started: nobody was left to do it") from None
+            raise Failed("NOT_STARTED", f"{quote_name(name)} was not started: the supervisor has ended") from None
         return running
 
     def stop(self, running: Program) -> None:
-        """Kill a program and all that it started, and return when it is done."""
-        running.cut()
-        if not running.over(time.monotonic() + GRACE):
+        """Kill a program and all its processes, and return when it is done."""
+        running.request_kill()
+        if not running.wait_for_end(time.monotonic() + GRACE):
             if running.lost and not running.forker.sweep():
                 running.kill()
             elif running.pid is None:
-                running.forker.kill()  # it never got to its work; the next program gets another
+                running.forker.kill()  # it did not start; the next program gets a new forker
         self.forget(running)
 
     def forget(self, running: Program) -> None:
-        """Let go of a program that has ended."""
+        """Release a program that has ended."""
         with self._lock:
             self._running.discard(running)
         running.close()
 
     def drop(self, worker: "Worker") -> None:
-        """Let go of a worker that was closed."""
+        """Release a worker that was closed."""
         with self._lock:
             self._kept.discard(worker)
 
     def _begin(self, cwd: int | str | Path | None, name: str, limit: int) -> Program:
-        """Have a supervisor forked for a new program; a forker that was killed is replaced, once."""
+        """Have a supervisor forked for a new program; a killed forker is replaced once."""
         with ExitStack() as theirs, ExitStack() as ours:
             control, far = socket.socketpair()
             ours.callback(control.close)
             theirs.callback(far.close)
-            given, stdin = pipe(theirs, ours)
-            out, told = pipe(ours, theirs)
-            err, said = pipe(ours, theirs)
-            fds = [far.fileno(), given, told, said]
+            their_in, stdin = pipe(theirs, ours)
+            out, their_out = pipe(ours, theirs)
+            err, their_err = pipe(ours, theirs)
+            fds = [far.fileno(), their_in, their_out, their_err]
             if cwd is not None:
-                fds.append(cwd if isinstance(cwd, int) else folder_of(cwd, theirs))
-            forker = self._sent(fds)
+                fds.append(cwd if isinstance(cwd, int) else open_folder(cwd, theirs))
+            forker = self._send_to_forker(fds)
             running = Program(forker, control, (stdin, out, err), name, limit)
             ours.pop_all()
         return running
 
-    def _sent(self, fds: Sequence[int]) -> Forker:
-        """Return the forker that took what a program needs; one that was killed meanwhile is replaced, once."""
-        forker = self._serving()
+    def _send_to_forker(self, fds: Sequence[int]) -> ForkerClient:
+        """Send a program's descriptors to the forker and return it; a killed forker is replaced once."""
+        forker = self._live_forker()
         try:
             forker.send(START, fds)
         except OSError:
             forker.kill()
-            forker = self._serving()
+            forker = self._live_forker()
             forker.send(START, fds)
         return forker
 
-    def _serving(self) -> Forker:
-        """Return the forker, made at the first need and anew if it died or another process began it."""
-        if self._forker is None or not self._forker.serves():
-            if self._private and not System().scopes():
-                System().hides()
+    def _live_forker(self) -> ForkerClient:
+        """Return the forker; it is started at the first use, and again if it died or belongs to another process."""
+        if self._forker is None or not self._forker.is_alive():
+            if self._private and not System().can_confine():
+                System().make_undumpable()
             if self._forker is not None:
                 self._forker.close()
-            self._forker = Forker()
+            self._forker = ForkerClient()
         return self._forker
 
 
 class Worker:
-    """A program that answers each line with one line; made by `Workers.keep`. One question at a time is asked.
+    """A program that answers each line with one line; made by `Workers.keep`. It handles one question at a time.
 
-    An answer that comes too late to be counted kills the program, and a second answer is noticed at the latest when
-    the next question is asked; but one that comes just after that question is taken for its answer. So a question
-    should hold something that only its own answer can repeat.
+    A late answer kills the program, and a second answer is noticed at the latest when the next question is asked; but
+    one that arrives just after that question is taken for its answer. So a question should contain something that only
+    its own answer can repeat.
     """
 
     def __init__(self, workers: Workers, request: bytes, name: str, cwd: int | str | Path | None, limit: int) -> None:
@@ -217,16 +221,18 @@ class Worker:
     def ask(self, line: bytes, seconds: float) -> bytes:
         r"""Send *line*, which gets its ``\n`` here, and return the one line that comes back, without it.
 
-        A program that ended after an answer is started again. After any failure its whole tree is dead, and the next
-        question starts it anew. Raises `Failed`: ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``,
-        ``WORKER_BROKEN`` (it ended before it answered, said more than one line, or half a line); `ValueError` for a
-        *line* that is none.
+        A program that ended after an answer is started again. After any failure its process tree is killed, and the
+        next question starts it again. Raises `Failed`: ``TOOL_TIMEOUT``, ``OUTPUT_TOO_LARGE``, ``NOT_STARTED``,
+        ``WORKER_BROKEN`` (it ended before its answer, or wrote more than one line, or half a line); `ValueError` if
+        *line* contains a line break.
         """
         if b"\n" in line:
             raise ValueError("a question is one line, without a newline")
         until = deadline(seconds, self._start[1])
         if not self._lock.acquire(timeout=min(seconds, LONGEST)):
-            raise Failed("TOOL_TIMEOUT", f"{shown(self._start[1])} was busy with other questions for {seconds:g} s")
+            raise Failed(
+                "TOOL_TIMEOUT", f"{quote_name(self._start[1])} was busy with other questions for {seconds:g} s"
+            )
         try:
             return self._ask(line, until, seconds)
         except BaseException:
@@ -236,7 +242,7 @@ class Worker:
             self._lock.release()
 
     def close(self) -> None:
-        """Kill the program and all that it started; the next question would start it anew."""
+        """Kill the program and its processes; the next question would start it again."""
         with self._lock:
             self._end()
         self._workers.drop(self)
@@ -262,30 +268,30 @@ class Worker:
             self._workers.stop(running)
 
 
-class Held:
-    """Implements `contracts.Kept`; made by `Workers.hold`. What it says on standard error is read, and its end kept."""
+class PipedProgram:
+    """Implements `contracts.RunningProgram`; made by `Workers.hold`. The last part of its standard error is kept."""
 
     def __init__(self, running: Program, stop: Callable[[Program], None], mask: Callable[[str], str]) -> None:
         self._running, self._stop, self._mask = running, stop, mask
-        given, taken = running.part_with()
+        given, taken = running.release_pipes()
         self.stdin: BinaryIO = os.fdopen(given, "wb", buffering=0)
         self.stdout: BinaryIO = os.fdopen(taken, "rb", buffering=0)
         self._lock = threading.Lock()
         self._closed = False
-        self._attending = threading.Thread(target=running.attend, name="deedbook-held", daemon=True)
+        self._attending = threading.Thread(target=running.collect_errors, name="deedbook-held", daemon=True)
         self._attending.start()
 
     def complaint(self) -> str:
-        """Return how it ended, if it did, and the end of what it wrote on standard error, without secrets."""
-        return self._running.ending(self._mask)
+        """Return how it ended, if it did, and the end of its standard error, without secrets."""
+        return self._running.describe_end(self._mask)
 
     def close(self) -> None:
-        """Kill it, with all that it started, and close both files; twice is fine."""
+        """Kill it and all its processes, and close both files; may be called twice."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._running.cut()
+            self._running.request_kill()
             self._attending.join(GRACE)
             self._stop(self._running)
             for file in (self.stdin, self.stdout):

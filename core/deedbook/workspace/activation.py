@@ -7,8 +7,9 @@ import attrs
 
 from deedbook.format.errors import DeedbookError, SourceError
 from deedbook.format.schema import suggest
+from deedbook.plugins.groups import AGENT_PLUGIN
 from deedbook.plugins.packs import PackFolder
-from deedbook.plugins.plugins import AGENT_PLUGIN, Catalogue, discover, normalised
+from deedbook.plugins.plugins import Catalogue, discover, normalise_name
 
 from .declarations import AliasSource, LoaderSource, Origin, PackSource
 from .documents import Document, pointer
@@ -34,7 +35,7 @@ class Activation:
         made: dict[str, PackSource] = {}
         for index, entry in enumerate(entries):
             origin = self._origin(pointer("packs", index))
-            name = entry if isinstance(entry, str) else f"{AGENT_PLUGIN}{normalised(entry['plugin'])}"
+            name = entry if isinstance(entry, str) else f"{AGENT_PLUGIN}{normalise_name(entry['plugin'])}"
             if name in made:
                 self._refuse(f"{name} is listed twice; remove one", origin.place())
                 continue

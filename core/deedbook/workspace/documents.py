@@ -36,8 +36,9 @@ except ImportError:  # no libyaml for this interpreter; the pure parser gives th
 from deedbook.contract import Json
 from deedbook.format.canonical import MAX_INTEGER, encode
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
+from deedbook.format.files import Folder
 
-from .sources import MAX_BYTES
+from .sources import MAX_BYTES, read
 
 MAX_DEPTH: Final = 16
 MAX_NODES: Final = 5_000
@@ -153,6 +154,19 @@ def parse_yaml(raw: bytes, path: str) -> Document:
     if not values:
         raise SourceError(_invalid("the file is empty", path, Position(1, 1)))
     return Document(path, values[0], hashlib.sha256(raw).hexdigest(), builder.start, text)
+
+
+def load_yaml(folder: Folder, path: str) -> Document:
+    """Read the YAML file at *path* beneath *folder*. Raises `SourceError` with every fault of the file."""
+    return parse_yaml(read(folder, path), path)
+
+
+def front_matter(folder: Folder, path: str) -> tuple[Document, str]:
+    """Read a Markdown file: its front matter (a mapping, empty if there is none) and the text after it.
+
+    The front matter is YAML between a first line ``---`` and the next line ``---``. Raises `SourceError`.
+    """
+    return parse_front_matter(read(folder, path), path)
 
 
 def parse_front_matter(raw: bytes, path: str, limit: int = MAX_BYTES) -> tuple[Document, str]:

@@ -18,7 +18,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, IntakeError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.format.schema import foreign
-from deedbook.plugins.moves import moves
+from deedbook.plugins.moves import read_moves
 from deedbook.plugins.plugins import Offer
 
 LOCK: Final = ".system/deedbook.lock"
@@ -129,7 +129,7 @@ class Lock:
         """
         name, pin = offer.distribution, self.plugins.get(offer.distribution)
         if pin is None:
-            move = moves().get(f"{offer.kind}/{offer.name}")
+            move = read_moves().get(f"{offer.kind}/{offer.name}")
             moved = f"{offer.kind} {offer.name!r} moved from {move.old}: " if move and move.new == name else ""
             why = f"{moved}{name} {offer.version} is not pinned; {_RUN}"
         elif digest is None and not pin.editable:

@@ -12,7 +12,7 @@ from deedbook.format.files import Folder
 from deedbook.format.sealed import Rules, Sealer
 from deedbook.plugins.host import hidden_folders
 
-from .sources import SYSTEM, load_yaml, read
+from .sources import SYSTEM, read
 
 if TYPE_CHECKING:
     from .declarations import Workspace
@@ -68,7 +68,7 @@ def find_state(folder: Folder, root: Path) -> Path | None:
     """Return the state folder of the workspace at *root*, reading as little as possible; ``None`` if unknown."""
     try:
         raw = read(folder, SETTINGS)
-        said: Any = load_yaml(folder, SETTINGS).value if b"state" in raw else {}
+        said: Any = _settings(folder) if b"state" in raw else {}
         return state_at(root, said.get("state", STATE))
     except (SourceError, AttributeError, TypeError, RuntimeError):
         return None
@@ -77,3 +77,10 @@ def find_state(folder: Folder, root: Path) -> Path | None:
 def state_at(root: Path, said: str) -> Path:
     """Return the state folder for the setting *said* of the workspace at *root*."""
     return Path(os.path.normpath(root / Path(said).expanduser()))
+
+
+def _settings(folder: Folder) -> Any:
+    """Return the settings of the workspace in *folder*; raises `SourceError`."""
+    from .documents import load_yaml
+
+    return load_yaml(folder, SETTINGS).value

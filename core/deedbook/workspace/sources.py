@@ -4,16 +4,13 @@ import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
 from deedbook.format.canonical import digest
 from deedbook.format.errors import DeedbookError, DomainError, FileRefused, SignatureError, SourceError, fault
 from deedbook.format.files import Folder, Found
-
-if TYPE_CHECKING:
-    from .documents import Document
 
 MAX_BYTES: Final = 64 * 1024
 """The largest file of YAML."""
@@ -47,23 +44,6 @@ def find_workspace(start: Path) -> Path:
         f"Go to a folder of a workspace, or create one with: deedbook init"
     )
     raise SourceError(fault("WORKSPACE_NOT_FOUND", message))
-
-
-def load_yaml(folder: Folder, path: str) -> "Document":
-    """Read the YAML file at *path* beneath *folder*. Raises `SourceError` with every fault of the file."""
-    from .documents import parse_yaml
-
-    return parse_yaml(read(folder, path), path)
-
-
-def front_matter(folder: Folder, path: str) -> tuple["Document", str]:
-    """Read a Markdown file: its front matter (a mapping, empty if there is none) and the text after it.
-
-    The front matter is YAML between a first line ``---`` and the next line ``---``. Raises `SourceError`.
-    """
-    from .documents import parse_front_matter
-
-    return parse_front_matter(read(folder, path), path)
 
 
 def public_key(folder: Folder, path: str) -> tuple[str, str]:

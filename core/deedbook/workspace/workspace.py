@@ -21,7 +21,8 @@ from deedbook.format.errors import BindingError, DomainError, SourceError, fault
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder, suggest
 from deedbook.plugins.features import Features
-from deedbook.plugins.plugins import FEATURE, Catalogue, discover
+from deedbook.plugins.groups import FEATURE
+from deedbook.plugins.plugins import Catalogue, discover
 from deedbook.programs import scripts
 
 from . import memory_section
@@ -292,7 +293,7 @@ class _Loader:
         if catalogue is None:
             return
         wanted = next((client for client in clients.values() if client.kind or client.tools), None)
-        if catalogue.offered(FEATURE, AGENTS) is None and wanted is None:
+        if catalogue.get(FEATURE, AGENTS) is None and wanted is None:
             return
         try:
             features = Features(catalogue, [AGENTS])

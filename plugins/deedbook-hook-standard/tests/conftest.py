@@ -11,7 +11,7 @@ import pytest
 from deedbook.contract import Call, Host, Principal
 from deedbook.format.files import Folder
 from deedbook.plugins.host import ReadingHost
-from deedbook.plugins.routing.routes import told
+from deedbook.plugins.routing.routes import route_data
 
 LOCAL = Principal("local", "cli")
 NOW = "2026-01-01T00:00:00.000Z"
@@ -21,7 +21,7 @@ NOW = "2026-01-01T00:00:00.000Z"
 def host(tmp_path: Path) -> Iterator[Host]:
     """Give a host over an empty folder, and the catalogue of a charter that declares nothing."""
     with Folder.at(tmp_path) as folder:
-        made = ReadingHost(folder, [""], [], {}, routes=lambda: told({"abilities": {}}, {}))
+        made = ReadingHost(folder, [""], [], {}, routes=lambda: route_data({"abilities": {}}, {}))
         yield made
 
 

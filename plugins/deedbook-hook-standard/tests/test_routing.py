@@ -148,7 +148,7 @@ def test_intent_leads_to_no_skill_that_the_prompt_itself_does_not_lead_to(tmp_pa
 
 def test_catalogue_is_the_charters_and_read_only(shop):
     session = shop.session()
-    routes = CharterRoutes(shop.kernel().host.told())
+    routes = CharterRoutes(shop.kernel().host.route_data())
     assert [route.id for route in routes.abilities] == ["deploy", "greet", "turn"]
     session.end(ok=True, reason="looked")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deedbook import Entry, Failed, Skill
+from deedbook import Failed, FolderEntry, Skill
 from deedbook.format.files import Conflict, Folder
 
 markdown = pytest.importorskip("deedbook_skill_markdown")
@@ -22,7 +22,7 @@ class ToolHost:
 
     def scan(self, path):
         above = f"{path}/" if path else ""
-        return [Entry(f"{above}{found.name}", found.folder, found.size) for found in self.folder.scan(path)]
+        return [FolderEntry(f"{above}{found.name}", found.folder, found.size) for found in self.folder.scan(path)]
 
     def replace(self, path, data, *, expected):
         try:

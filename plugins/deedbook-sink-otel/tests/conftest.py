@@ -41,7 +41,7 @@ def otel(lab: Any, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Any
         given = [*args, "--endpoint", endpoint or collector.url, "--timeout", "0.9"]
         monkeypatch.setattr(sys, "argv", ["deedbook", "-C", str(lab.path), "otel", *given])
         with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-            ended = cli._status(cli.Asked())
+            ended = cli._status(cli.GlobalOptions())
         ran = Ran(ended, out.getvalue(), err.getvalue())
         assert ran.status == status, ran
         return ran

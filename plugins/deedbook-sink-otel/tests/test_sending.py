@@ -153,7 +153,7 @@ def test_trace_that_the_command_was_called_in_is_a_link(lab, otel, collector, pa
     monkeypatch.chdir(lab.path)
     lab.write("skills/none/SKILL.md", "---\nname: none\ndescription: Nothing.\nallowed-tools: []\n---\n")
     monkeypatch.setattr(sys, "argv", ["deedbook", "run", "hello"])
-    cli._status(cli.Asked())
+    cli._status(cli.GlobalOptions())
     otel("export", "last")
     (root,) = (span for span in collector.spans if not span.parent_span_id)
     assert [f"00-{link.trace_id.hex()}-{link.span_id.hex()}-01" for link in root.links] == links

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import attrs
 import pytest
 
-from deedbook import Entry, Failed, Skill
+from deedbook import Failed, FolderEntry, Skill
 from deedbook.format.errors import FileRefused
 from deedbook.format.files import Folder
 from deedbook_skill_markdown import Markdown
@@ -25,9 +25,9 @@ class FolderHost:
         except FileRefused as problem:
             raise Failed(problem.error.code, problem.error.message) from None
 
-    def scan(self, path: str) -> list[Entry]:
+    def scan(self, path: str) -> list[FolderEntry]:
         try:
-            return [Entry(f"{path}/{found.name}", found.folder, found.size) for found in self.folder.scan(path)]
+            return [FolderEntry(f"{path}/{found.name}", found.folder, found.size) for found in self.folder.scan(path)]
         except FileRefused as problem:
             raise Failed(problem.error.code, problem.error.message) from None
 

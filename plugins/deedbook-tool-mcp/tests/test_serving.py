@@ -38,7 +38,7 @@ def listed(served, mode="2026-07-28"):
     return {tool.name: tool for tool in served.to(lambda client: client.list_tools(), mode).tools}
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------------------------
 
 SEGMENT = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}", fullmatch=True)
 IDS = st.lists(SEGMENT, min_size=1, max_size=5).map("/".join)
@@ -67,7 +67,7 @@ def test_two_abilities_whose_names_would_clash_are_refused():
         by_tool_name(["a__b", tool_name("a__b").replace("__", "/")])
 
 
-# --- what is listed ---------------------------------------------------------------------------------------------------
+# --- what is listed -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -140,7 +140,7 @@ def test_long_lists_come_page_by_page_and_made_up_cursors_are_refused(lab, serve
     assert (len(first.tools), second.next_cursor) == (PAGE, None)
 
 
-# --- calls ------------------------------------------------------------------------------------------------------------
+# --- calls ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -222,7 +222,7 @@ def test_result_that_breaks_its_schema_does_not_reach_the_client(lab, serve):
     assert result.meta[ERROR]["code"] == "SCHEMA_VIOLATION"
 
 
-# --- who sees what ----------------------------------------------------------------------------------------------------
+# --- who sees what --------------------------------------------------------------------------------------------------
 
 
 def test_client_sees_and_may_call_only_what_is_exposed_to_it(shop, serve):
@@ -239,7 +239,7 @@ def test_client_that_nobody_declared_is_refused(shop, serve):
         serve(client="redaer")
 
 
-# --- content ----------------------------------------------------------------------------------------------------------
+# --- content --------------------------------------------------------------------------------------------------------
 
 CONTENT = {
     "type": "object",
@@ -276,7 +276,7 @@ def test_structured_content_of_mcps_own_form_has_its_own_schema_again(lab, serve
     assert served.call("draw").structured_content == {"text": "hi"}
 
 
-# --- meanwhile --------------------------------------------------------------------------------------------------------
+# --- meanwhile ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -367,7 +367,7 @@ def test_cancelled_call_is_recorded_as_cancelled(lab, serve):
     assert lab.payload("tool.error", served.session)["outcome"] == "cancelled"
 
 
-# --- sessions of connections ------------------------------------------------------------------------------------------
+# --- sessions of connections ----------------------------------------------------------------------------------------
 
 
 def test_session_in_which_nothing_happens_is_ended_and_the_next_call_begins_another(lab, serve):

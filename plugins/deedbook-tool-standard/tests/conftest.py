@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from deedbook.contract import Entry, Failed, Principal
+from deedbook.contract import Failed, FolderEntry, Principal
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 
@@ -26,7 +26,7 @@ class RealHost:
 
     def scan(self, path):
         found = self._asked(lambda: self.folder.scan(path))
-        return [Entry(f"{path}/{name}".lstrip("/"), folder, size) for name, folder, size in found]
+        return [FolderEntry(f"{path}/{name}".lstrip("/"), folder, size) for name, folder, size in found]
 
     def replace(self, path, data, *, expected):
         return self._asked(lambda: self.folder.replace(path, data, expected=expected, mode=0o644))

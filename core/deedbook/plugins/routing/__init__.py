@@ -1,1 +1,1 @@
-"""Where a prompt may lead: skills, abilities and sections of routing documents, ranked without a model."""
+"""Rank targets for a prompt without a model: skills, abilities and sections of routing documents."""

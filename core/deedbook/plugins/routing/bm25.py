@@ -1,7 +1,7 @@
-"""BM25: how much the words of a text speak for each of many documents; pure.
+"""BM25: rank documents by the words of a text; pure.
 
 The formula is Okapi's (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009) with the inverse document
-frequency that is never negative. Weights are worked out when the index is made, so that a question only adds them up.
+frequency that is never negative. Weights are computed when the index is built, so a query only adds them up.
 """
 
 import re
@@ -13,11 +13,11 @@ from math import log
 from typing import Final
 
 K1: Final = 1.2
-"""How soon a further occurrence of a word counts less."""
+"""Saturation of term frequency."""
 B: Final = 0.75
-"""How much longer documents have to say a word more often."""
+"""Strength of document length normalisation."""
 UNIT: Final = 1_000_000
-"""Scores are whole numbers of millionths: their sum is the same in every order, on every machine."""
+"""Scores are whole millionths, so their sum is the same in every order and on every machine."""
 COMMON: Final = frozenset(
     re.findall(
         r"\w+",
@@ -25,7 +25,7 @@ COMMON: Final = frozenset(
         "then there these they this to us was we what when where which who will with you your",
     )
 )
-"""English words that say nothing about a subject; no other language has a list."""
+"""English stop words. There is no list for other languages."""
 
 _WORDS: Final = re.compile(r"[^\W_]+")
 
@@ -36,7 +36,7 @@ def words(text: str) -> list[str]:
 
 
 class Index:
-    """Documents, each a sequence of words, ready to be asked."""
+    """A search index over documents, each a sequence of words."""
 
     def __init__(self, documents: Sequence[Sequence[str]]) -> None:
         average = sum(map(len, documents)) / len(documents) if documents else 0.0
@@ -55,11 +55,11 @@ class Index:
         }
 
     def rarity(self, word: str) -> float:
-        """Return how much a word tells: 0 for one that no document has."""
+        """Return the inverse document frequency of a word: 0 if no document has it."""
         return self._rarity.get(word, 0.0)
 
-    def known(self, text: Iterable[str]) -> list[str]:
-        """Return those words of *text* that some document has, each once: the telling ones first, then by letters."""
+    def known_words(self, text: Iterable[str]) -> list[str]:
+        """Return the distinct words of *text* that some document has, the rarest first, then by letters."""
         return sorted(self._postings.keys() & set(text), key=lambda word: (-self._rarity[word], word))
 
     def scores(self, known: Iterable[str]) -> dict[int, int]:
@@ -71,7 +71,7 @@ class Index:
         return total
 
     def _worth(self, word: str, times: int, length: float) -> int:
-        """Return what *times* occurrences of a word are worth in a document of *length* times the average."""
+        """Return the score of *times* occurrences of a word in a document of *length* times the average."""
         weight = times * (K1 + 1) / (times + K1 * (1 - B + B * length))
         return round(self._rarity[word] * weight * UNIT)
 

@@ -1,8 +1,8 @@
-"""Which skill a prompt asks for: deterministic, by name and trigger, without a model.
+"""Choose the skill for a prompt, by name and trigger, deterministically and without a model.
 
-A skill whose name stands in the prompt comes before all others; then the one more of whose trigger words are there;
-then the name decides. Words are whole and compared without regard to case (Unicode case folding after NFKC). Where
-nothing fits, no skill is chosen. Abilities and sections of ``ROUTING.md`` are found in the same way (`routes`).
+A skill that the prompt names comes first; then the one with more trigger words in the prompt; then the order of names.
+Words are whole and compared without regard to case (Unicode case folding after NFKC). If nothing matches, no skill is
+chosen. Abilities and sections of ``ROUTING.md`` are found in the same way (`routes`).
 """
 
 import unicodedata
@@ -18,7 +18,7 @@ _NAMED: Final = 1000
 
 @attrs.frozen
 class Fit:
-    """How a name and its triggers fit a text: *named*, the number of trigger words found, the triggers, and why."""
+    """How a name and its triggers match a text: *named*, the number of trigger words, the triggers, and the reason."""
 
     named: bool
     words: int
@@ -28,7 +28,7 @@ class Fit:
 
 @attrs.frozen
 class Choice:
-    """A skill that fits. *score* is the number of trigger words found, and 1000 more if the skill is named."""
+    """A skill that matches. *score* is the number of trigger words found, plus 1000 if the skill is named."""
 
     skill: Skill
     score: int
@@ -36,9 +36,9 @@ class Choice:
 
 
 def choose(prompt: str, skills: Iterable[Skill], *, says: str = "the prompt") -> list[Choice]:
-    """Return the skills that fit *prompt*, best first; the order of *skills* makes no difference.
+    """Return the skills that match *prompt*, best first, in an order that does not depend on *skills*.
 
-    *says* is what the reasons call the text.
+    *says* is the name of the text in the reasons.
     """
     text = plain(prompt)
     fits = ((skill, fit(text, skill.name, skill.triggers, says=says)) for skill in skills)
@@ -47,26 +47,26 @@ def choose(prompt: str, skills: Iterable[Skill], *, says: str = "the prompt") ->
 
 
 def fit(text: str, name: str, triggers: Iterable[str], *, says: str, joined: str = "-") -> Fit | None:
-    """Return how *name* and *triggers* fit a `plain` text; ``None`` if they do not.
+    """Return how *name* and *triggers* match a `plain` text; ``None`` if they do not.
 
     A character of *joined* beside a name continues it: "word-count-2" does not name "word-count".
     """
     spelled = {plain(trigger): trigger for trigger in reversed(list(triggers))}
-    hits = sorted(trigger for trigger in spelled if stands(text, trigger))
+    hits = sorted(trigger for trigger in spelled if contains_words(text, trigger))
     count = min(sum(len(trigger.split()) for trigger in hits), _NAMED - 1)
     found = tuple(spelled[trigger] for trigger in hits)
-    if stands(text, plain(name), joined=joined):
+    if contains_words(text, plain(name), joined=joined):
         return Fit(True, count, found, f'{says} names "{name}"')
     return Fit(False, count, found, f"{says} says " + ", ".join(f'"{each}"' for each in found)) if hits else None
 
 
 def plain(text: str) -> str:
-    """Return *text* as it is compared: NFKC, case-folded, one space between words."""
+    """Return *text* in the form for comparison: NFKC, case-folded, one space between words."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def stands(text: str, words: str, *, joined: str = "") -> bool:
-    """Say whether *words* stand in *text* as whole words; a character of *joined* beside them continues a word."""
+def contains_words(text: str, words: str, *, joined: str = "") -> bool:
+    """Return whether *text* contains *words* as whole words; a character of *joined* beside them continues a word."""
     if not any(map(str.isalnum, words)):
         return False
     start = text.find(words)

@@ -1,7 +1,6 @@
-"""Where a prompt may lead: the abilities of a charter and the sections of its routing documents, ranked; pure.
+"""Rank the abilities of a charter and the sections of its routing documents for a prompt; pure.
 
-Nothing here decides anything. A ranking is a hint: what may be used is said by scopes, policies and hooks, and they are
-asked about every call, whoever suggested it.
+A ranking is only a hint. Scopes, policies and hooks decide about every call.
 """
 
 from collections import defaultdict
@@ -11,15 +10,15 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.contract import Principal, Ranked, Route
+from deedbook.contract import Principal, RankedRoute, Route
 
 from .bm25 import UNIT, Index, words
-from .fit import Fit, fit, plain, stands
+from .fit import Fit, contains_words, fit, plain
 
 MOST: Final = 32_768
-"""How many characters of a prompt are looked at."""
+"""How many characters of a prompt are used."""
 AGENT: Final = "agent:"
-"""How the principals begin that may not use everything: those of clients."""
+"""The prefix of principals that may not use everything: clients."""
 
 _TOLD: Final = 5
 _ORDER: Final = ("id", "trigger", "text")
@@ -27,10 +26,10 @@ _SAYS: Final = "the prompt"
 _JOINED: Final = "-/"
 
 
-def told(document: Mapping[str, Any], scopes: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    """Return, as JSON, what `CharterRoutes` are made of: the part of a charter's *document* that prompts can lead to.
+def route_data(document: Mapping[str, Any], scopes: Mapping[str, Iterable[str]]) -> dict[str, Any]:
+    """Return, as JSON, the part of a charter's *document* that `CharterRoutes` needs.
 
-    *scopes* names, by the principal of each client, the abilities that are there for it.
+    *scopes* names, by the principal of each client, the abilities that are available to it.
     """
     abilities = {
         name: {part: entry[part] for part in ("summary", "intents", "scopes")}
@@ -42,7 +41,7 @@ def told(document: Mapping[str, Any], scopes: Mapping[str, Iterable[str]]) -> di
 
 
 class CharterRoutes:
-    """Implements `contracts.Routes`; the index is made here, once, and asked as often as there are prompts."""
+    """Implements `contracts.Routes`; the index is built once."""
 
     def __init__(self, said: Mapping[str, Any]) -> None:
         lending, knowledge = _guides(said["guides"], said["abilities"])
@@ -53,7 +52,7 @@ class CharterRoutes:
         self._scopes = {who: frozenset(names) for who, names in said["scopes"].items()}
         self._abilities, self._knowledge = _Ranking(self.abilities), _Ranking(self.knowledge)
 
-    def rank(self, prompt: str, principal: Principal, limit: int) -> tuple[list[Ranked], list[Ranked]]:
+    def rank(self, prompt: str, principal: Principal, limit: int) -> tuple[list[RankedRoute], list[RankedRoute]]:
         """Return the best abilities and the best sections, at most *limit* of each."""
         text = plain(prompt[:MOST])
         within = self._within(principal)
@@ -63,24 +62,24 @@ class CharterRoutes:
         return self._abilities.best(text, limit, within), found
 
     def _within(self, principal: Principal) -> frozenset[str] | None:
-        """Return the abilities that are there for *principal*, as far as a name can say; ``None``: all."""
+        """Return the abilities available to *principal*, as far as its name shows; ``None``: all."""
         return self._scopes.get(principal.id, frozenset()) if principal.id.startswith(AGENT) else None
 
 
 class _Ranking:
-    """Routes of one sort, in the order of their ids, ready to be ranked."""
+    """Routes of one sort, in the order of their ids, with an index."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = routes
-        self._index = Index([[*_told(route)] for route in routes])
+        self._index = Index([[*_route_words(route)] for route in routes])
         self._phrases: dict[str, list[int]] = defaultdict(list)
         for number, route in enumerate(routes):
             for key in {self._key(phrase) for phrase in (route.id, *route.triggers)}:
                 self._phrases[key].append(number)
 
-    def best(self, text: str, limit: int, within: frozenset[str] | None) -> list[Ranked]:
+    def best(self, text: str, limit: int, within: frozenset[str] | None) -> list[RankedRoute]:
         said = words(text)
-        known = self._index.known(said)
+        known = self._index.known_words(said)
         scores = self._index.scores(known)
         fits = {number: made for number in self._candidates(said) if (made := self._fit(text, number))}
         if within is not None:
@@ -91,7 +90,7 @@ class _Ranking:
         return [self._ranked(text, n, fits.get(n), scores.get(n, 0) / UNIT, known) for *_, n in best]
 
     def _key(self, phrase: str) -> str:
-        """Return the word of a phrase that tells most: only where it stands can the phrase."""
+        """Return the rarest word of a phrase: a text without it cannot contain the phrase."""
         return max(words(phrase), key=lambda word: (self._index.rarity(word), word), default="")
 
     def _candidates(self, said: Iterable[str]) -> set[int]:
@@ -101,38 +100,38 @@ class _Ranking:
         route = self._routes[number]
         return fit(text, route.id, route.triggers, says=_SAYS, joined=_JOINED)
 
-    def _ranked(self, text: str, number: int, made: Fit | None, score: float, known: Sequence[str]) -> Ranked:
+    def _ranked(self, text: str, number: int, made: Fit | None, score: float, known: Sequence[str]) -> RankedRoute:
         route = self._routes[number]
         if made is None:
-            own = set(_told(route))
+            own = set(_route_words(route))
             shared = ", ".join(f'"{word}"' for word in [word for word in known if word in own][:_TOLD])
-            return Ranked(route, "text", 0, score, f"{_SAYS} shares {shared} with it")
-        apart = [each for each in made.triggers if stands(text, plain(each), joined="-")]
+            return RankedRoute(route, "text", 0, score, f"{_SAYS} shares {shared} with it")
+        apart = [each for each in made.triggers if contains_words(text, plain(each), joined="-")]
         phrase = min(apart, key=lambda each: (-len(each.split()), each), default="")
         by = "id" if made.named else "trigger"
-        return Ranked(route, by, made.words, score, made.reason, phrase)
+        return RankedRoute(route, by, made.words, score, made.reason, phrase)
 
 
 def _highest(scores: Mapping[int, int], limit: int) -> set[int]:
-    """Return the first *limit*, as far as text goes; of equal ones those that come first."""
+    """Return the numbers of the *limit* best scores; of equal ones the first."""
     least = min(nlargest(limit, scores.values()), default=0)
     over = {number for number, score in scores.items() if score > least}
     return over | {*nsmallest(limit - len(over), (number for number, score in scores.items() if score == least))}
 
 
 def _place(made: Fit | None, score: int) -> tuple[int, int, int]:
-    """Return where a route stands: named first, then the more trigger words, then the better text."""
+    """Return the sort key of a route: named first, then more trigger words, then the better text."""
     return (2 if made is None else int(not made.named), -made.words if made else 0, -score)
 
 
-def _told(route: Route) -> Iterator[str]:
-    """Yield the words that speak for a route."""
+def _route_words(route: Route) -> Iterator[str]:
+    """Yield the searchable words of a route."""
     for text in (route.id.rpartition("#")[2], route.title, *route.triggers, *sorted(route.scopes), route.text):
         yield from words(text)
 
 
 def _ability(name: str, entry: Mapping[str, Any], guides: Iterable[Mapping[str, Any]]) -> Route:
-    """Return an ability with what the sections of an ``ABILITY.md`` lend it that name it."""
+    """Return an ability with the sections of an ``ABILITY.md`` that name it."""
     lent = list(guides)
     return Route(
         id=name,
@@ -146,7 +145,7 @@ def _ability(name: str, entry: Mapping[str, Any], guides: Iterable[Mapping[str, 
 def _guides(
     guides: Mapping[str, Any], abilities: Mapping[str, Any]
 ) -> tuple[Mapping[str, list[Mapping[str, Any]]], tuple[Route, ...]]:
-    """Return the sections that lend their words to abilities, by ability; and those that are knowledge."""
+    """Return the sections that lend their words to abilities, by ability, and the other sections."""
     lending: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     knowledge = []
     for name, entry in sorted(guides.items()):

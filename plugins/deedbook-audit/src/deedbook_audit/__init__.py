@@ -1,1 +1,1 @@
-"""Verification of ledgers: bytes, structure, evidence, and decisions judged again. Start with `verify.py`."""
+"""Verification of ledgers: bytes, structure, evidence, and decisions derived again. Start with `verify.py`."""

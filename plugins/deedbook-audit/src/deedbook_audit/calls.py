@@ -1,7 +1,7 @@
-"""Reading the calls of a ledger: who asked, for what, with which arguments, what gates answered, what was decided.
+"""Reads the calls of a ledger: the caller, the ability, the arguments, the answers of gates, and the decision.
 
-One pass, in the order of the file, with memory for what is open and nothing else. Only lines that say something about a
-decision are taken apart; what became of a call is passed over. Nothing here knows a charter.
+One pass in the order of the file, whose memory holds only what is open. Only lines about a decision are parsed;
+outcomes of calls are skipped. This module knows no charter.
 """
 
 import re
@@ -20,15 +20,15 @@ from deedbook.format.sealed import is_sealed, opened
 from deedbook.policy.requests import read_statement
 
 from .facts import FoldedFacts
-from .history import JUDGED, Request, Requests
-from .recorded import ERASED, EXCISED, NO_ARGUMENTS, NOBODY, SCRUBBED, Recorded, Told
-from .standings import Standing, Standings
+from .history import JUDGE_CODES, Request, Requests
+from .positions import CallPosition, CallPositions
+from .recorded import ERASED, EXCISED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER, RecordedCall, SessionInfo
 
-_LONGEST: Final = MAX_BYTES + 65536
+_MAX_LINE: Final = MAX_BYTES + 65536
 _SEALED: Final = b'"$sealed":'
 _MARK: Final = b"[secret:"
-_GONE: Final = b'"payload":{"$excised":"'
-_GONE_AT: Final = slice(-90, -67)
+_EXCISED_MARK: Final = b'"payload":{"$excised":"'
+_EXCISED_AT: Final = slice(-90, -67)
 _OVER: Final = {"scope": "a call that is over"}
 _INTENTS: Final = {
     "tool.call": ("tool_name", "args"),
@@ -45,68 +45,74 @@ _WHO: Final = re.compile(
 )
 _PARENT: Final = b'"parent_span_id":"'
 _PAYLOAD: Final = b',"payload":'
-_FAR: Final = 300
+_MAX_HEADER: Final = 300
 _BEGIN: Final = re.compile(
     rb'\{"schema_version":"1\.1","session_id":"([A-Za-z0-9][A-Za-z0-9_-]{0,127})","trace_id":"[0-9a-f]{32}","seq":(?=0,)'
 )
 
 
-def read_calls(file: BinaryIO, place: str, folder: Folder, facts: frozenset[str] = frozenset()) -> Iterator[Recorded]:
+def read_calls(
+    file: BinaryIO, place: str, folder: Folder, facts: frozenset[str] = frozenset()
+) -> Iterator[RecordedCall]:
     """Yield every call of the session in *file*; sealed values are opened from *folder*, *facts* are folded.
 
-    The facts of a call are valid until the next is taken. Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line
-    of format 1.1; hashes are not looked at.
+    The facts of a call are valid until the next call is read. Raises `LedgerError` (``LEDGER_UNSOUND``) for a line that
+    is not of format 1.1; hashes are not checked.
     """
-    yield from _Reading(place, folder, facts).calls(Lines(file, _LONGEST))
+    yield from _CallReader(place, folder, facts).calls(Lines(file, _MAX_LINE))
 
 
-class _Bad(Exception):  # noqa: N818 - it says what the line is
-    """A line that does not fit the template."""
+class _BadLineError(Exception):
+    """A line that does not match the template."""
 
 
-class _Reading:
+class _CallReader:
     """One pass over a session's lines."""
 
     def __init__(self, place: str, folder: Folder, facts: frozenset[str]) -> None:
-        self.place, self.folder, self.wanted = place, folder, facts
+        self.place, self.folder, self.fact_names = place, folder, facts
         self.id = ""
-        self.told: Told | None = None
-        self.standings = Standings()
+        self.session: SessionInfo | None = None
+        self.positions = CallPositions()
         self.requests = Requests()
-        self.fired: _Minutes = None
-        self.checked: _Minutes = None
+        self.fired: _GateLine = None
+        self.checked: _GateLine = None
         self.facts = FoldedFacts()
         self.tails: dict[str, int] = {}
-        self.signed: dict[bytes, str] = {}
-        self.whole = True
+        self.signed_calls: dict[bytes, str] = {}
+        self.is_complete = True
 
-    def calls(self, lines: Lines) -> Iterator[Recorded]:
-        take = self._takers()
+    def calls(self, lines: Lines) -> Iterator[RecordedCall]:
+        readers = self._build_readers()
         start = 0
         for number, line in enumerate(lines, 1):
             if start == 0:
-                start = self._begun(line)
+                start = self._read_first_line(line)
             comma = line.find(b",", start, start + 20)
             at = comma + _TYPE
             end = line.find(b'"', at, at + 70)
-            how = take.get(line[at:end])
-            if how is not None:
+            read_event = readers.get(line[at:end])
+            if read_event is not None:
                 try:
-                    found = how(line, comma, end) if line[_GONE_AT] != _GONE else self._gone(how, line, comma, end)
-                except (_Bad, ValueError, KeyError, TypeError, AttributeError):
+                    found = (
+                        read_event(line, comma, end)
+                        if line[_EXCISED_AT] != _EXCISED_MARK
+                        else self._read_excised(read_event, line, comma, end)
+                    )
+                except (_BadLineError, ValueError, KeyError, TypeError, AttributeError):
                     why = "not a line that says what its type promises; verify the file"
                     raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{self.place}:{number}")) from None
                 if found is not None:
                     yield found
-                    if self.wanted:
+                    if self.fact_names:
                         self._fold(line, comma, end)
             elif comma < 0 or end < 0:
                 why = "not a line of format 1.1; verify the file"
                 raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{self.place}:{number}"))
 
-    def _takers(self) -> "dict[bytes, _Taker]":
-        """Return who takes each type of event; what is not here is passed over."""
-        take: dict[str, _Taker] = {
+    def _build_readers(self) -> "dict[bytes, _Reader]":
+        """Return the reader of each type of event; other types are skipped."""
+        readers: dict[str, _Reader] = {
             "session.start": self._start,
             "user.message": self._message,
             "skill.invoke": self._skill,
@@ -116,8 +122,8 @@ class _Reading:
             "approval.resumed": self._resumed,
             "approval.requested": self._requested,
             "approval.granted": self._granted,
-            "task.started": self._below,
-            "action.received": self._below,
+            "task.started": self._follow_cause,
+            "action.received": self._follow_cause,
             "approval.deferred": self._deferred,
             "hook.fired": self._hooks,
             "policy.check": self._policies,
@@ -125,13 +131,13 @@ class _Reading:
             **dict.fromkeys(_ENDS, self._end),
             "llm.response": self._answer,
         }
-        if self.wanted:
-            take |= {name: self._fold for name in CATALOGUE if name.startswith("context.")}
-        old = {name: take[now] for name, now in ALIASES.items() if now in take}
-        return {name.encode(): how for name, how in (take | old).items()}
+        if self.fact_names:
+            readers |= {name: self._fold for name in CATALOGUE if name.startswith("context.")}
+        old = {name: readers[now] for name, now in ALIASES.items() if now in readers}
+        return {name.encode(): read_event for name, read_event in (readers | old).items()}
 
-    def _begun(self, line: bytes) -> int:
-        """Return where the sequence number stands in every line, after what all lines share."""
+    def _read_first_line(self, line: bytes) -> int:
+        """Return the position of the sequence number, which is the same in every line."""
         found = _BEGIN.match(line)
         if not found:
             why = "not the first line of a session of format 1.1; verify the file"
@@ -139,103 +145,103 @@ class _Reading:
         self.id = found[1].decode()
         return found.end()
 
-    def _gone(self, how: "_Taker", line: bytes, comma: int, end: int) -> Recorded | None:
-        """Take in a line whose payload was taken out: what its header says, and that nobody can tell the rest."""
+    def _read_excised(self, read_event: "_Reader", line: bytes, comma: int, end: int) -> RecordedCall | None:
+        """Read a line whose payload was excised: only its header is known."""
         who, kind = _header(line, end), line[comma + _TYPE : end].decode()
         kind = ALIASES.get(kind, kind)
         if kind in ("skill.invoke", "agent.transition"):
-            return None  # who asks below it cannot be told
+            return None  # the callers below it are unknown
         if kind == "hook.fired":
             self.fired = line, end
         elif kind == "approval.requested":
-            self._minutes(who[3])
-            self.signed[who[2]] = ""
+            self._take_gate_records(who[3])
+            self.signed_calls[who[2]] = ""
         elif kind in _INTENTS or kind == "tool.denied":
-            call = self._call(line, comma, who, kind, self.standings.at(who[3]))
+            call = self._build_call(line, comma, who, kind, self.positions.find(who[3]))
             call.why = EXCISED
             if kind in _INTENTS:
-                self.standings.open(who[2], None, kind, "")
+                self.positions.open(who[2], None, kind, "")
             if kind == "llm.request":
-                self.standings.asked(who[2], who[3])
-            return self._with_minutes(call, who[3], b"")
+                self.positions.record_model_call(who[2], who[3])
+            return self._with_gate_records(call, who[3], b"")
         else:
-            return how(line, comma, end)
+            return read_event(line, comma, end)
         return None
 
-    # --- who stands where ---------------------------------------------------------------------------------------------
+    # --- callers -----------------------------------------------------------------------------------------------------
 
     def _start(self, line: bytes, comma: int, end: int) -> None:
         who = _header(line, end)
-        said = self._payload(line, who)
-        principal = said["principal"]
-        self.told = Told(
+        payload = self._payload(line, who)
+        principal = payload["principal"]
+        self.session = SessionInfo(
             self.id,
             Principal(principal["id"], principal["via"], frozenset(principal["roles"]), principal["on_behalf_of"]),
-            said["charter"],
-            said["enforcement"],
+            payload["charter"],
+            payload["enforcement"],
         )
-        self.standings.begin(who[2])
-        if self.wanted:
+        self.positions.begin(who[2])
+        if self.fact_names:
             self._fold(line, comma, end)
 
     def _message(self, line: bytes, _comma: int, end: int) -> None:
-        self.standings.begin(_header(line, end)[2])
+        self.positions.begin(_header(line, end)[2])
 
     def _skill(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
-        self.standings.enter(who[2], who[3], "skill", str(self._payload(line, who)["skill"]))
+        self.positions.enter(who[2], who[3], "skill", str(self._payload(line, who)["skill"]))
 
     def _skill_end(self, line: bytes, _comma: int, end: int) -> None:
-        self.standings.leave(_header(line, end)[3])
+        self.positions.leave(_header(line, end)[3])
 
     def _role(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
-        self.standings.enter(who[2], who[3], "role", str(self._payload(line, who)["to"]))
+        self.positions.enter(who[2], who[3], "role", str(self._payload(line, who)["to"]))
 
     def _end(self, line: bytes, _comma: int, end: int) -> None:
-        at = line.index(_PARENT, end, end + _FAR) + len(_PARENT)
-        self.standings.close(line[at : at + 16], None)
+        at = line.index(_PARENT, end, end + _MAX_HEADER) + len(_PARENT)
+        self.positions.close(line[at : at + 16], None)
 
     def _answer(self, line: bytes, comma: int, end: int) -> None:
         who = _header(line, end)
-        self.standings.close(who[3], who[2])
-        if self.wanted:
+        self.positions.close(who[3], who[2])
+        if self.fact_names:
             self._fold(line, comma, end)
 
-    # --- who waited for a person --------------------------------------------------------------------------------------
+    # --- approvals ---------------------------------------------------------------------------------------------------
 
     def _resumed(self, line: bytes, _comma: int, end: int) -> None:
-        self.standings.resume(_header(line, end)[2])
+        self.positions.resume(_header(line, end)[2])
 
     def _requested(self, line: bytes, comma: int, end: int) -> None:
         who = _header(line, end)
         try:
-            said = self._payload(line, who)
+            payload = self._payload(line, who)
         except (DeedbookError, OSError):
-            return  # what was sealed is gone: nobody can tell who asked
-        self.standings.request(who[2], who[3], said)
-        fired, checked = self._minutes(who[3])
-        self.requests.add(who[2], Request(_moment(line, comma), who[3], said, fired, checked))
+            return  # the sealed value was erased: the caller is unknown
+        self.positions.request(who[2], who[3], payload)
+        fired, checked = self._take_gate_records(who[3])
+        self.requests.add(who[2], Request(_timestamp(line, comma), who[3], payload, fired, checked))
 
     def _granted(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
-        self.standings.follow(who[2], self.standings.at(who[3]))
+        self.positions.follow(who[2], self.positions.find(who[3]))
         self.requests.grant(who[3], who[2])
-        if who[3] in self.signed:
-            with suppress(DeedbookError, OSError):  # else it is no answer, which the structure says
-                self.signed[who[2]] = str(read_statement(self._payload(line, who)["signed"]).get("call"))
+        if who[3] in self.signed_calls:
+            with suppress(DeedbookError, OSError):  # a failure is no answer, which the structure check reports
+                self.signed_calls[who[2]] = str(read_statement(self._payload(line, who)["signed"]).get("call"))
 
-    def _below(self, line: bytes, _comma: int, end: int) -> None:
-        """Let who runs a task, or asks for an action, stand where they stood: what is done for it hangs below."""
+    def _follow_cause(self, line: bytes, _comma: int, end: int) -> None:
+        """Give a task's run, or an action, the position of its cause: its calls hang below it."""
         who = _header(line, end)
-        self.standings.follow(who[2], self.standings.at(who[3]))
+        self.positions.follow(who[2], self.positions.find(who[3]))
 
     def _deferred(self, line: bytes, comma: int, end: int) -> None:
         who = _header(line, end)
-        self.standings.follow(who[2], self.standings.at(who[3]))
-        self.requests.defer(who[2], Request(_moment(line, comma), who[3], {}, *self._minutes(who[3])))
+        self.positions.follow(who[2], self.positions.find(who[3]))
+        self.requests.defer(who[2], Request(_timestamp(line, comma), who[3], {}, *self._take_gate_records(who[3])))
 
-    # --- minutes ------------------------------------------------------------------------------------------------------
+    # --- records of gates --------------------------------------------------------------------------------------------
 
     def _hooks(self, line: bytes, _comma: int, end: int) -> None:
         if b'"event":"PreToolUse"' in line:
@@ -244,43 +250,43 @@ class _Reading:
     def _policies(self, line: bytes, _comma: int, end: int) -> None:
         self.checked = line, end
 
-    def _minutes(self, cause: bytes) -> Iterator[bytes | None]:
-        """Yield the minutes of the call that is recorded now: they stand right before it, under the same cause."""
-        for kept in (self.fired, self.checked):
+    def _take_gate_records(self, cause: bytes) -> Iterator[bytes | None]:
+        """Yield the gate records of the call being read: they stand right before it, under the same cause."""
+        for gate_line in (self.fired, self.checked):
             found = None
-            if kept is not None:
-                line, end = kept
-                at = line.index(_PARENT, end, end + _FAR) + len(_PARENT)
+            if gate_line is not None:
+                line, end = gate_line
+                at = line.index(_PARENT, end, end + _MAX_HEADER) + len(_PARENT)
                 if line[at : at + 16] == cause:
                     found = line[line.index(_PAYLOAD, at) + len(_PAYLOAD) : -1]
             yield found
         self.fired = self.checked = None
 
-    # --- calls --------------------------------------------------------------------------------------------------------
+    # --- calls -------------------------------------------------------------------------------------------------------
 
-    def _intent(self, line: bytes, comma: int, end: int) -> Recorded:
+    def _intent(self, line: bytes, comma: int, end: int) -> RecordedCall:
         who = _header(line, end)
         cause, kind = who[3], line[comma + _TYPE : end].decode()
         kind = ALIASES.get(kind, kind)
-        standing = self.standings.at(cause)
+        position = self.positions.find(cause)
         payload = line[who.end() : -1]
-        said = decode(payload)
+        members = decode(payload)
         named, holds = _INTENTS[kind]
-        ability, args = said[named], said[holds]
-        call = self._call(line, comma, who, kind, standing)
+        ability, args = members[named], members[holds]
+        call = self._build_call(line, comma, who, kind, position)
         if _SEALED in payload:
-            ability, args = self._unsealed(call, ability), self._unsealed(call, args)
+            ability, args = self._unseal(call, ability), self._unseal(call, args)
             call.raw = call.final = b"" if call.why else encode(args)
         else:
-            call.raw = call.final = self._raw(payload, ability, args, holds)
+            call.raw = call.final = self._cut_args(payload, ability, args, holds)
         call.ability, call.args = ability if type(ability) is str else "", args
-        self.standings.open(who[2], standing, kind, call.ability)
+        self.positions.open(who[2], position, kind, call.ability)
         if kind == "llm.request":
-            self.standings.asked(who[2], cause)
-        return self._with_minutes(call, cause, payload)
+            self.positions.record_model_call(who[2], cause)
+        return self._with_gate_records(call, cause, payload)
 
-    def _raw(self, payload: bytes, ability: str, args: Any, holds: str) -> bytes:
-        """Return the canonical bytes of the arguments as they stand in the payload, cut out where that is certain."""
+    def _cut_args(self, payload: bytes, ability: str, args: Any, holds: str) -> bytes:
+        """Return the canonical bytes of the arguments in the payload, cut out if their position is certain."""
         tail = self.tails.get(ability)
         if tail is None:
             tail = self.tails[ability] = len(encode(ability)) + 1
@@ -293,81 +299,90 @@ class _Reading:
             return payload[len(b'{"ability":,"request":') - 1 + tail : -1]
         return encode(args)
 
-    def _denied(self, line: bytes, comma: int, end: int) -> Recorded:
+    def _denied(self, line: bytes, comma: int, end: int) -> RecordedCall:
         who = _header(line, end)
         payload = line[who.end() : -1]
-        said = decode(payload)
-        call = self._call(line, comma, who, "tool.denied", self.standings.at(who[3]))
+        members = decode(payload)
+        call = self._build_call(line, comma, who, "tool.denied", self.positions.find(who[3]))
         if _SEALED in payload:
-            said = {key: self._unsealed(call, value) for key, value in said.items()}
-        call.ability, call.code, call.reason, call.by = said["name"], said["code"], said["reason"], said.get("by")
-        call.over = call.by == _OVER
-        call.args = said.get("args")
-        if "args" in said:
+            members = {key: self._unseal(call, value) for key, value in members.items()}
+        call.ability, call.code, call.reason, call.by = (
+            members["name"],
+            members["code"],
+            members["reason"],
+            members.get("by"),
+        )
+        call.is_over = call.by == _OVER
+        call.args = members.get("args")
+        if "args" in members:
             call.raw = call.final = b"" if call.why else encode(call.args)
-            self._after_waiting(call, who[3])
+            self._apply_request(call, who[3])
         elif call.code == "INTAKE_REFUSED" or (call.code == "TOOL_NOT_ALLOWED" and call.by is None):
             call.why = NO_ARGUMENTS
-        return self._with_minutes(call, who[3], payload)
+        return self._with_gate_records(call, who[3], payload)
 
-    def _after_waiting(self, call: Recorded, cause: bytes) -> None:
-        """Let a denial after waiting for a person be what was judged before it."""
-        request = None if call.code in JUDGED else self.requests.ended(cause, call.ability, call.args)
+    def _apply_request(self, call: RecordedCall, cause: bytes) -> None:
+        """Give a denial that ends an approval request the decision that was made before the request."""
+        request = None if call.code in JUDGE_CODES else self.requests.take_ended(cause, call.ability, call.args)
         if request is not None:
             call.ts, call.fired, call.checked = request.ts, request.fired, request.checked
 
-    def _call(self, line: bytes, comma: int, who: re.Match[bytes], kind: str, standing: Standing | None) -> Recorded:
-        if self.told is None:
-            raise _Bad
-        ts = _moment(line, comma)
+    def _build_call(
+        self, line: bytes, comma: int, who: re.Match[bytes], kind: str, position: CallPosition | None
+    ) -> RecordedCall:
+        if self.session is None:
+            raise _BadLineError
+        ts = _timestamp(line, comma)
         seq = int(line[line.rindex(b":", 0, comma) + 1 : comma])
         principal = who[1].decode() if who[1] else ""
-        call = Recorded(self.told, seq, ts, who[2].decode(), kind, "", principal, standing, None, b"null", b"null")
-        if self.wanted:
+        call = RecordedCall(
+            self.session, seq, ts, who[2].decode(), kind, "", principal, position, None, b"null", b"null"
+        )
+        if self.fact_names:
             call.facts = call.folded = self.facts.now()
-            call.held = self.facts.held if self.whole else None
+            call.had_recently = self.facts.had_recently if self.is_complete else None
         return call
 
-    def _with_minutes(self, call: Recorded, cause: bytes, payload: bytes) -> Recorded:
-        fired, checked = self._minutes(cause)
+    def _with_gate_records(self, call: RecordedCall, cause: bytes, payload: bytes) -> RecordedCall:
+        fired, checked = self._take_gate_records(cause)
         call.fired, call.checked = call.fired or fired, call.checked or checked
-        left = self.requests.left(cause)
-        if left is not None:
-            call.fired, call.checked, call.deferred = left.fired, left.checked, True
-            self.standings.leave(cause)
-        request = self.requests.used(cause)
-        call.approved = request.said if request else None
-        call.signed = self.signed.pop(cause, "")
-        call.open = self._opened
+        deferred = self.requests.take_deferred(cause)
+        if deferred is not None:
+            call.fired, call.checked, call.deferred = deferred.fired, deferred.checked, True
+            self.positions.leave(cause)
+        request = self.requests.take_granted(cause)
+        call.approved = request.payload if request else None
+        call.signed = self.signed_calls.pop(cause, "")
+        call.open = self._decode
         try:
             if call.fired and b'"input":' in call.fired:
-                first = self._opened(call.fired).get("input", call.args)
+                first = self._decode(call.fired).get("input", call.args)
                 call.args, call.raw = first, encode(first)
-            if self.wanted:
+            if self.fact_names:
                 for raw in (call.fired, call.checked):
                     if raw and b'"facts":' in raw:
-                        call.facts = {**call.facts, **self._opened(raw).get("facts", {})}
+                        call.facts = {**call.facts, **self._decode(raw).get("facts", {})}
         except (DeedbookError, OSError):
             call.why = ERASED
-        fired_gone, checked_gone = call.lost()
-        if fired_gone or (checked_gone and (call.approved is not None or not self.whole)):
+        hooks_excised, policies_excised = call.find_excised()
+        if hooks_excised or (policies_excised and (call.approved is not None or not self.is_complete)):
             call.why = call.why or EXCISED
-        if call.standing is None and not call.over:
-            call.why = call.why or NOBODY
+        if call.position is None and not call.is_over:
+            call.why = call.why or UNKNOWN_CALLER
         if _MARK in payload:
             call.why = call.why or SCRUBBED
         return call
 
-    # --- payloads and facts -------------------------------------------------------------------------------------------
+    # --- payloads and facts ------------------------------------------------------------------------------------------
 
     def _payload(self, line: bytes, who: re.Match[bytes]) -> Any:
-        return self._opened(line[who.end() : -1])
+        return self._decode(line[who.end() : -1])
 
-    def _opened(self, raw: bytes) -> Any:
+    def _decode(self, raw: bytes) -> Any:
         value = decode(raw)
         return opened(self.folder, value) if _SEALED in raw else value
 
-    def _unsealed(self, call: Recorded, value: Any) -> Any:
+    def _unseal(self, call: RecordedCall, value: Any) -> Any:
         try:
             return opened(self.folder, value)
         except (DeedbookError, OSError):
@@ -375,26 +390,26 @@ class _Reading:
             return None if is_sealed(value) else value
 
     def _fold(self, line: bytes, comma: int, end: int) -> None:
-        """Take an event into the facts, as the folds behind a writer do."""
-        if line[_GONE_AT] == _GONE:
-            self.whole = False  # what it would have changed is not known from here on
+        """Apply an event to the facts, like the folds behind a writer."""
+        if line[_EXCISED_AT] == _EXCISED_MARK:
+            self.is_complete = False  # later facts may depend on the excised payload
             return
-        name, ts = line[comma + _TYPE : end].decode(), _moment(line, comma)
+        name, ts = line[comma + _TYPE : end].decode(), _timestamp(line, comma)
         payload = decode(line[line.index(_PAYLOAD, end) + len(_PAYLOAD) : -1])
         self.facts.step(Event(0, ALIASES.get(name, name), "runtime", None, "", None, ts, payload))
 
 
 def _header(line: bytes, end: int) -> re.Match[bytes]:
-    """Take the rest of a header apart: principal, span and parent; what does not fit is no line of the format."""
+    """Return the other fields of a header: principal, span and parent; raises if the line does not match the format."""
     who = _WHO.match(line, end)
     if who is None:
-        raise _Bad
+        raise _BadLineError
     return who
 
 
-def _moment(line: bytes, comma: int) -> str:
+def _timestamp(line: bytes, comma: int) -> str:
     return line[comma + _TS : comma + _TS + 24].decode()
 
 
-_Minutes: TypeAlias = tuple[bytes, int] | None
-_Taker: TypeAlias = Callable[[bytes, int, int], Recorded | None]
+_GateLine: TypeAlias = tuple[bytes, int] | None
+_Reader: TypeAlias = Callable[[bytes, int, int], RecordedCall | None]

@@ -1,4 +1,4 @@
-"""Checking ledgers one by one or several at once: bytes, structure, and decisions where their charter is at hand."""
+"""Checks ledgers one by one or several at once: bytes, structure, and decisions if their charter is available."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -15,33 +15,33 @@ from deedbook.format.report import Decisions, Report, unreadable
 from deedbook.format.schema import Schemas, Validator, data_folder, foreign
 from deedbook.policy.charter import Charter
 from deedbook.policy.requests import approvers
-from deedbook_audit.verification.pool import ordered
+from deedbook_audit.verification.pool import map_ordered
 
-from .charters import NO_CHARTER, Charters, charters_of
-from .consents import Approvers
+from .approval_rules import Approvers
+from .charters import CHARTER_MISSING, Charters, open_charters
 from .recheck import recheck
 from .selection import Selection
 from .verify import verify_file
 
-Named: TypeAlias = Callable[[Path], str]
-"""Returns how reports name a file; it has to be a function that can be pickled."""
+FileNamer: TypeAlias = Callable[[Path], str]
+"""Returns the name of a file in reports; the function has to be picklable."""
 
 
-def check(
-    selection: Selection, *, plugins: bool = False, jobs: int = 1, watch: Watch | None = None, named: Named = str
+def check_ledgers(
+    selection: Selection, *, plugins: bool = False, jobs: int = 1, watch: Watch | None = None, namer: FileNamer = str
 ) -> list[Report]:
-    """Check every ledger that was selected, with *jobs* processes: many ledgers at once, large ones one by one.
+    """Check every selected ledger with *jobs* processes: many ledgers at once, large ones one by one.
 
-    *watch* is called with how many bytes more were read.
+    *watch* is called with the number of bytes read since the last call.
     """
     sizes = {place: place.stat(follow_symlinks=False).st_size for place in selection.files}
-    small = [place for place, size in sizes.items() if size < LARGE]
+    small = [place for place, size in sizes.items() if size < LARGE_SIZE]
     where = (selection.source.root, selection.source.state) if selection.source else None
     found: dict[Path, Report] = {}
-    with Checker(where, plugins=plugins, named=named) as checker:
+    with Checker(where, plugins=plugins, namer=namer) as checker:
         if jobs > 1 and len(small) > 1:
-            with suppress(RuntimeError):  # one of the others died: then this one does it
-                shared = ordered(small, min(jobs, len(small)), _begin, where, plugins, named)
+            with suppress(RuntimeError):  # a worker died: this process checks the ledgers itself
+                shared = map_ordered(small, min(jobs, len(small)), _start_checker, where, plugins, namer)
                 for place, report in zip(small, shared, strict=True):
                     found[place] = report
                     if watch:
@@ -49,45 +49,45 @@ def check(
         return [found.get(place) or checker(place, jobs=jobs, watch=watch) for place in selection.files]
 
 
-def _begin(where: tuple[Path, Path] | None, plugins: bool, named: Named) -> Callable[[Path], Report]:
-    """Begin to check in a process of its own, which holds what it needs until it ends."""
-    return Checker(where, plugins=plugins, named=named).__enter__()
+def _start_checker(where: tuple[Path, Path] | None, plugins: bool, namer: FileNamer) -> Callable[[Path], Report]:
+    """Start a checker in a worker process, which holds it until the process ends."""
+    return Checker(where, plugins=plugins, namer=namer).__enter__()
 
 
-LARGE: Final = 1 << 24
-"""A ledger of so many bytes is read by several processes itself."""
+LARGE_SIZE: Final = 1 << 24
+"""A ledger of at least so many bytes is itself read by several processes."""
 
 
 class Checker:
-    """Checks ledgers of one workspace, or of none; hold it as a context.
+    """Checks ledgers of one workspace, or of none; use it as a context manager.
 
     *where* is the folder of the workspace, and its state folder.
     """
 
-    def __init__(self, where: tuple[Path, Path] | None, *, plugins: bool = False, named: Named = str) -> None:
-        self._where, self._plugins, self._named = where, plugins, named
+    def __init__(self, where: tuple[Path, Path] | None, *, plugins: bool = False, namer: FileNamer = str) -> None:
+        self._where, self._plugins, self._namer = where, plugins, namer
         self._schemas = Schemas.load(data_folder("schemas"))
-        self._held = ExitStack()
+        self._stack = ExitStack()
         self._charters: Charters | None = None
         self._types: dict[str, Mapping[str, Validator] | None] = {}
 
     def __enter__(self) -> Self:
         if self._where:
-            with suppress(DeedbookError, OSError):  # then none is at hand
-                held = charters_of(*self._where, self._schemas, plugins=self._plugins)
-                self._charters = self._held.enter_context(held)
+            with suppress(DeedbookError, OSError):  # no charters are available
+                charters = open_charters(*self._where, self._schemas, plugins=self._plugins)
+                self._charters = self._stack.enter_context(charters)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._held.close()
+        self._stack.close()
 
     def __call__(self, place: Path, *, jobs: int = 1, watch: Callable[[int], None] | None = None) -> Report:
-        """Check the ledger at *place*; *watch* is told how many bytes were read.
+        """Check the ledger at *place*; *watch* is called with the number of bytes read.
 
-        What cannot be read is reported so, if it belongs to the workspace: it hides nothing of the others.
+        An unreadable ledger of the workspace is reported as such and does not stop the others.
         """
-        name = self._named(place)
-        found = _approvers(self._where[1]) if self._where else None
+        name = self._namer(place)
+        found = _build_approver_lookup(self._where[1]) if self._where else None
         try:
             report = verify_file(
                 name, schemas=self._schemas, declared=self._declared, approvers=found, jobs=jobs, watch=watch
@@ -97,7 +97,7 @@ class Checker:
                 raise
             why = problem.error.message if isinstance(problem, FileRefused) else problem.strerror
             return unreadable(name, why or str(problem))
-        except Exception as problem:  # noqa: BLE001 - it may hold anything, and the others are reported all the same
+        except Exception as problem:  # noqa: BLE001 - a ledger may hold anything, and must not stop the others
             return unreadable(name, describe(problem))
         judged = report.format == "1.1" and report.state != "workspace"
         if not judged or report.bytes.failures or report.structure.failures:
@@ -113,13 +113,13 @@ class Checker:
 
     def _decisions(self, place: Path) -> Decisions:
         try:
-            return recheck(place, self._charters or (lambda _: NO_CHARTER))
-        except (DeedbookError, OSError) as problem:  # sound, and not what is judged
+            return recheck(place, self._charters or (lambda _: CHARTER_MISSING))
+        except (DeedbookError, OSError) as problem:  # the ledger is sound, but its decisions cannot be judged
             return Decisions(unknown={str(problem): 1}, unchecked=str(problem))
 
 
-def _approvers(state: Path) -> Approvers:
-    """Return how the approvers of a charter are found."""
+def _build_approver_lookup(state: Path) -> Approvers:
+    """Return a lookup of a charter's approvers."""
 
     def find(digest: str) -> Mapping[str, str] | None:
         charter = _kept_charter(state, digest)

@@ -1,4 +1,4 @@
-"""The facts that gates read, folded from a ledger as behind its writer, and what they were a little before."""
+"""The facts that gates read, folded from a ledger as behind its writer, with their recent values."""
 
 from collections import deque
 from typing import Any, Final
@@ -7,28 +7,28 @@ from deedbook.contract import Event
 from deedbook.format.context import ContextFold
 from deedbook.format.folds import MetricsFold
 
-REMEMBERED: Final = 64
-"""How many steps back are known: so much may calls that run beside each other have recorded meanwhile."""
+MAX_HISTORY: Final = 64
+"""The number of earlier states kept: concurrent calls may have recorded so many events meanwhile."""
 
 
 class FoldedFacts:
-    """The facts of one session, `step` by step."""
+    """The facts of one session; call `step` for each event."""
 
     def __init__(self) -> None:
         self._metrics, self._context = MetricsFold(), ContextFold()
-        self._spent, self._state = self._metrics.start(), self._context.start()
-        self._before: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+        self._metrics_state, self._state = self._metrics.start(), self._context.start()
+        self._history: deque[dict[str, Any]] = deque(maxlen=MAX_HISTORY)
 
     def step(self, event: Event) -> None:
-        """Take the next event in."""
-        self._before.append(self.now())
-        self._spent = self._metrics.step(self._spent, event)
+        """Apply the next event."""
+        self._history.append(self.now())
+        self._metrics_state = self._metrics.step(self._metrics_state, event)
         self._state = self._context.step(self._state, event)
 
     def now(self) -> dict[str, Any]:
         """Return all facts, by the names that a gate's ``reads`` uses."""
-        return {**self._spent.facts(), "context.state": self._state.state if self._state else None}
+        return {**self._metrics_state.facts(), "context.state": self._state.state if self._state else None}
 
-    def held(self, name: str, value: Any) -> bool:
-        """Say whether the fact *name* was *value* a little before."""
-        return any(past[name] == value for past in self._before)
+    def had_recently(self, name: str, value: Any) -> bool:
+        """Return whether the fact *name* recently had the *value*."""
+        return any(past[name] == value for past in self._history)

@@ -1,27 +1,29 @@
-"""Calls that waited for a person, as a ledger holds them: what was asked, answered and recorded meanwhile."""
+"""Calls that waited for a person, as a ledger holds them: requests, answers and the records between them."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
 
-JUDGED: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED", "SCHEMA_VIOLATION", "GATE_DENIED", "INTAKE_REFUSED"})
-"""What a judge refuses with; any other code of a denial says how waiting for a person ended."""
+JUDGE_CODES: Final = frozenset(
+    {"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED", "SCHEMA_VIOLATION", "GATE_DENIED", "INTAKE_REFUSED"}
+)
+"""The codes of a judge's refusals; any other code of a denial says how an approval request ended."""
 
 
 @attrs.frozen(eq=False)
 class Request:
-    """A call that a person was asked about: when, because of what, the payload, and the minutes before it."""
+    """An approval request for a call: its time, its cause, its payload, and the gate records before it."""
 
     ts: str
     cause: bytes
-    said: Mapping[str, Any]
+    payload: Mapping[str, Any]
     fired: bytes | None
     checked: bytes | None
 
 
 class Requests:
-    """The requests of a session that have come to nothing yet, by span, and the grants that were not used yet."""
+    """The open requests of a session by span, and the grants that were not used yet."""
 
     def __init__(self) -> None:
         self._open: dict[bytes, Request] = {}
@@ -29,31 +31,31 @@ class Requests:
         self._deferred: dict[bytes, Request] = {}
 
     def add(self, span: bytes, request: Request) -> None:
-        """Take a request in."""
+        """Add a request."""
         self._open[span] = request
 
     def grant(self, span: bytes, grant: bytes) -> None:
-        """Take in that the request *span* was approved."""
+        """Record that the request *span* was approved."""
         request = self._open.pop(span, None)
         if request is not None:
             self._granted[grant] = request
 
     def defer(self, span: bytes, request: Request) -> None:
-        """Take in that it was left to whoever has the effect to ask a person; the call comes next."""
+        """Record that the program that performs the call asks the person itself; the call comes next."""
         self._deferred[span] = request
 
-    def left(self, cause: bytes) -> Request | None:
-        """Return what was left so, if a call has that cause; once."""
+    def take_deferred(self, cause: bytes) -> Request | None:
+        """Return the deferred request of a call with that cause, if there is one; once."""
         return self._deferred.pop(cause, None)
 
-    def used(self, cause: bytes) -> Request | None:
-        """Return the approved request that a call with that cause goes back to, if it does; once."""
+    def take_granted(self, cause: bytes) -> Request | None:
+        """Return the approved request of a call with that cause, if there is one; once."""
         return self._granted.pop(cause, None)
 
-    def ended(self, cause: bytes, ability: str, args: Any) -> Request | None:
-        """Return the request that a denial ends, which bears no id: the first about the same call; once."""
+    def take_ended(self, cause: bytes, ability: str, args: Any) -> Request | None:
+        """Return the request that a denial ends, the first for the same call, since a denial has no id; once."""
         for span, request in self._open.items():
-            said = request.said
-            if (request.cause, said["name"], said["args"]) == (cause, ability, args):
+            payload = request.payload
+            if (request.cause, payload["name"], payload["args"]) == (cause, ability, args):
                 return self._open.pop(span)
         return None

@@ -1,7 +1,7 @@
-"""The third part of verification: facts, rules and decisions of a session, made again from what it recorded.
+"""The third part of verification: derives the facts, rules and decisions of a session again from its record.
 
-Everything is judged under the charter that the session names. What a gate answered that cannot be asked again is taken
-from the record and counted, with the distribution that would have to be there.
+Every call is judged under the charter that the session names. The answer of a gate that cannot be asked again is taken
+from the record and counted, with the distribution that would be needed.
 """
 
 from collections import Counter
@@ -25,36 +25,38 @@ from deedbook.policy.requests import call_digest
 from deedbook_audit.verification.headers import MAX_LINE
 
 from .calls import read_calls
-from .charters import Invalid, judge_fault
-from .recorded import NOBODY, Recorded
-from .rederive import SAID_LATE, Rejudge, Settled, answers, compared, recorded_answer
+from .charters import InvalidCharter, describe_unusable
+from .recorded import UNKNOWN_CALLER, RecordedCall
+from .rederive import LATE_PREFIX, Rederived, Rejudger, compare, find_recorded_answer, read_answers
 
-Charters: TypeAlias = Callable[[str], Bindings | Invalid | str]
-"""Returns a charter by its digest, bound to judge; a text says why it cannot be had here."""
+CharterSource: TypeAlias = Callable[[str], Bindings | InvalidCharter | str]
+"""Returns a charter by its digest, bound to judge; a text says why it is not available here."""
 
 _CALLS: Final = "session.calls"
 _COMPILED: Final = "a charter that Deedbook compiled, whose bytes match its digest"
 
 
-def recheck(ledger: Path, charters: Charters) -> Decisions:
+def recheck(ledger: Path, charters: CharterSource) -> Decisions:
     """Judge every call of a session's file *ledger* again; memory does not grow with it.
 
-    Whatever a charter holds, there is an answer. Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line of
+    A faulty charter is a result, not an error. Raises `LedgerError` (``LEDGER_UNSOUND``) for a line that is not of
     format 1.1, `FileNotFoundError`.
     """
     with Folder.at(ledger.parent) as folder, folder.open(ledger.name) as file:
-        bindings = _charter(file, str(ledger), folder, charters)
+        bindings = _find_charter(file, str(ledger), folder, charters)
         file.seek(0)
         if not isinstance(bindings, Bindings):
             return _unchecked(bindings, sum(1 for _ in read_calls(file, str(ledger), folder)))
-        checking: _Checking | None = None
+        session_check: _SessionCheck | None = None
         for call in read_calls(file, str(ledger), folder, bindings.reads):
-            checking = checking or _Checking(attrs.evolve(bindings, enforcement=call.told.enforcement))
-            checking.take(call)
-        return checking.told() if checking else Decisions()
+            session_check = session_check or _SessionCheck(attrs.evolve(bindings, enforcement=call.session.enforcement))
+            session_check.check(call)
+        return session_check.build_report() if session_check else Decisions()
 
 
-def _charter(file: BinaryIO, place: str, folder: Folder, charters: Charters) -> Bindings | Invalid | str:
+def _find_charter(
+    file: BinaryIO, place: str, folder: Folder, charters: CharterSource
+) -> Bindings | InvalidCharter | str:
     """Return the charter that the first line of a session names."""
     try:
         digest = opened(folder, decode(split_line(file.readline(MAX_LINE), place=place).payload)).get("charter")
@@ -65,123 +67,133 @@ def _charter(file: BinaryIO, place: str, folder: Folder, charters: Charters) -> 
     return charters(digest) if isinstance(digest, str) else "the session names no charter"
 
 
-def _unchecked(why: Invalid | str, calls: int) -> Decisions:
+def _unchecked(why: InvalidCharter | str, calls: int) -> Decisions:
     if isinstance(why, str):
         return Decisions(calls=calls, unknown={why: calls}, unchecked=why)
     return Decisions(calls=calls, failures=(Failure(1, "charter", _COMPILED, excerpt(why.why)),))
 
 
-class _Checking:
-    """One session's calls under the charter that it names."""
+class _SessionCheck:
+    """The calls of one session, checked under the charter that the session names."""
 
     def __init__(self, bindings: Bindings) -> None:
-        self._rejudge = Rejudge(bindings)
+        self._rejudge = Rejudger(bindings)
         self._document = bindings.charter.document
         self._findings = Findings()
         self._same = 0
-        self._recorded: Counter[str] = Counter()
+        self._from_record: Counter[str] = Counter()
         self._unknown: Counter[str] = Counter()
 
-    def told(self) -> Decisions:
-        """Return what was found."""
+    def build_report(self) -> Decisions:
+        """Return the result."""
         part = self._findings.part()
-        return Decisions(part.checked, self._same, part.failures, part.more, self._recorded, self._unknown)
+        return Decisions(part.checked, self._same, part.failures, part.more, self._from_record, self._unknown)
 
-    def take(self, call: Recorded) -> None:
-        """Judge a call again; whatever the charter holds, there is an answer."""
+    def check(self, call: RecordedCall) -> None:
+        """Judge a call again; a faulty charter is a result, not an error."""
         self._findings.checked += 1
         try:
-            self._take(call)
-        except Exception as problem:  # noqa: BLE001 - an ability is bound when it is first judged, and may be anything
-            why = judge_fault(problem)
+            self._check_call(call)
+        except Exception as problem:  # noqa: BLE001 - an ability is bound on first use, and its entry may hold anything
+            why = describe_unusable(problem)
             if isinstance(why, str):
                 self._unknown[why] += 1
             else:
                 self._findings.add(call.seq + 1, "charter", _COMPILED, why.why)
 
-    def _take(self, call: Recorded) -> None:
-        if call.signed and call.why in ("", NOBODY):
+    def _check_call(self, call: RecordedCall) -> None:
+        if call.signed and call.why in ("", UNKNOWN_CALLER):
             found = call_digest(call.ability, call.final, call.principal)
             if found != call.signed:
                 self._findings.add(call.seq + 1, "approval", f"the call {call.signed}, which was signed for", found)
         if call.why:
             self._unknown[call.why] += 1
             return
-        heard: list[BoundGate] = []
+        asked_gates: list[BoundGate] = []
 
         def answer(gate: BoundGate, seen: Call) -> Decision | None:
-            heard.append(gate)
-            return recorded_answer(call, gate, seen)
+            asked_gates.append(gate)
+            return find_recorded_answer(call, gate, seen)
 
-        settled = self._rejudge.settle(call, answer)
-        if settled is None:
-            self._unknown[NOBODY] += 1
+        rederived = self._rejudge.rederive(call, answer)
+        if rederived is None:
+            self._unknown[UNKNOWN_CALLER] += 1
             return
-        self._recorded.update({self._who(gate) for gate in heard})
-        self._compare(call, settled)
+        self._from_record.update({self._describe_gate(gate) for gate in asked_gates})
+        self._compare(call, rederived)
 
-    def _compare(self, call: Recorded, settled: Settled) -> None:
-        found = compared(call, settled)
+    def _compare(self, call: RecordedCall, rederived: Rederived) -> None:
+        found = compare(call, rederived)
         if found.change == "undetermined":
             self._unknown[found.why] += 1
             return
-        wrong = [*self._facts(call), *self._answers(call, settled)] if found.change == "same" else []
+        wrong = [*self._compare_facts(call), *self._compare_answers(call, rederived)] if found.change == "same" else []
         if found.change != "same":
-            verdict = settled.verdict
-            said = f"{call.outcome} {call.code}".strip()
-            wrong = [("decision", f"{verdict.outcome} {verdict.code} {verdict.reason}".strip(), said)]
+            verdict = rederived.verdict
+            recorded = f"{call.outcome} {call.code}".strip()
+            wrong = [("decision", f"{verdict.outcome} {verdict.code} {verdict.reason}".strip(), recorded)]
         for check, expected, recorded in wrong:
             self._findings.add(call.seq + 1, check, expected, recorded)
         self._same += not wrong
 
-    def _facts(self, call: Recorded) -> Iterator[tuple[str, str, str]]:
-        """Yield each recorded fact that is not what the ledger comes to before the call."""
-        now, held = call.folded, call.held
-        if held is None or call.waited:
+    def _compare_facts(self, call: RecordedCall) -> Iterator[tuple[str, str, str]]:
+        """Yield each recorded fact that differs from the facts before the call."""
+        now, had_recently = call.folded, call.had_recently
+        if had_recently is None or call.was_pending:
             return
-        for name, value in {name: value for said in call.minutes() for name, value in _told_facts(said)}.items():
-            if name in now and now[name] != value and not (_own(call, now, name, value) and held(name, value)):
+        for name, value in {
+            name: value for record in call.read_gate_records() for name, value in _get_facts(record)
+        }.items():
+            if (
+                name in now
+                and now[name] != value
+                and not (_may_be_older(call, now, name, value) and had_recently(name, value))
+            ):
                 yield "facts", f"{name} {now[name]}", str(value)
 
-    def _answers(self, call: Recorded, settled: Settled) -> Iterator[tuple[str, str, str]]:
-        """Yield what gates that were asked again say otherwise than the record."""
-        if call.waited:
+    def _compare_answers(self, call: RecordedCall, rederived: Rederived) -> Iterator[tuple[str, str, str]]:
+        """Yield each answer of a repeated gate that differs from the record."""
+        if call.was_pending:
             return
-        verdict, lines = settled.verdict, answers(call)
+        verdict, lines = rederived.verdict, read_answers(call)
         for gate, decision in (*verdict.rewrites, *verdict.hooks, *verdict.policies):
-            if not gate.pure or call.lost()[gate.kind == "policy"]:
+            if not gate.pure or call.find_excised()[gate.kind == "policy"]:
                 continue
             line = next(
                 (each for each in lines if each["digest"] == gate.digest and each.get(gate.kind) == gate.id), {}
             )
             rule = rule_of(gate, decision)
-            said = line.get("decision"), line.get("rule")
-            if said != (decision.outcome, rule) and not str(line.get("reason", "")).startswith(SAID_LATE):
-                yield "answer", f"{gate.kind} {gate.id}: {decision.outcome}{_by(rule)}", f"{said[0]}{_by(said[1])}"
+            recorded = line.get("decision"), line.get("rule")
+            if recorded != (decision.outcome, rule) and not str(line.get("reason", "")).startswith(LATE_PREFIX):
+                yield (
+                    "answer",
+                    f"{gate.kind} {gate.id}: {decision.outcome}{_by(rule)}",
+                    f"{recorded[0]}{_by(recorded[1])}",
+                )
 
-    def _who(self, gate: BoundGate) -> str:
-        """Name what would have to be there to ask a gate again."""
+    def _describe_gate(self, gate: BoundGate) -> str:
+        """Return the name of what is needed to ask a gate again."""
         entry = self._document["hooks" if gate.kind == "hook" else "policies"][gate.id]
         plugin = self._document["plugins"]["/".join(entry["plugin"])] if "plugin" in entry else None
         if plugin is None:
             return f"{gate.kind} {gate.id}, a script"
         if not entry["pure"] or gate.waits:
-            return f"{gate.kind} {gate.id}, which is not pure ({_wheel(plugin)})"
-        return f"{gate.kind} {gate.id} of {_wheel(plugin)}"
+            return f"{gate.kind} {gate.id}, which is not pure ({_describe_plugin(plugin)})"
+        return f"{gate.kind} {gate.id} of {_describe_plugin(plugin)}"
 
 
-def _wheel(plugin: Mapping[str, Any]) -> str:
+def _describe_plugin(plugin: Mapping[str, Any]) -> str:
     digest = plugin["digest"]
     return f"{plugin['distribution']} {plugin['version']}, {f'sha256 {digest}' if digest else 'editable'}"
 
 
-def _told_facts(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    facts = said.get("facts")
+def _get_facts(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    facts = record.get("facts")
     yield from facts.items() if isinstance(facts, dict) else ()
 
 
-def _own(call: Recorded, now: Mapping[str, Any], name: str, value: Any) -> bool:
-    """Say whether a fact may be older than the call: who reads facts takes turns, so its own count may not."""
+def _may_be_older(call: RecordedCall, now: Mapping[str, Any], name: str, value: Any) -> bool:
+    """Return whether a fact may be older than the call; readers of facts take turns, so its own count may not."""
     if name != _CALLS:
         return True
     return isinstance(value, dict) and value.get(call.ability) == now[name].get(call.ability)

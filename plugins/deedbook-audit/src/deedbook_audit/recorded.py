@@ -1,4 +1,4 @@
-"""A call as a ledger holds it, taken apart; nothing here knows a charter."""
+"""A call as a ledger holds it; this module knows no charter."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -9,22 +9,22 @@ from deedbook.contract import Object, Principal
 from deedbook.format.canonical import decode
 from deedbook.policy.gates import APPROVAL_GATE, ASKING
 
-from .history import JUDGED
-from .standings import Standing
+from .history import JUDGE_CODES
+from .positions import CallPosition
 
 NO_ARGUMENTS: Final = "its arguments are not recorded"
 EXCISED: Final = "what it says was taken out of its line"
 ERASED: Final = "a sealed value is gone"
 SCRUBBED: Final = "it held a secret's value, which is kept nowhere"
-NOBODY: Final = "who asked cannot be told"
+UNKNOWN_CALLER: Final = "who asked cannot be told"
 
-_GONE: Final = b'{"$excised":"'
-_TAGGED: Final = tuple({"rule": tag} for tag in (APPROVAL_GATE, *ASKING))
+_EXCISED_MARK: Final = b'{"$excised":"'
+_TAG_RULES: Final = tuple({"rule": tag} for tag in (APPROVAL_GATE, *ASKING))
 
 
 @attrs.frozen(eq=False)
-class Told:
-    """What ``session.start`` says: the session's id, its principal, the charter's digest, and whether it enforced."""
+class SessionInfo:
+    """The content of ``session.start``: the session's id, its principal, its charter's digest, its enforcement."""
 
     id: str
     principal: Principal
@@ -33,32 +33,32 @@ class Told:
 
 
 @attrs.define(eq=False)
-class Recorded:
-    """One intent or denial. *args* are those that were asked for, *raw* their canonical bytes, *final* what was judged.
+class RecordedCall:
+    """One intent or denial. *args* are the requested arguments, *raw* their bytes, *final* the judged bytes.
 
-    *code* is empty where the call went on; *by* says who refused it. *fired* and *checked* are the payloads of the
-    ``hook.fired`` and the ``policy.check`` before it. *standing* is ``None`` if nobody can tell who asked, *over* says
-    that they asked for a call that had its outcome. *approved* is the request that a person has approved before,
-    *deferred*: who has the effect was to ask one. *signed* is the digest of the call that was signed for, where the
-    request was taken out of its line. *why* is what keeps the call from being judged again. *folded* are
-    the facts as the ledger has them before the call; *held* says, until the next is taken, whether one was so before.
+    *code* is empty for an allowed call; *by* names who refused it. *fired* and *checked* are the payloads of the
+    ``hook.fired`` and the ``policy.check`` before it. *position* is ``None`` if the caller is unknown; *is_over*: the
+    call belongs to a call that already had its outcome. *approved* is the request that a person approved before;
+    *deferred*: the program that performs the call was to ask a person. *signed* is the digest of the call that an
+    approver signed, if the request was excised. *why* is the reason why the call cannot be judged again. *folded* are
+    the facts before the call; *had_recently* returns, until the next call is read, whether a fact had a value before.
     """
 
-    told: Told
+    session: SessionInfo
     seq: int
     ts: str
     span: str
     kind: str
     ability: str
     principal: str
-    standing: Standing | None
+    position: CallPosition | None
     args: Any
     raw: bytes
     final: bytes
     code: str = ""
     reason: str = ""
     by: Object | None = None
-    over: bool = False
+    is_over: bool = False
     fired: bytes | None = None
     checked: bytes | None = None
     facts: Mapping[str, Any] = attrs.field(factory=dict)
@@ -67,34 +67,36 @@ class Recorded:
     deferred: bool = False
     signed: str = ""
     folded: Mapping[str, Any] = attrs.field(factory=dict)
-    held: Callable[[str, Any], bool] | None = None
+    had_recently: Callable[[str, Any], bool] | None = None
     open: Callable[[bytes], Any] = decode
 
     @property
     def outcome(self) -> Literal["allow", "ask", "deny"]:
-        """What was decided by the charter, whatever a person decided then: what they were asked about is an ``ask``."""
+        """The decision of the charter; a call that a person decided is an ``ask``."""
         if self.code:
-            return "deny" if self.code in JUDGED else "ask"
+            return "deny" if self.code in JUDGE_CODES else "ask"
         if self.deferred:
             return "ask"
-        return "ask" if self.approved is not None and self._asked(self.approved) else "allow"
+        return "ask" if self.approved is not None and self._still_asked(self.approved) else "allow"
 
     @property
-    def waited(self) -> bool:
-        """Whether a person was waited for, so that what gates were told and said may be of an earlier time."""
-        return self.approved is not None or self.deferred or bool(self.code and self.code not in JUDGED)
+    def was_pending(self) -> bool:
+        """Whether the call waited for a person, so that facts and answers of gates may be older."""
+        return self.approved is not None or self.deferred or bool(self.code and self.code not in JUDGE_CODES)
 
-    def _asked(self, request: Object) -> bool:
-        """Say whether a person was still to be asked when the approved call was judged again."""
-        fired, checked = self.minutes()
-        binding = checked.get("asked", ()) if self.told.enforcement == "enforce" else ()
+    def _still_asked(self, request: Object) -> bool:
+        """Return whether the second judgement of an approved call still asked a person."""
+        fired, checked = self.read_gate_records()
+        binding = checked.get("asked", ()) if self.session.enforcement == "enforce" else ()
         lines = [*fired.get("asked", ()), *binding]
-        return request.get("by") in _TAGGED or any(line["decision"] == "ask" for line in lines)
+        return request.get("by") in _TAG_RULES or any(line["decision"] == "ask" for line in lines)
 
-    def lost(self) -> tuple[bool, bool]:
-        """Say whether ``hook.fired``, and whether ``policy.check``, was taken out of its line."""
-        return bool(self.fired and self.fired.startswith(_GONE)), bool(self.checked and self.checked.startswith(_GONE))
+    def find_excised(self) -> tuple[bool, bool]:
+        """Return whether ``hook.fired``, and whether ``policy.check``, was excised."""
+        return bool(self.fired and self.fired.startswith(_EXCISED_MARK)), bool(
+            self.checked and self.checked.startswith(_EXCISED_MARK)
+        )
 
-    def minutes(self) -> tuple[Object, Object]:
-        """Return ``hook.fired`` and ``policy.check``, opened; empty where there was none."""
+    def read_gate_records(self) -> tuple[Object, Object]:
+        """Return ``hook.fired`` and ``policy.check`` with sealed values opened; empty if there was none."""
         return tuple(self.open(raw) if raw else {} for raw in (self.fired, self.checked))

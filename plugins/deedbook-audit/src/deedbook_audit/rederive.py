@@ -1,8 +1,8 @@
-"""Judges recorded calls again, under any charter; pure: nothing is called, and only gates that are pure are asked.
+"""Derives the decisions of recorded calls again, under any charter; pure: only pure gates are asked.
 
-What-if compares two charters so, and verification whether a decision follows from what is recorded. A gate that is not
-pure answers from the record, where it was asked about the same arguments and is the same gate; else the verdict may be
-undetermined.
+What-if compares two charters this way, and verification checks that a decision follows from the record. The answer of a
+gate that is not pure comes from the record, if the same gate was asked about the same arguments; else the verdict may
+be undetermined.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,37 +16,37 @@ from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller, Scope
-from deedbook.policy.callers import OVER, as_role, beginning, skill_scope, under_call, under_flow, with_skill
-from deedbook.policy.gates import BoundGate, may_speak
+from deedbook.policy.callers import OVER, as_role, session_caller, skill_scope, under_call, under_flow, with_skill
+from deedbook.policy.gates import BoundGate, may_allow_tag
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 
 from .calls import read_calls
-from .recorded import NOBODY, Recorded
-from .standings import Standing
+from .positions import CallPosition
+from .recorded import UNKNOWN_CALLER, RecordedCall
 
 Change: TypeAlias = Literal["same", "allowed", "denied", "missing", "asks", "rewritten", "undetermined"]
 
 LATE: Final = "a gate answered late, which depends on the machine"
 MUTATED: Final = "a gate that is not pure changed the arguments"
-SAID_LATE: Final = "answered after its limit of "
+LATE_PREFIX: Final = "answered after its limit of "
 
 
 @attrs.frozen(eq=False)
-class Rejudged:
-    """A recorded call and what is decided about it now: *change* compares the two.
+class RejudgedCall:
+    """A recorded call and its decision now: *change* compares the two.
 
-    ``allowed``: it is no longer refused; ``denied``, ``asks``: it is now; ``missing``: there is no such ability any
-    more; ``rewritten``: it goes on as before, with other arguments; ``undetermined``: *why* nobody can say.
+    ``allowed``: it is no longer refused; ``denied``, ``asks``: it is now; ``missing``: the ability no longer exists;
+    ``rewritten``: it is decided as before, with other arguments; ``undetermined``: *why* says what is unknown.
     """
 
-    call: Recorded
+    call: RecordedCall
     verdict: Verdict | None
     change: Change
     why: str = ""
 
 
-class Asking(NamedTuple):
-    """Everything that a decision is made from: the charter, who asks for what, and under which circumstances."""
+class DecisionInput(NamedTuple):
+    """The input of a decision: the charter, the caller, the call, and the decision context."""
 
     bindings: Bindings
     caller: Caller
@@ -57,8 +57,8 @@ class Asking(NamedTuple):
 
 
 @attrs.frozen(eq=False)
-class Settled:
-    """What is decided, as far as it can be told: *unknown* are the gates that nobody answered for."""
+class Rederived:
+    """A decision derived again; *unknown* are the gates whose answers are unknown."""
 
     verdict: Verdict
     unknown: Sequence[BoundGate] = ()
@@ -66,29 +66,29 @@ class Settled:
 
     @property
     def undetermined(self) -> BoundGate | None:
-        """The gate on whose answer the outcome depends, if there is one: a rewriter always, others if none denies.
+        """The gate whose unknown answer the outcome depends on, if any: a rewriter always, others if none denies.
 
-        A policy that does not bind counts where it may decide for a tag that no person is asked.
+        A policy that does not bind counts if it may decide for a tag that no person is asked.
         """
         bound = self.verdict.bound
         for gate in self.unknown:
-            binds = self.binding or gate.kind != "policy" or (bound is not None and may_speak(gate, bound.tags))
+            binds = self.binding or gate.kind != "policy" or (bound is not None and may_allow_tag(gate, bound.tags))
             if gate.rewrites or (self.verdict.outcome != "deny" and binds):
                 return gate
         return None
 
 
 Answer: TypeAlias = Callable[[BoundGate, Call], Decision | None]
-"""What a gate that is not pure answered about a call; ``None`` if nobody knows."""
+"""Returns the answer of a gate that is not pure about a call; ``None`` if it is unknown."""
 
 
-def settle(asking: Asking, answer: Answer) -> Settled:
-    """Decide without asking anybody who is not pure; who is unknown is taken to allow, so that the rest is seen."""
-    judging = judge(*asking, _still)
+def rederive(decision_input: DecisionInput, answer: Answer) -> Rederived:
+    """Derive a decision and ask only pure gates; a gate with an unknown answer counts as allowing."""
+    judging = judge(*decision_input, _frozen_clock)
     try:
         gate, call = next(judging)
     except StopIteration as done:
-        return Settled(done.value)
+        return Rederived(done.value)
     unknown: list[BoundGate] = []
     try:
         while True:
@@ -97,172 +97,181 @@ def settle(asking: Asking, answer: Answer) -> Settled:
                 unknown.append(gate)
             gate, call = judging.send(ALLOW if known is None else known)
     except StopIteration as done:
-        return Settled(done.value, unknown, binding=asking.bindings.enforcement == "enforce")
+        return Rederived(done.value, unknown, binding=decision_input.bindings.enforcement == "enforce")
 
 
-class Rejudge:
+class Rejudger:
     """Judges recorded calls under *bindings*, one after the other."""
 
     def __init__(self, bindings: Bindings) -> None:
         self.bindings = bindings
-        self._callers: dict[tuple[str, Standing], Caller] = {}
+        self._callers: dict[tuple[str, CallPosition], Caller] = {}
         self._session = ""
 
-    def __call__(self, call: Recorded) -> Rejudged:
+    def __call__(self, call: RecordedCall) -> RejudgedCall:
         """Judge *call* again."""
         if call.why:
-            return Rejudged(call, None, "undetermined", call.why)
-        settled = self.settle(call, lambda gate, seen: recorded_answer(call, gate, seen))
-        return Rejudged(call, None, "undetermined", NOBODY) if settled is None else compared(call, settled)
+            return RejudgedCall(call, None, "undetermined", call.why)
+        rederived = self.rederive(call, lambda gate, seen: find_recorded_answer(call, gate, seen))
+        return (
+            RejudgedCall(call, None, "undetermined", UNKNOWN_CALLER) if rederived is None else compare(call, rederived)
+        )
 
-    def settle(self, call: Recorded, answer: Answer) -> Settled | None:
-        """Decide *call*, which has no *why*, where gates that are not pure *answer*; ``None`` if nobody asked."""
-        caller = self._caller(call)
+    def rederive(self, call: RecordedCall, answer: Answer) -> Rederived | None:
+        """Derive the decision of *call*, which has no *why*; ``None`` without a caller.
+
+        *answer* answers for gates that are not pure.
+        """
+        caller = self._find_caller(call)
         if caller is None:
             return None
-        when = DecisionContext(call.ts, call.told.id, call.facts)
-        return settle(Asking(self.bindings, caller, call.ability, call.args, call.raw, when), answer)
+        when = DecisionContext(call.ts, call.session.id, call.facts)
+        return rederive(DecisionInput(self.bindings, caller, call.ability, call.args, call.raw, when), answer)
 
-    def caller(self, call: Recorded) -> Caller | None:
-        """Return who asked, as this charter has them; ``None`` if nobody can tell."""
-        return self._caller(call) if not call.why else None
+    def get_caller(self, call: RecordedCall) -> Caller | None:
+        """Return the caller under this charter; ``None`` if the caller is unknown."""
+        return self._find_caller(call) if not call.why else None
 
-    # --- who asked ----------------------------------------------------------------------------------------------------
+    # --- callers -----------------------------------------------------------------------------------------------------
 
-    def _caller(self, call: Recorded) -> Caller | None:
-        if call.over:
+    def _find_caller(self, call: RecordedCall) -> Caller | None:
+        if call.is_over:
             return Caller(principal=Principal(call.principal, "run"), actor="tool", scope=OVER)
-        if self._session != call.told.id:
-            self._session = call.told.id
+        if self._session != call.session.id:
+            self._session = call.session.id
             self._callers.clear()
-        assert call.standing is not None
-        key = (call.principal, call.standing)
+        assert call.position is not None
+        key = (call.principal, call.position)
         found = self._callers.get(key)
         if found is None:
-            made = self._standing(call, call.standing)
+            made = self._build_caller(call, call.position)
             if made.principal.id != call.principal:
                 return None
             found = self._callers[key] = made
         return found
 
-    def _standing(self, call: Recorded, standing: Standing) -> Caller:
-        if standing.above is None:
-            return beginning(self._principal(call, call.told.principal), self.bindings)
-        if standing.said is not None:
-            return self._requester(call, standing.said)
-        if standing.way == "role" and standing.above.above is not None:
-            return as_role(self._standing(call, standing.above.above), standing.name, self.bindings)
-        above = self._standing(call, standing.above)
-        if standing.way == "skill":
-            return with_skill(above, standing.name)
-        if standing.way == "flow":
+    def _build_caller(self, call: RecordedCall, position: CallPosition) -> Caller:
+        if position.parent is None:
+            return session_caller(self._apply_roles(call, call.session.principal), self.bindings)
+        if position.request is not None:
+            return self._build_requester(call, position.request)
+        if position.kind == "role" and position.parent.parent is not None:
+            return as_role(self._build_caller(call, position.parent.parent), position.name, self.bindings)
+        above = self._build_caller(call, position.parent)
+        if position.kind == "skill":
+            return with_skill(above, position.name)
+        if position.kind == "flow":
             return under_flow(above, self.bindings)
-        bound = self.bindings.abilities.get(standing.name)
-        return under_call(above, bound.uses if bound else _gone(standing.name))
+        bound = self.bindings.abilities.get(position.name)
+        return under_call(above, bound.uses if bound else _build_empty_scope(position.name))
 
-    def _requester(self, call: Recorded, said: Object) -> Caller:
-        """Return who asked for a call that another session parked."""
-        of, scope = said["principal"], said["scope"]
+    def _build_requester(self, call: RecordedCall, request: Object) -> Caller:
+        """Return the caller of a call that another session parked."""
+        of, scope = request["principal"], request["scope"]
         who = Principal(of["id"], of["via"], frozenset(of["roles"]), of["on_behalf_of"])
         names, models = (None if part is None else frozenset(part) for part in (scope["names"], scope["models"]))
         bound = Scope(scope["why"], names, models)
-        before = skill_scope(self.bindings.skills.get(said["skill"] or ""), self.bindings, said["role"])
+        before = skill_scope(self.bindings.skills.get(request["skill"] or ""), self.bindings, request["role"])
         return Caller(
-            principal=self._principal(call, who),
-            actor=said["actor"],
+            principal=self._apply_roles(call, who),
+            actor=request["actor"],
             scope=before if before.why == bound.why else bound,
-            role=said["role"],
-            skill=said["skill"],
+            role=request["role"],
+            skill=request["skill"],
         )
 
-    def _principal(self, call: Recorded, told: Principal) -> Principal:
-        """Return a principal: with the roles that this charter gives them, if it is another one."""
-        declared = self.bindings.charter.document.get("principals", {}).get(told.id)
-        if declared is None or call.told.charter == self.bindings.charter.digest:
-            return told
-        return Principal(told.id, declared["via"] or told.via, frozenset(declared["roles"]), declared["on_behalf_of"])
+    def _apply_roles(self, call: RecordedCall, principal: Principal) -> Principal:
+        """Return a principal, with the roles of this charter if it is another one than the session's."""
+        declared = self.bindings.charter.document.get("principals", {}).get(principal.id)
+        if declared is None or call.session.charter == self.bindings.charter.digest:
+            return principal
+        return Principal(
+            principal.id, declared["via"] or principal.via, frozenset(declared["roles"]), declared["on_behalf_of"]
+        )
 
 
-def rejudge(ledger: Path, bindings: Bindings) -> Iterator[Rejudged]:
-    """Judge every call of a session's file *ledger* again, in its order; memory does not grow with it.
+def rejudge(ledger: Path, bindings: Bindings) -> Iterator[RejudgedCall]:
+    """Judge every call of a session's file *ledger* again, in order; memory does not grow with it.
 
-    Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line of format 1.1, `FileNotFoundError`.
+    Raises `LedgerError` (``LEDGER_UNSOUND``) for a line that is not of format 1.1, `FileNotFoundError`.
     """
-    judging = Rejudge(bindings)
+    judging = Rejudger(bindings)
     with Folder.at(ledger.parent) as folder, folder.open(ledger.name) as file:
         yield from map(judging, read_calls(file, str(ledger), folder, bindings.reads))
 
 
-# --- comparing --------------------------------------------------------------------------------------------------------
+# --- comparing ------------------------------------------------------------------------------------------------------
 
 
-def compared(call: Recorded, settled: Settled) -> Rejudged:
-    """Compare what is decided now with what was."""
-    verdict, open_ = settled.verdict, settled.undetermined if settled.unknown else None
+def compare(call: RecordedCall, rederived: Rederived) -> RejudgedCall:
+    """Compare the decision now with the recorded one."""
+    verdict, open_ = rederived.verdict, rederived.undetermined if rederived.unknown else None
     was, now = call.outcome, verdict.outcome
     if open_ is not None:
-        return Rejudged(call, verdict, "undetermined", unknown(open_))
+        return RejudgedCall(call, verdict, "undetermined", describe_unknown(open_))
     if was == now:
         rewritten = now != "deny" and verdict.raw != call.final
-        return Rejudged(call, verdict, "rewritten" if rewritten else "same")
-    excuse = _excuse(call, verdict) if was == "deny" else ""
+        return RejudgedCall(call, verdict, "rewritten" if rewritten else "same")
+    excuse = _find_excuse(call, verdict) if was == "deny" else ""
     if excuse:
-        return Rejudged(call, verdict, "undetermined", excuse)
+        return RejudgedCall(call, verdict, "undetermined", excuse)
     if verdict.code == "TOOL_NOT_FOUND":
-        return Rejudged(call, verdict, "missing")
+        return RejudgedCall(call, verdict, "missing")
     changes: dict[str, Change] = {"allow": "allowed", "ask": "asks", "deny": "denied"}
-    return Rejudged(call, verdict, changes[now])
+    return RejudgedCall(call, verdict, changes[now])
 
 
-def _excuse(call: Recorded, verdict: Verdict) -> str:
-    """Say why a refusal that is none now may still be one: it rested on what no record can repeat."""
+def _find_excuse(call: RecordedCall, verdict: Verdict) -> str:
+    """Return why a refusal that is gone may still be right: it depended on something that no record can repeat."""
     asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
     here = {gate.digest for gate, _ in asked}
-    for line in answers(call):
-        if line["digest"] in here and str(line.get("reason", "")).startswith(SAID_LATE):
+    for line in read_answers(call):
+        if line["digest"] in here and str(line.get("reason", "")).startswith(LATE_PREFIX):
             return LATE
     if call.code == "GATE_DENIED" and call.by is None and any(not gate.pure for gate, _ in asked):
         return MUTATED
     return ""
 
 
-def recorded_answer(call: Recorded, gate: BoundGate, asked: Call) -> Decision | None:
-    """Return what *gate* answered then, if it is the same gate and was asked about the same arguments."""
-    lines = answers(call)
+def find_recorded_answer(call: RecordedCall, gate: BoundGate, now: Call) -> Decision | None:
+    """Return the recorded answer of *gate*, if the same gate was asked about the same arguments."""
+    lines = read_answers(call)
     at = next((at for at, line in enumerate(lines) if line["digest"] == gate.digest), None)
     if at is None:
         return None
     transforms = [number for number, line in enumerate(lines) if line["decision"] == "transform"]
     before = sum(number < at for number in transforms)
     seen = call.raw if before == 0 else call.final if before == len(transforms) else None
-    if seen != asked.raw:
+    if seen != now.raw:
         return None
     line, args = lines[at], None
     if line["decision"] == "transform":
         if before != len(transforms) - 1:
             return None
-        args = call.minutes()[0].get("output", call.args)
+        args = call.read_gate_records()[0].get("output", call.args)
     signals = line.get("signals") or ({"rule": line["rule"]} if "rule" in line else {})
     return Decision(line["decision"], line.get("reason", ""), args, signals)
 
 
-def answers(call: Recorded) -> list[Object]:
-    """Return what hooks and then policies answered, as far as it is recorded and can be read."""
+def read_answers(call: RecordedCall) -> list[Object]:
+    """Return the recorded answers of hooks and then policies, as far as they can be read."""
     try:
-        return [line for said in call.minutes() for line in said.get("asked", ()) if isinstance(line, dict)]
+        return [
+            line for record in call.read_gate_records() for line in record.get("asked", ()) if isinstance(line, dict)
+        ]
     except (DeedbookError, OSError):
         return []
 
 
-def unknown(gate: BoundGate) -> str:
-    """Say that nobody knows what *gate* would answer."""
+def describe_unknown(gate: BoundGate) -> str:
+    """Return the message that the answer of *gate* is unknown."""
     return f"{gate.kind} {gate.id} is not pure, and no answer of it is recorded for this"
 
 
-def _gone(ability: str) -> Scope:
+def _build_empty_scope(ability: str) -> Scope:
     return Scope(f"what {ability} declares to use, which is not declared itself", frozenset(), frozenset())
 
 
-def _still() -> float:
-    """Stand still: what is judged again is never late."""
+def _frozen_clock() -> float:
+    """Return 0: a repeated judgement is never late."""
     return 0.0

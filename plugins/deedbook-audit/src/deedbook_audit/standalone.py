@@ -1,7 +1,7 @@
-"""The program ``deedbook-verify``: verifies a state folder, or one ledger, where there is no workspace.
+"""The program ``deedbook-verify``: verifies a state folder, or one ledger, without a workspace.
 
-It reads no settings and no key ring: it believes the keys that it is given, and nothing else. Exit status: 0 sound,
-1 failed, 2 wrong usage, 4 not sound, 130 interrupted.
+It reads no settings and no key ring; it trusts only the keys that it is given. Exit status: 0 sound, 1 failed, 2 wrong
+usage, 4 not sound, 130 interrupted.
 """
 
 import json
@@ -20,7 +20,7 @@ from deedbook.format.upcasting.recognition import require_form
 
 from .selection import Selection, StateFolder, select_all
 from .trust import TrustInputs
-from .verdicts import Output, as_document, tell
+from .verdicts import Output, build_document, print_verification
 from .whole import verify
 
 UNSOUND: Final = 4
@@ -44,31 +44,31 @@ def program(
 ) -> int:
     """Verify STATE: a state folder, the folder of a session, or the file of a ledger.
 
-    Each KEY is a public key of the log, or a file that holds one. Nothing else is believed: no settings, no key ring.
+    Each KEY is a public key of the log, or a file that holds one. No settings and no key ring are read.
     """
-    selection = _selected(state)
+    selection = _select(state)
     if selection.source is None and (unused := [*keys, *given["witness_key"]]):
         raise click.UsageError(f"{unused[0]} is for a log, and one ledger has none; name its state folder")
     inputs = TrustInputs(keys, given["witness_key"], given["checkpoint"], given["witness"])
     found = verify(selection, inputs, plugins=plugins, jobs=jobs)
     if as_json:
-        sys.stdout.write(f"{json.dumps(as_document(found))}\n")
+        sys.stdout.write(f"{json.dumps(build_document(found))}\n")
     else:
-        tell(found, Output(), alone=selection.source is None)
+        print_verification(found, Output(), alone=selection.source is None)
     return 0 if found.verdict.sound else UNSOUND
 
 
 def main() -> NoReturn:
-    """Run the program and exit with its status; whatever happens, no traceback."""
+    """Run the program and exit with its status, never with a traceback."""
     try:
-        status = _status()
+        status = _run_program()
         sys.stdout.flush()
     except BrokenPipeError:
         status = 1
     sys.exit(status)
 
 
-def _status() -> int:
+def _run_program() -> int:
     try:
         outcome = program.main(standalone_mode=False)
     except click.ClickException as problem:
@@ -78,23 +78,23 @@ def _status() -> int:
         return INTERRUPTED
     except DeedbookError as problem:
         for error in problem.errors:
-            _complain(f"{error} [{error.code}]")
+            _print_error(f"{error} [{error.code}]")
         known = CODES.get(problem.errors[0].code)
         return known.exit if known else 1
     except BrokenPipeError:
         raise
     except OSError as problem:
-        _complain(f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": "))
+        _print_error(f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": "))
         return 1
     return outcome if isinstance(outcome, int) else 0
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stderr.write(f"error: {plain(text)}\n")
 
 
-def _selected(name: str) -> Selection:
-    """Select what *name* is; raises `LedgerError` (``NOT_A_LEDGER``), `FileRefused`, `click.BadParameter`."""
+def _select(name: str) -> Selection:
+    """Select *name*; raises `LedgerError` (``NOT_A_LEDGER``), `FileRefused`, `click.BadParameter`."""
     place = Path(name).absolute()
     if is_state(place):
         return select_all(StateFolder(place))

@@ -1,4 +1,4 @@
-"""Who vouches for what was verified: the workspace's log, checkpoints that others hold, witnesses, trusted keys."""
+"""Trust in the verified ledgers: the workspace's log, external checkpoints, witnesses, and trusted keys."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,13 +16,22 @@ from deedbook.format.heads import Gap
 from deedbook.format.notes import MAX_TEXT, VerifierKey
 from deedbook.format.report import Report, failures_as_json
 
-from .selection import Audited, Selection, session_ledger
-from .submission import Http, Shared
-from .verification.forks import forks
-from .verification.held import Held, Trust, contradiction, distrusted, misnamed, read_held, unlogged, unsigned
-from .verification.leaves import misfits
-from .verification.log import Log, Seen, named, read_log
-from .verification.verdict import Contradiction, Covered
+from .selection import AuditedWorkspace, Selection, get_session_ledger
+from .submission import FolderChannel, HttpChannel
+from .verification.external_checkpoints import (
+    ExternalCheckpoint,
+    LogTrust,
+    find_contradiction,
+    find_foreign_keys,
+    find_missing_checkpoint,
+    find_untrusted_key,
+    parse_checkpoint,
+    report_missing_log,
+)
+from .verification.forks import compare_fork
+from .verification.leaves import compare_leaves
+from .verification.log import Cosignature, Log, read_identity, read_log
+from .verification.verdict import Contradiction, Coverage
 
 OwnKeys: TypeAlias = Callable[[Log], Iterable[VerifierKey]]
 """Returns the public keys of a log whose private halves the reader has."""
@@ -33,7 +42,7 @@ ORIGIN: Final = "deedbook/"
 
 @attrs.frozen
 class TrustInputs:
-    """What a reader brings along: public *keys* of the log and *witnesses*, *checkpoints* in files, *places* to ask."""
+    """The reader's inputs: *keys* of the log and of *witnesses*, *checkpoints* in files, *places* of witnesses."""
 
     keys: Sequence[str] = ()
     witnesses: Sequence[str] = ()
@@ -43,67 +52,73 @@ class TrustInputs:
 
 @attrs.frozen
 class TrustReport:
-    """What the log, and whoever holds checkpoints of it, say of the ledgers; *part* is of the log itself, as JSON."""
+    """The contradictions between the ledgers, the log and external checkpoints; *part* is the log's part, as JSON."""
 
     contradictions: Sequence[Contradiction] = ()
-    covered: Covered | None = None
+    covered: Coverage | None = None
     notes: Sequence[str] = ()
     part: dict[str, Any] | None = None
 
 
 def no_keys(_: Log) -> Iterable[VerifierKey]:
-    """Return no key: the reader has no key ring, or none that counts."""
+    """Return no keys: the reader has no key ring, or does not use it."""
     return ()
 
 
 def check_trust(
     selection: Selection, reports: Sequence[Report], inputs: TrustInputs, own_keys: OwnKeys = no_keys
 ) -> TrustReport:
-    """Check what was selected, and its *reports*, against the log of its workspace, and that against *inputs*.
+    """Check the selection, and its *reports*, against the log of its workspace, and the log against *inputs*.
 
-    Where neither *inputs* nor the settings name a key, *own_keys* does.
+    If neither *inputs* nor the settings name a key, *own_keys* does.
     """
     source = selection.source if selection.inside else None
-    missing = [*map(_missing, (*selection.lost, *_strayed(selection)))]
-    found = list(_swapped(selection, reports))
+    missing = [*map(_to_contradiction, (*selection.lost, *_check_forks(selection)))]
+    found = list(_check_swapped(selection, reports))
     if source is None:
-        _refuse_unheld(inputs)
+        _refuse_unusable(inputs)
         return TrustReport([*found, *missing], notes=selection.notes)
-    identity, notes = named(source.state), list(selection.notes)
-    trust = _trust(source, inputs, identity)
-    held = list(_held(source, identity, trust, inputs, found, notes))  # before the log, which is written first
+    identity, notes = read_identity(source.state), list(selection.notes)
+    trust = _build_trust(source, inputs, identity)
+    checkpoint = list(
+        _collect_checkpoints(source, identity, trust, inputs, found, notes)
+    )  # before the log, which is written before them
     log = read_log(source.state)
-    found += misnamed(log.identity if log else None, trust)
-    if log is not None and log.newest is None and (none := unsigned(log.identity, trust)):
+    found += find_foreign_keys(log.identity if log else None, trust)
+    if log is not None and log.newest is None and (none := find_missing_checkpoint(log.identity, trust)):
         found.append(none)
     if log is None or not (log.keys or log.size):
         identity = log.identity if log else "the workspace ledger"
-        return TrustReport([*found, *missing, *(unlogged(each, identity) for each in held)], notes=notes)
+        return TrustReport(
+            [*found, *missing, *(report_missing_log(each, identity) for each in checkpoint)], notes=notes
+        )
     trust = trust if trust.keys else attrs.evolve(trust, keys=[*own_keys(log)])
-    found += [each for each in (contradiction(log, one, trust) for one in held) if each]
-    found += [contradicting for contradicting in [log.newest and distrusted(log, log.newest, trust)] if contradicting]
-    found += _rules(log)
-    found += misfits(log, source.state, [selection.session] if selection.session else None)
-    covered = None if found else _covered(log, trust, held, reports)
-    return TrustReport([*found, *missing], covered, notes, _part(log))
+    found += [each for each in (find_contradiction(log, one, trust) for one in checkpoint) if each]
+    found += [
+        contradicting for contradicting in [log.newest and find_untrusted_key(log, log.newest, trust)] if contradicting
+    ]
+    found += _list_failures(log)
+    found += compare_leaves(log, source.state, [selection.session] if selection.session else None)
+    covered = None if found else _find_coverage(log, trust, checkpoint, reports)
+    return TrustReport([*found, *missing], covered, notes, _build_part(log))
 
 
-def _strayed(selection: Selection) -> Iterator[Gap]:
-    """Yield where a fork among what was selected is not what its parent in the workspace has."""
+def _check_forks(selection: Selection) -> Iterator[Gap]:
+    """Yield the differences between selected forks and their parents in the workspace."""
     source = selection.source
     if source is None:
         return
 
     def find(name: str) -> Path | None:
-        return session_ledger(source.state, name) if SESSION_ID.fullmatch(name) else None
+        return get_session_ledger(source.state, name) if SESSION_ID.fullmatch(name) else None
 
     for file in selection.files:
         with suppress(DeedbookError, OSError):  # the file's own verification says what is wrong with it
-            yield from forks(file, find)
+            yield from compare_fork(file, find)
 
 
-def _missing(gap: Gap) -> Contradiction:
-    """Say what a session's file lacks as a contradiction: it is shorter than it was, or another one."""
+def _to_contradiction(gap: Gap) -> Contradiction:
+    """Return a gap in a session's file as a contradiction: the file is shorter than it was, or another one."""
     why = str(gap)
     if gap.check in ("events", "file"):
         return Contradiction("rolled_back", gap.subject, None, why)
@@ -112,8 +127,8 @@ def _missing(gap: Gap) -> Contradiction:
     return Contradiction("broken", gap.subject, seq, why)
 
 
-def _swapped(selection: Selection, reports: Sequence[Report]) -> Iterator[Contradiction]:
-    """Yield every session in whose place lies the ledger of another."""
+def _check_swapped(selection: Selection, reports: Sequence[Report]) -> Iterator[Contradiction]:
+    """Yield every session whose place holds the ledger of another session."""
     if selection.source is None or not selection.inside:
         return
     for report in reports:
@@ -123,31 +138,31 @@ def _swapped(selection: Selection, reports: Sequence[Report]) -> Iterator[Contra
             yield Contradiction("broken", f"session {name}", 0, why)
 
 
-def _refuse_unheld(inputs: TrustInputs) -> None:
-    """Raise `click.UsageError` for what was to be held against a ledger that belongs to no log that is known here."""
+def _refuse_unusable(inputs: TrustInputs) -> None:
+    """Raise `click.UsageError` for inputs that cannot be compared with a ledger that belongs to no known log."""
     if given := [*inputs.checkpoints, *inputs.places]:
         why = "the ledger belongs to no log that is known here, so nothing can be held against it"
         raise click.UsageError(f"{given[0]} would not be looked at: {why}; name its state folder, or leave it out")
 
 
-# --- whom to believe --------------------------------------------------------------------------------------------------
+# --- trusted keys ---------------------------------------------------------------------------------------------------
 
 
-def _trust(source: Audited, inputs: TrustInputs, identity: str | None) -> Trust:
-    """Return whom to believe: what the reader named, and of the settings' keys those of this log, if any is.
+def _build_trust(source: AuditedWorkspace, inputs: TrustInputs, identity: str | None) -> LogTrust:
+    """Return the trusted keys: those that the reader named, and those of the settings for this log, if any.
 
-    Settings may be shared by several state folders, each with a log of its own; what a reader names is meant.
+    Several state folders, each with its own log, may share settings; keys that the reader names always count.
     """
-    said = source.checkpoints
-    told = [VerifierKey.parse(key) for key in said.get("keys", ())]
-    ours = [key for key in told if key.name == f"{ORIGIN}{identity}"]
-    keys = [*(ours or told), *(VerifierKey.parse(read_key(key)) for key in inputs.keys)]
-    named = (*(each["key"] for each in said.get("witnesses", ())), *map(read_key, inputs.witnesses))
-    return Trust(keys, [WitnessKey.parse(key) for key in named])
+    settings = source.checkpoints
+    configured = [VerifierKey.parse(key) for key in settings.get("keys", ())]
+    ours = [key for key in configured if key.name == f"{ORIGIN}{identity}"]
+    keys = [*(ours or configured), *(VerifierKey.parse(read_key(key)) for key in inputs.keys)]
+    witness_keys = (*(each["key"] for each in settings.get("witnesses", ())), *map(read_key, inputs.witnesses))
+    return LogTrust(keys, [WitnessKey.parse(key) for key in witness_keys])
 
 
 def read_key(given: str) -> str:
-    """Return a public key as it was *given*, or the one in the file of that name."""
+    """Return a public key as *given*, or the key in the file of that name."""
     place = Path(given)
     if "+" in given and not place.exists():
         return given
@@ -158,46 +173,48 @@ def read_key(given: str) -> str:
         raise click.BadParameter(f"{given!r} is no key, and no file that holds one") from None
 
 
-# --- what others hold -------------------------------------------------------------------------------------------------
+# --- external checkpoints -------------------------------------------------------------------------------------------
 
 
-def _held(
-    source: Audited,
+def _collect_checkpoints(
+    source: AuditedWorkspace,
     identity: str | None,
-    trust: Trust,
+    trust: LogTrust,
     inputs: TrustInputs,
     found: list[Contradiction],
     notes: list[str],
-) -> Iterator[Held]:
-    """Yield every checkpoint that is held elsewhere.
+) -> Iterator[ExternalCheckpoint]:
+    """Yield every external checkpoint.
 
-    *found* is told of what was asked for and could not be seen, *notes* of what nobody asked for by name.
+    Failures of sources that the reader named go to *found*, failures of other sources to *notes*.
     """
-    for place, text in _kept(source, found):
-        held = read_held(place, text)
-        if isinstance(held, str):
-            why = f"it is no signed checkpoint: {held}"
+    for place, text in _read_state_checkpoint(source, found):
+        checkpoint = parse_checkpoint(place, text)
+        if isinstance(checkpoint, str):
+            why = f"it is no signed checkpoint: {checkpoint}"
             found.append(Contradiction("broken", STATE_FILE, None, why))
         else:
-            yield held
+            yield checkpoint
     for place in inputs.checkpoints:
-        held = read_held(place, _file(place))
-        if isinstance(held, str):
-            raise click.BadParameter(f"this is no checkpoint: {held}", param_hint="--checkpoint")
-        yield held
+        checkpoint = parse_checkpoint(place, _read_file(place))
+        if isinstance(checkpoint, str):
+            raise click.BadParameter(f"this is no checkpoint: {checkpoint}", param_hint="--checkpoint")
+        yield checkpoint
     origins = dict.fromkeys((*([f"{ORIGIN}{identity}"] if identity else []), *(key.name for key in trust.keys)))
-    for place, wanted in _places(source, inputs).items():
-        for held in _asked(place, origins):
-            if not isinstance(held, str):
-                yield held
+    for place, wanted in _list_witnesses(source, inputs).items():
+        for checkpoint in _ask_witness(place, origins):
+            if not isinstance(checkpoint, str):
+                yield checkpoint
             elif wanted:
-                found.append(Contradiction("unseen", "the workspace ledger", None, f"the witness at {place} {held}"))
+                found.append(
+                    Contradiction("unseen", "the workspace ledger", None, f"the witness at {place} {checkpoint}")
+                )
             else:
-                notes.append(f"the witness at {place} {held}")
+                notes.append(f"the witness at {place} {checkpoint}")
 
 
-def _kept(source: Audited, found: list[Contradiction]) -> Iterator[tuple[str, str]]:
-    """Yield the newest checkpoint of the state folder, if there is one; *found* is told of one that cannot be read."""
+def _read_state_checkpoint(source: AuditedWorkspace, found: list[Contradiction]) -> Iterator[tuple[str, str]]:
+    """Yield the newest checkpoint in the state folder, if there is one; an unreadable one goes to *found*."""
     try:
         with Folder.at(source.state) as folder:
             text = folder.read(STATE_FILE, limit=MAX_TEXT).decode(errors="replace")
@@ -209,7 +226,7 @@ def _kept(source: Audited, found: list[Contradiction]) -> Iterator[tuple[str, st
     yield str(source.state / STATE_FILE), text
 
 
-def _file(place: str) -> str:
+def _read_file(place: str) -> str:
 
     try:
         with Folder.at(Path(place).parent) as folder:
@@ -218,13 +235,13 @@ def _file(place: str) -> str:
         raise click.BadParameter(f"there is no file {place!r}", param_hint="--checkpoint") from None
 
 
-def _places(source: Audited, inputs: TrustInputs) -> dict[str, bool]:
-    """Return the witnesses to ask, and whether the reader named them, which those at an address have to be.
+def _list_witnesses(source: AuditedWorkspace, inputs: TrustInputs) -> dict[str, bool]:
+    """Return the witnesses to ask, and whether the reader named them; one at a URL has to be named.
 
-    Raises `click.BadParameter` for what can be no witness.
+    Raises `click.BadParameter` for a place that cannot be a witness.
     """
-    said = source.checkpoints.get("witnesses", ())
-    folders = [str(source.root / Path(each["folder"]).expanduser()) for each in said if each.get("folder")]
+    configured = source.checkpoints.get("witnesses", ())
+    folders = [str(source.root / Path(each["folder"]).expanduser()) for each in configured if each.get("folder")]
     for place in inputs.places:
         if "://" in place and not place.startswith(("http://", "https://")):
             raise click.BadParameter(f"{place!r} is neither a folder nor http:// or https://", param_hint="--witness")
@@ -233,32 +250,32 @@ def _places(source: Audited, inputs: TrustInputs) -> dict[str, bool]:
     return dict.fromkeys(folders, False) | dict.fromkeys(inputs.places, True)
 
 
-def _asked(place: str, origins: Iterable[str]) -> Iterator[Held | str]:
-    """Ask the witness at *place* for its newest checkpoints of logs; a text says why there is none."""
-    channel = Http(place) if "://" in place else Shared(Path(place))
+def _ask_witness(place: str, origins: Iterable[str]) -> Iterator[ExternalCheckpoint | str]:
+    """Yield the newest checkpoints that the witness at *place* has of logs; a text says why there is none."""
+    channel = HttpChannel(place) if "://" in place else FolderChannel(Path(place))
     if "://" not in place and not Path(place).is_dir():
         yield "could not be asked: there is no such folder"
         return
     texts: list[str] = []
     for origin in origins:
         try:
-            text = channel.newest(origin)
+            text = channel.fetch_newest(origin)
         except (DeedbookError, OSError) as problem:
             yield f"could not be asked: {problem}"
             return
         if text is not None:
             texts.append(text)
     for text in texts:
-        held = read_held(f"the witness at {place}", text)
-        yield f"answers what is no checkpoint: {held}" if isinstance(held, str) else held
+        checkpoint = parse_checkpoint(f"the witness at {place}", text)
+        yield f"answers what is no checkpoint: {checkpoint}" if isinstance(checkpoint, str) else checkpoint
     if not texts:
         yield "has no checkpoint of this log: it never saw it, or knows another one that stood here before"
 
 
-# --- what it comes to -------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------------------
 
 
-def _rules(log: Log) -> list[Contradiction]:
+def _list_failures(log: Log) -> list[Contradiction]:
 
     return [
         Contradiction(
@@ -271,7 +288,9 @@ def _rules(log: Log) -> list[Contradiction]:
     ]
 
 
-def _covered(log: Log, trust: Trust, held: Sequence[Held], reports: Sequence[Report]) -> Covered | None:
+def _find_coverage(
+    log: Log, trust: LogTrust, checkpoint: Sequence[ExternalCheckpoint], reports: Sequence[Report]
+) -> Coverage | None:
 
     newest = log.newest
     if newest is None or newest.key is None:
@@ -280,18 +299,18 @@ def _covered(log: Log, trust: Trust, held: Sequence[Held], reports: Sequence[Rep
     for report in reports:
         name = report.session_id or ""
         if name == log.identity:
-            after[name] = max(0, report.events - newest.seq - 1)  # it may have grown since it was read
-        elif lines := log.covered(name):
+            after[name] = max(0, report.events - newest.seq - 1)  # the ledger may have grown since it was read
+        elif lines := log.count_covered(name):
             after[name] = max(0, report.events - lines)
-    seen = [*log.seen, *(each for one in held for each in trust.seen(one))]
-    key = f"key {newest.key.id}, {trust.of(log, newest.key)}"
-    return Covered(newest.size, newest.ts, key, _seen(newest.size, seen, trust), after)
+    cosignatures = [*log.cosignatures, *(each for one in checkpoint for each in trust.find_cosignatures(one))]
+    key = f"key {newest.key.id}, {trust.explain_key(log, newest.key)}"
+    return Coverage(newest.size, newest.ts, key, _describe_witness(newest.size, cosignatures, trust), after)
 
 
-def _seen(size: int, seen: Sequence[Seen], trust: Trust) -> str:
-    """Say which trusted witness saw most of the log, and when."""
+def _describe_witness(size: int, cosignatures: Sequence[Cosignature], trust: LogTrust) -> str:
+    """Return the trusted witness that cosigned most of the log, and the time of that."""
     most = max(
-        (each for each in seen if each.witness in trust.witnesses and each.size <= size),
+        (each for each in cosignatures if each.witness in trust.witnesses and each.size <= size),
         key=lambda each: (each.size, -each.time),
         default=None,
     )
@@ -301,8 +320,8 @@ def _seen(size: int, seen: Sequence[Seen], trust: Trust) -> str:
     return f"{upto}by {most.witness.name} at {timestamp(most.time)}"
 
 
-def _part(log: Log) -> dict[str, Any]:
+def _build_part(log: Log) -> dict[str, Any]:
 
     part = log.findings.part()
-    told = {"origin": log.origin, "leaves": log.size, "checkpoints": log.signed}
-    return told | failures_as_json(part)
+    counts = {"origin": log.origin, "leaves": log.size, "checkpoints": log.checkpoints}
+    return counts | failures_as_json(part)

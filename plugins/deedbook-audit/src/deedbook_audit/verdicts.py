@@ -1,4 +1,4 @@
-"""What a verification found, as it is said: the verdict first, then each ledger's parts."""
+"""Prints the result of a verification: the verdict first, then the parts of each ledger."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -25,15 +25,15 @@ def _print_error(text: str) -> None:
 
 @attrs.frozen
 class Output:
-    """Where lines go: *say* writes data, *complain* an error; *paint* returns a text in a colour, or as it is."""
+    """The output: *say* writes data, *complain* an error; *paint* returns a text in a colour, or unchanged."""
 
     say: Callable[[str], None] = _print
     complain: Callable[[str], None] = _print_error
     paint: Callable[[str, str], str] = lambda text, _: text
 
 
-def as_document(found: Verification) -> dict[str, Any]:
-    """Return everything as JSON (``output_verify_v1``)."""
+def build_document(found: Verification) -> dict[str, Any]:
+    """Return the whole result as JSON (``output_verify_v1``)."""
     selection, trust, verdict = found.selection, found.trust, found.verdict
     counts = {"missing": len(selection.lost), "empty": len(selection.empty)}
     more = {name: count - MOST_LISTED for name, count in counts.items() if count > MOST_LISTED}
@@ -42,7 +42,7 @@ def as_document(found: Verification) -> dict[str, Any]:
         "sound": verdict.sound,
         "verdict": verdict.as_json(),
         "reports": [report.as_json() for report in found.reports],
-        "missing": [_gap(gap) for gap in selection.lost[:MOST_LISTED]],
+        "missing": [_gap_as_json(gap) for gap in selection.lost[:MOST_LISTED]],
         "empty": list(selection.empty[:MOST_LISTED]),
         **({"more": more} if more else {}),
         "log": trust.part,
@@ -50,31 +50,31 @@ def as_document(found: Verification) -> dict[str, Any]:
     }
 
 
-def tell(found: Verification, out: Output, *, alone: bool) -> None:
-    """Say everything about a ledger that was named *alone*; else what holds for all, and more of what is not sound."""
+def print_verification(found: Verification, out: Output, *, alone: bool) -> None:
+    """Print the result: all about a ledger that is named *alone*; else the common part and the unsound ledgers."""
     reports, selection, trust, verdict = found.reports, found.selection, found.trust, found.verdict
     if not reports and not selection.lost and not trust.contradictions:
         if not selection.empty:
             out.say("no ledgers yet")
-        _tell_rest(selection, out)
+        _print_missing(selection, out)
         return
-    out.say(out.paint(plain(verdict.said), "green" if verdict.sound else "red"))
+    out.say(out.paint(plain(verdict.summary), "green" if verdict.sound else "red"))
     for note in (*trust.notes, *(f"decisions not checked: {why}" for why in verdict.unchecked[1:])):
         out.say(plain(note))
     if alone:
-        _tell_one(reports, verdict, out)
+        _print_one(reports, verdict, out)
     else:
-        _tell_all(reports, verdict, out)
-    _tell_rest(selection, out)
+        _print_all(reports, verdict, out)
+    _print_missing(selection, out)
     if not alone and verdict.sound:
         out.say(f"all {len(reports)} sound")
 
 
-def _gap(gap: Gap) -> dict[str, str]:
+def _gap_as_json(gap: Gap) -> dict[str, str]:
     return {"session": gap.session, "check": gap.check, "expected": gap.expected, "found": gap.found}
 
 
-def _tell_one(reports: Sequence[Report], verdict: Verdict, out: Output) -> None:
+def _print_one(reports: Sequence[Report], verdict: Verdict, out: Output) -> None:
     for report in reports:
         *lines, last = (line for line in report.lines() if line not in (UNWITNESSED, UNHASHED))
         for line in lines:
@@ -82,8 +82,8 @@ def _tell_one(reports: Sequence[Report], verdict: Verdict, out: Output) -> None:
         out.say(f"{last}, taken by itself" if report.sound and not verdict.sound else last)
 
 
-def _tell_all(reports: Sequence[Report], verdict: Verdict, out: Output) -> None:
-    """Say a line of each sound ledger, and everything about the others."""
+def _print_all(reports: Sequence[Report], verdict: Verdict, out: Output) -> None:
+    """Print a line for each sound ledger, and everything about the others."""
     covered = verdict.checkpoint.after if verdict.checkpoint else {}
     for report in reports:
         if report.sound:
@@ -102,8 +102,8 @@ def _tell_all(reports: Sequence[Report], verdict: Verdict, out: Output) -> None:
         out.complain(f"NOT SOUND: {len(broken)} of {len(reports)} ledger{'' if len(reports) == 1 else 's'}")
 
 
-def _tell_rest(selection: Selection, out: Output) -> None:
-    """Say what is lost, and which sessions never began."""
+def _print_missing(selection: Selection, out: Output) -> None:
+    """Print the gaps, and the empty sessions."""
     for text in few((f"{'missing' if gap.absent else 'differs'}  {gap}" for gap in selection.lost), MOST_LISTED):
         out.say(plain(text))
     empty = "empty  session {0}: nothing was ever recorded; `deedbook sessions close {0}` removes it"

@@ -1,7 +1,7 @@
 """An independent reader of ledgers: bytes and structure, line by line, in flat memory.
 
-It shares the format with the writer and nothing else, so that a writer's mistake cannot hide itself. A line is first
-proved sound in the fewest steps; only one that is not is looked at closely, to say which rule it breaks.
+It shares only the format with the writer, so that a writer's mistake cannot hide itself. A line is first proved sound
+in the fewest steps; only a failing line is examined closely, to find the rule that it breaks.
 """
 
 import os
@@ -28,7 +28,7 @@ from deedbook_audit.verification.older import verify_older
 from deedbook_audit.verification.payloads import UNDECLARED, Declared, Payloads, SealedFiles, no_charter
 from deedbook_audit.verification.structure import Structure
 
-from .consents import Approvers
+from .approval_rules import Approvers
 
 __all__ = ["MAX_LINE", "Level", "verify_file"]
 
@@ -65,7 +65,7 @@ def verify_file(
         run = _Run(str(path), level, file, Chain(opening, payloads=level != "chain"), watch)
         if level != "full":
             return run.hashes()
-        if jobs > 1 and (found := run.apart(folder, where, approvers, jobs)):
+        if jobs > 1 and (found := run.read_in_parallel(folder, where, approvers, jobs)):
             return found
         digest = _charter_of(opening)
         return run.full(folder, schemas, declared(digest) if digest else UNDECLARED, approvers)
@@ -91,32 +91,32 @@ class _Run:
         self, folder: Folder, schemas: Schemas, declared: Mapping[str, Validator] | None, approvers: Approvers | None
     ) -> Report:
         families: set[str] = set()
-        lines, stored, said = Lines(self.file, MAX_LINE, self.watch), self.chain.findings, Findings()
-        structure = Structure(said, workspace=self.chain.workspace, approvers=approvers)
-        headers, payloads = Headers(stored), Payloads(folder, schemas, stored, said, declared)
+        lines, stored, meaning = Lines(self.file, MAX_LINE, self.watch), self.chain.findings, Findings()
+        structure = Structure(meaning, workspace=self.chain.workspace, approvers=approvers)
+        headers, payloads = Headers(stored), Payloads(folder, schemas, stored, meaning, declared)
         for number, head, rest in self.chain.links(lines):
-            told = headers.read(number, head, rest)
-            if told:
-                said.checked += 1
-                kind, span, parent, ts, payload = told
+            fields = headers.read(number, head, rest)
+            if fields:
+                meaning.checked += 1
+                kind, span, parent, ts, payload = fields
                 if kind.startswith(PLUGIN_PREFIX):
                     families.add(plugin_family(kind))
                 value = payloads.read(number, kind, payload, head[-153:-89] if rest else b"")
                 structure.check(number, kind, span, parent, ts, value)
-        report = self._finished(structure, said, payloads.sealed, lines.torn)
+        report = self._finish(structure, meaning, payloads.sealed, lines.torn)
         return _with_families(report, families, known=declared is not None) if families else report
 
-    def apart(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
-        """Let *jobs* processes read ranges of a large ledger; ``None`` if it is small, or not sound."""
+    def read_in_parallel(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
+        """Verify a large ledger with *jobs* processes; ``None`` if it is small, or not sound."""
         size = os.fstat(self.file.fileno()).st_size
         if size < 2 * ranges.STEP:
             return None
-        said, sealed, last = Findings(), SealedFiles(folder, self.chain.findings), None
-        structure = Structure(said, workspace=self.chain.workspace, approvers=approvers)
+        meaning, sealed, last = Findings(), SealedFiles(folder, self.chain.findings), None
+        structure = Structure(meaning, workspace=self.chain.workspace, approvers=approvers)
         for found in ranges.read_ranges(place, size, jobs):
             if found is None or not ranges.is_joined(last, found):
                 return None
-            said.checked += len(found.rows)
+            meaning.checked += len(found.rows)
             for number, kind, span, parent, ts, value in found.rows:
                 structure.check(number, kind, span, parent, ts, EXCISED if value is False else value)
             sealed.present, sealed.absent = sealed.present + found.present, sealed.absent + found.absent
@@ -127,16 +127,16 @@ class _Run:
         if last is None:
             return None
         self.chain.findings.checked, self.chain.head = last.rows[-1][0], last.head.decode()
-        return self._finished(structure, said, sealed, Torn(*last.torn) if last.torn else None)
+        return self._finish(structure, meaning, sealed, Torn(*last.torn) if last.torn else None)
 
-    def _finished(self, structure: Structure, said: Findings, sealed: SealedFiles, torn: Torn | None) -> Report:
-        for line in self._with(frozenset(structure.finish())):
-            said.add(line, "span", "a span that no earlier line has", "one that an earlier line has")
+    def _finish(self, structure: Structure, meaning: Findings, sealed: SealedFiles, torn: Torn | None) -> Report:
+        for line in self._find_duplicates(frozenset(structure.finish())):
+            meaning.add(line, "span", "a span that no earlier line has", "one that an earlier line has")
         state = "workspace" if self.chain.workspace else "ended" if structure.ended else "open"
-        return self._report(torn, state, said.part(), (*structure.notes(), *sealed.notes()))
+        return self._report(torn, state, meaning.part(), (*structure.notes(), *sealed.notes()))
 
-    def _with(self, spans: frozenset[bytes]) -> Iterator[int]:
-        """Yield each line that has one of *spans* which a line before it has, too."""
+    def _find_duplicates(self, spans: frozenset[bytes]) -> Iterator[int]:
+        """Yield each line with one of *spans* that an earlier line has, too."""
         if not spans:
             return
         self.file.seek(0)

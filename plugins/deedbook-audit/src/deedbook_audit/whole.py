@@ -1,4 +1,4 @@
-"""The whole of a verification: what was selected is checked, and then who vouches for it."""
+"""A whole verification: the selected ledgers are checked, and then the trust in them."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import attrs
 from deedbook.format.lines import Watch
 from deedbook.format.report import Report
 
-from .checking import Named, check
+from .checking import FileNamer, check_ledgers
 from .selection import Selection
 from .trust import OwnKeys, TrustInputs, TrustReport, check_trust, no_keys
 from .verification.verdict import Verdict, conclude
@@ -15,7 +15,7 @@ from .verification.verdict import Verdict, conclude
 
 @attrs.frozen
 class Verification:
-    """What was selected, a report on each ledger, who vouches for them, and what all of it comes to."""
+    """The selection, a report on each ledger, the trust report, and the verdict."""
 
     selection: Selection
     reports: Sequence[Report]
@@ -31,10 +31,10 @@ def verify(
     plugins: bool = False,
     jobs: int = 1,
     watch: Watch | None = None,
-    named: Named = str,
+    named: FileNamer = str,
 ) -> Verification:
-    """Verify what was selected; *inputs* is what the reader trusts. See `checking.check` and `trust.check_trust`."""
-    reports = check(selection, plugins=plugins, jobs=jobs, watch=watch, named=named)
+    """Verify the *selection*; *inputs* is what the reader trusts. See `checking.check_ledgers`, `trust.check_trust`."""
+    reports = check_ledgers(selection, plugins=plugins, jobs=jobs, watch=watch, namer=named)
     trust = check_trust(selection, reports, inputs or TrustInputs(), own_keys)
     verdict = conclude(reports, trust.contradictions, trust.covered, selection.unchecked)
     return Verification(selection, reports, trust, verdict)

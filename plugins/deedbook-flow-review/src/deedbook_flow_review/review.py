@@ -118,7 +118,7 @@ class Loop:
         """Return what the flow gives."""
         return {"reply": self._reply, "state": self._context.state, "report": self._report, "review": self._review}
 
-    # --- the stages ---------------------------------------------------------------------------------------------------
+    # --- the stages --------------------------------------------------------------------------------------------------
 
     def _lead(self) -> None:
         self._directive = self._ask("lead", {}).answer("lead_directive_v1")
@@ -174,7 +174,7 @@ class Loop:
         self._reply = f"No report passed the review in {self._reworked + 1} attempts; the last feedback: {feedback}"
         self._context.need_human(self._reply)
 
-    # --- the roles ----------------------------------------------------------------------------------------------------
+    # --- the roles ---------------------------------------------------------------------------------------------------
 
     def _ask(self, role: str, told: Object, *, acts: bool = False, plans: bool = False) -> Conversation:
         return Conversation(self._run, role, {"request": self._prompt, **told}, self._limits, acts=acts, plans=plans)

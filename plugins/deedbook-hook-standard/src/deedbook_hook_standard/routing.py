@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from deedbook.contract import Decision, GateSpec, Host, Object, Principal, Ranked, allow, hookimpl
+from deedbook.contract import Decision, GateSpec, Host, Object, Principal, RankedRoute, allow, hookimpl
 
 LIMIT: Final = 5
 """How many abilities, and how many sections, are hinted at where YAML says nothing."""
@@ -52,17 +52,17 @@ class Routing:
         return Decision("allow", signals={"routing_hint": hint} | ({"normalized_intent": intent} if intent else {}))
 
 
-def _told(each: Ranked) -> dict[str, Any]:
+def _told(each: RankedRoute) -> dict[str, Any]:
     return {"id": each.route.id, "by": each.by, "words": each.words, "score": each.score, "reason": each.reason}
 
 
-def _leads(each: Ranked) -> dict[str, Any]:
+def _leads(each: RankedRoute) -> dict[str, Any]:
     """Return what a section of a document has beside its place: what to read, and what to use."""
     route = each.route
     return {"title": route.title, "abilities": list(route.abilities), "links": list(route.links)}
 
 
-def _intent(abilities: Sequence[Ranked]) -> str:
+def _intent(abilities: Sequence[RankedRoute]) -> str:
     """Return the declared words that the prompt says, if they speak for one ability more than for any other."""
     if not abilities or abilities[0].by == "text":
         return ""

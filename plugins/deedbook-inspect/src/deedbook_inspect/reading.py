@@ -15,19 +15,19 @@ UNSOUND: Final = 4
 if TYPE_CHECKING:
     from deedbook.format.families import DeclaredTypes
     from deedbook.workspace.declarations import Workspace
-    from deedbook_inspect.observing.recorded import Recording
+    from deedbook_inspect.observing.ledger_reader import LedgerReader
 
 
 @attrs.frozen
-class Found:
-    """A ledger: where it is, and whether somebody writes it; that of the workspace itself is *own*.
+class LedgerFile:
+    """A ledger: where it is, and whether somebody writes it; that of the workspace itself is *is_workspace*.
 
     One of several sessions in a file of an older form has ``FILE#SESSION`` as its place.
     """
 
     place: Path
-    live: bool = False
-    own: bool = False
+    is_live: bool = False
+    is_workspace: bool = False
 
     @property
     def size(self) -> int:
@@ -44,7 +44,7 @@ class Ledgers:
     workspace: str = "."
     _documents: dict[str, Mapping[str, Any]] = attrs.field(factory=dict, init=False)
 
-    def named(self, name: str) -> Found:
+    def find(self, name: str) -> LedgerFile:
         """Return the ledger that *name* is: an id or its beginning, ``last``, ``workspace``, a file.
 
         Raises `LedgerError` (``SESSION_NOT_FOUND``).
@@ -52,44 +52,44 @@ class Ledgers:
         from deedbook.cli.ledgers import session_file
 
         place = session_file(self.workspace, name)
-        return Found(place, live=_is_live(place), own=place.parent.name == "workspace")
+        return LedgerFile(place, is_live=_is_live(place), is_workspace=place.parent.name == "workspace")
 
-    def every(self) -> Iterator[Found]:
+    def list_all(self) -> Iterator[LedgerFile]:
         """Yield every ledger of the workspace that has begun: its own, then the sessions', the oldest first.
 
         After them come the sessions of the old ledgers that were taken in.
         """
-        from deedbook.cli.ledgers import ledger_of, own
+        from deedbook.cli.ledgers import ledger_path, own_ledger_path
         from deedbook.format.files import Folder
         from deedbook.format.reader import sessions
 
         source = self._source()
-        if own(source).exists():
-            yield Found(own(source), live=True, own=True)
+        if own_ledger_path(source).exists():
+            yield LedgerFile(own_ledger_path(source), is_live=True, is_workspace=True)
         if source.state.is_dir():
             with Folder.at(source.state) as state:
                 listed = sessions(state)
             for each in listed:
                 if each.state != "empty":
-                    yield Found(ledger_of(source, each.id), live=each.state == "open")
-            yield from _taken_in(source.state)
+                    yield LedgerFile(ledger_path(source, each.id), is_live=each.state == "open")
+            yield from _list_imported(source.state)
 
-    def open(self, place: Path) -> "Recording":
+    def open(self, place: Path) -> "LedgerReader":
         """Return the ledger at *place*, to be read as far as it is, and on."""
-        from deedbook_inspect.observing.recorded import Recording
+        from deedbook_inspect.observing.ledger_reader import LedgerReader
 
-        return Recording(place)
+        return LedgerReader(place)
 
-    def unread(self, found: Found) -> str:
+    def describe_unread(self, found: LedgerFile) -> str:
         """Say what cannot be read at the end of a ledger that nobody writes; empty: nothing."""
-        return unread(found)
+        return describe_unread(found)
 
-    def providers(self, charter: str) -> Mapping[str, str]:
+    def list_providers(self, charter: str) -> Mapping[str, str]:
         """Return the provider of each model in the charter with a digest; none where it is not kept here."""
-        from deedbook_inspect.observing.makers import providers_of
+        from deedbook_inspect.observing.providers import list_providers
 
         document = self._charter(charter)
-        return providers_of(document) if document else {}
+        return list_providers(document) if document else {}
 
     def types(self, charter: str) -> "DeclaredTypes":
         """Return the event types that the charter with a digest declares; none where it is not kept here."""
@@ -97,7 +97,7 @@ class Ledgers:
 
         return DeclaredTypes(self._charter(charter).get("records", {}))
 
-    def layer(self, event_type: str, charter: str = "") -> str | None:
+    def find_layer(self, event_type: str, charter: str = "") -> str | None:
         """Return the layer of an event type; of a plugin's own as *charter* (a digest) declares it."""
         return self.types(charter).layer(event_type)
 
@@ -146,19 +146,19 @@ def _kept(state: Path, digest: str) -> Mapping[str, Any]:
     return charter.document if charter else {}
 
 
-def torn(place: Path) -> int:
+def report_torn_end(place: Path) -> int:
     """Say so where bytes that are no line stand at the end of a ledger that nobody writes; return the exit status."""
-    from deedbook.cli.output import complain
+    from deedbook.cli.output import report_error
 
-    why = unread(Found(place, live=_is_live(place)))
+    why = describe_unread(LedgerFile(place, is_live=_is_live(place)))
     if why:
-        complain(f"{why} [LEDGER_UNSOUND]")
+        report_error(f"{why} [LEDGER_UNSOUND]")
     return UNSOUND if why else 0
 
 
-def unread(found: Found) -> str:
+def describe_unread(found: LedgerFile) -> str:
     """Say what cannot be read at the end of a ledger that nobody writes: bytes that are no line. Empty: nothing."""
-    from deedbook.cli.common import shown
+    from deedbook.cli.common import display_path
     from deedbook.format.upcasting.naming import parted
 
     place = parted(found.place)[0]
@@ -166,10 +166,14 @@ def unread(found: Found) -> str:
         size = file.seek(0, 2)
         file.seek(max(0, size - 1))
         whole = file.read(1) in (b"", b"\n")
-    return "" if whole or found.live else f"{shown(place)}: bytes that are no line stand at its end; verify the file"
+    return (
+        ""
+        if whole or found.is_live
+        else f"{display_path(place)}: bytes that are no line stand at its end; verify the file"
+    )
 
 
-def _taken_in(state: Path) -> Iterator[Found]:
+def _list_imported(state: Path) -> Iterator[LedgerFile]:
     from deedbook.maintenance.imports import imports
 
     try:
@@ -177,7 +181,7 @@ def _taken_in(state: Path) -> Iterator[Found]:
     except (DeedbookError, OSError):  # reading the workspace's own ledger says what is wrong with it
         return
     for one in known:
-        yield from (Found(one.session(state, each.id)) for each in one.sessions)
+        yield from (LedgerFile(one.session(state, each.id)) for each in one.sessions)
 
 
 def _is_live(place: Path) -> bool:

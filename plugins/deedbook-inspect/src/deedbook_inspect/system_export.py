@@ -20,23 +20,23 @@ SESSION: Final = "system"
 _SYSTEM: Final = "ws-"
 
 
-def run_of(process_id: str) -> str:
+def build_run_id(process_id: str) -> str:
     """Return the seed's id of the run that a process is."""
     return f"run_{process_id}"
 
 
-def system_runs(events: Iterable[Event], *, system: str, alive: Collection[str] = ()) -> Iterator[bytes]:
+def export_runs(events: Iterable[Event], *, system: str, alive: Collection[str] = ()) -> Iterator[bytes]:
     r"""Yield the boots and shutdowns among the *events* of a workspace ledger as lines of envelope 1.0, with ``\n``.
 
     *system* is the id of that ledger; *alive* are the ids of processes that still run. ``boot_mode`` is what the seed
     means by it: ``cold`` for the first run, ``recover`` after a run that never shut down, else ``warm``.
     """
-    runs = _runs(events)
+    runs = _read_runs(events)
     before: _Run | None = None
     for run in sorted(runs, key=lambda each: each.process in alive):  # stable: otherwise in the order of the boots
         lost = before is not None and before.shutdown is None and before.process not in alive
         mode = "cold" if before is None else "recover" if lost else "warm"
-        yield from _lines(run, system, mode, run_of(before.process) if before and lost else None)
+        yield from _encode_run(run, system, mode, build_run_id(before.process) if before and lost else None)
         before = run
 
 
@@ -47,7 +47,7 @@ class _Run:
     shutdown: Event | None = None
 
 
-def _runs(events: Iterable[Event]) -> list[_Run]:
+def _read_runs(events: Iterable[Event]) -> list[_Run]:
     """Return the runs in the order of their boots; one whose process id is sealed cannot be named, and is left out."""
     runs: dict[str, _Run] = {}
     for event in events:
@@ -61,24 +61,24 @@ def _runs(events: Iterable[Event]) -> list[_Run]:
     return list(runs.values())
 
 
-def _lines(run: _Run, system: str, mode: str, recovered: str | None) -> Iterator[bytes]:
-    told = {"boot_mode": mode, "started_at": run.boot.ts}
+def _encode_run(run: _Run, system: str, mode: str, recovered: str | None) -> Iterator[bytes]:
+    members = {"boot_mode": mode, "started_at": run.boot.ts}
     if recovered is not None:
-        told["recovered_from_run_id"] = recovered
-    yield _line(run, run.boot, system, told)
+        members["recovered_from_run_id"] = recovered
+    yield _encode_line(run, run.boot, system, members)
     if run.shutdown is not None:
         reason = show(run.shutdown.payload.get("reason")) or "unknown"
-        yield _line(run, run.shutdown, system, {"exit_reason": reason, "_parent_span_id": run.boot.span})
+        yield _encode_line(run, run.shutdown, system, {"exit_reason": reason, "_parent_span_id": run.boot.span})
 
 
-def _line(run: _Run, event: Event, system: str, told: dict[str, Any]) -> bytes:
+def _encode_line(run: _Run, event: Event, system: str, members: dict[str, Any]) -> bytes:
     payload = {
         "system_id": f"sys_{system.removeprefix(_SYSTEM)}",
         "process_id": f"proc_{run.process}",
-        "run_id": run_of(run.process),
+        "run_id": build_run_id(run.process),
         "_actor": event.actor,
         "_source": "deedbook",
         "_span_id": event.span,
-        **told,
+        **members,
     }
-    return spell(event.type, payload, session_id=SESSION, trace_id=run_of(run.process), ts=event.ts)
+    return spell(event.type, payload, session_id=SESSION, trace_id=build_run_id(run.process), ts=event.ts)

@@ -68,7 +68,7 @@ class Gate:
         """Let go of the memory, and save its store."""
         self._book.close()
 
-    # --- reading ------------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, args: Object) -> dict[str, Any]:
         """Return the entries of a zone, or one of them, and where the ledger stood of which they are the fold."""
@@ -85,7 +85,7 @@ class Gate:
         more = {"more": len(found) - limit} if len(found) > limit else {}
         return {"zone": args["zone"], "persona": self._persona, "entries": found[:limit], **stands, **more}
 
-    # --- proposing ----------------------------------------------------------------------------------------------------
+    # --- proposing ---------------------------------------------------------------------------------------------------
 
     def propose(self, args: Object, asked: Asked) -> dict[str, Any]:
         """Propose an entry and return what it was committed as; raises `Failed` where it is refused."""
@@ -128,7 +128,7 @@ class Gate:
             raise Failed(refused.code, str(refused), retryable=refused.code == "MEMORY_CONFLICT") from None
         return {"zone": name.zone, "key": name.key, "version": version, "persona": self._persona, "state": "retracted"}
 
-    # --- checking -----------------------------------------------------------------------------------------------------
+    # --- checking ----------------------------------------------------------------------------------------------------
 
     def _withheld(self, payload: Object) -> dict[str, bool]:
         """Return that nothing of an entry may be written down, where that is so."""
@@ -179,7 +179,7 @@ class Gate:
         checks.append({"check": check, "ok": False, "why": why[:_LONGEST]})
         raise _Refused(code, why[:_LONGEST])
 
-    # --- writing ------------------------------------------------------------------------------------------------------
+    # --- writing -----------------------------------------------------------------------------------------------------
 
     def _commit(
         self, proposal: str, entry: Object, expected: int | None, asked: Asked, above: str,

@@ -21,7 +21,7 @@ from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
 from deedbook.format.sealed import opened
 from deedbook.policy.conditions import ABSENT, glob_test, lookup
-from deedbook.policy.requests import approvers, call_digest, faults
+from deedbook.policy.requests import answer_faults, approvers, call_digest
 
 _HEAD: Final = b'"event_type":"ledger.session"'
 _AGENT: Final = "agent:"
@@ -132,11 +132,11 @@ class Grounds:
             raise Unproven("what was approved is another proposal")
         key = approvers(self._principals).get(answer["approver"])
         word = {"answer": "approve", "approver": answer["approver"], "signed": answer["signed"]}
-        for why in faults(asked, word, key, answer["ledger"]):
+        for why in answer_faults(asked, word, key, answer["ledger"]):
             raise Unproven(f"the approval does not count: {why}")
         return Source(claim.session, granted)
 
-    # --- ledgers ------------------------------------------------------------------------------------------------------
+    # --- ledgers -----------------------------------------------------------------------------------------------------
 
     def _find(self, session: str, claim: Claim, by: str, wanted: object) -> Line:
         found = self._lines(session, claim.persona, lambda line: (line.span_id if by == "span" else line.seq) == wanted)

@@ -62,7 +62,7 @@ class _Remembering:
         if not isinstance(ctx, MemoryCall):
             raise Failed("BINDING_INVALID", "this handler is for abilities of kind memory; say kind: memory")
         try:
-            gate = self._host.shared("deedbook/memory", lambda: _opened(ctx))
+            gate = self._host.share("deedbook/memory", lambda: _opened(ctx))
         except DeedbookError as problem:
             raise Failed(problem.error.code, str(problem)) from None
         return gate, Asked(

@@ -1,7 +1,8 @@
-"""The coding agents whose hooks are known, each from a table: its events, the forms of its answers, its tools.
+"""The coding agents whose hooks Deedbook supports.
 
-A table (``bridges/<agent>.json``) is data: nothing that differs between agents is written in code. *forms* are named
-once; an event names the form of each kind of answer that the agent documents for it, and of no other.
+Each agent has a table (``bridges/<agent>.json``) with its events, the forms of its answers and its tools. The table is
+data: no code differs between agents. It names each *form* once; an event names the form of each kind of answer that the
+agent documents for it.
 """
 
 from collections.abc import Mapping
@@ -17,29 +18,30 @@ Moment: TypeAlias = Literal[
     "begin", "prompt", "before", "dialogue", "after", "failed", "refused", "stop", "compact", "settings", "gate",
     "told", "end",
 ]  # fmt: skip
-"""What an agent's event is to us: a session begins or ends, a prompt comes, a tool is about to be used (`before`), the
-agent asks its person (`dialogue`), a tool was used, failed, or was refused by the agent itself; it wants to stop, it
-wants to shorten what it knows, its settings change; something else happens that can be refused (`gate`) or that only
-is recorded (`told`)."""
+"""The meaning of an agent's event for Deedbook: a session begins (`begin`) or ends (`end`), a prompt arrives
+(`prompt`), a tool is about to run (`before`), the agent asks its user (`dialogue`), a tool ran (`after`), failed
+(`failed`) or was refused by the agent itself (`refused`), the agent wants to stop (`stop`) or to compact its context
+(`compact`), its settings change (`settings`), another event that can be refused (`gate`), or an event that is only
+recorded (`told`)."""
 
 Kind: TypeAlias = Literal["deny", "ask", "allow", "change", "result", "context", "go_on", "notice"]
-"""A kind of answer: a denial, a question to the person, permission without a question, another input, another result,
-text for the model, more work for an agent that wants to stop, or a denial that an agent only shows to its person."""
+"""A kind of answer: a denial, a question to the user, permission without a question, a changed input, a changed result,
+text for the model, more work for an agent that wants to stop, or a denial that the agent only shows to its user."""
 
 GATES: Final[frozenset[Moment]] = frozenset({"before", "prompt", "dialogue", "compact", "settings", "gate"})
-"""The moments at which something is about to happen: whatever goes wrong then, the answer is no."""
-OF_A_TOOL: Final[frozenset[Moment]] = frozenset({"before", "dialogue", "after", "failed", "refused"})
-"""The moments that are about a use of a tool."""
+"""The moments before something happens: on any error the answer is a denial."""
+TOOL_MOMENTS: Final[frozenset[Moment]] = frozenset({"before", "dialogue", "after", "failed", "refused"})
+"""The moments that concern one use of a tool."""
 _TABLES: Final = Path(__file__).with_name("bridges")
 OTHER: Final = "other"
-"""The ability of all tools that an agent has and nobody declared."""
+"""The ability for all tools of an agent that no table and no workspace declares."""
 MCP: Final = "mcp"
-"""The ability of all tools of MCP servers that nobody declared."""
+"""The ability for all undeclared tools of MCP servers."""
 
 
 @attrs.frozen(kw_only=True)
 class Form:
-    """How a kind of answer is written: the JSON to print, in which placeholders stand, and the exit status."""
+    """The form of one kind of answer: the JSON to print, with placeholders, and the exit status."""
 
     prints: Mapping[str, Any] = attrs.field(factory=dict)
     exit: int = 0
@@ -50,12 +52,13 @@ class Event:
     """One event of an agent.
 
     *answers* holds the form of each kind of answer that the agent documents for it. *records* names the members of its
-    input that are recorded where nobody decides. *fields* overrides the agent's own. *limit* is the most seconds that
-    the agent gives a hook. *beside* are members that its tool's input has and that of the call has not. *merges*: a
-    changed input is laid over the agent's own. *shaped*: another result counts only if it has the shape of the first,
-    except from an MCP server, and a denial stops the agent, which keeps the result. *text* points to what the model
-    sees of a result. *excepts*: a denial has no effect where a member of the input is one of these. *install* says why
-    no hook is installed for it, if there is a reason.
+    input that are recorded when no decision is made. *fields* overrides the agent's own field names. *limit* is the
+    longest time in seconds that the agent gives a hook. *beside* lists members that the tool's input has here and that
+    the call does not have. *merges*: the agent merges a changed input into its own. *shaped*: the agent accepts another
+    result only if it has the shape of the first, except from an MCP server, and a denial stops the agent, which keeps
+    the result. *text* points to the part of a result that the model sees. *excepts*: a denial has no effect where a
+    member of the input has one of these values. *install* is the reason why no hook is installed for the event, if
+    there is one.
     """
 
     name: str
@@ -74,25 +77,26 @@ class Event:
 
 @attrs.frozen(kw_only=True)
 class HookFile:
-    """A file that can hold an agent's hooks; *path* begins with ``~/`` where it is for every project of a person.
+    """A file that can hold an agent's hooks.
 
-    *begin* is what a new one begins with.
+    *path* begins with ``~/`` if the file applies to all projects of a user. *begin* is the initial content of a new
+    file.
     """
 
     path: str
     begin: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property
-    def shared(self) -> bool:
-        """Whether the file is for all projects of a person."""
+    def is_shared(self) -> bool:
+        """Whether the file applies to all projects of a user."""
         return self.path.startswith("~/")
 
 
 @attrs.frozen(kw_only=True)
 class HookEntry:
-    """How an agent's file names a hook: in groups with a matcher or not, and its time limit.
+    """The form of a hook in an agent's file: grouped under a matcher or not, and its time limit.
 
-    *stopping* is what a hook has beside where it can refuse something.
+    *stopping* holds the extra members of a hook that can refuse.
     """
 
     grouped: bool
@@ -103,35 +107,36 @@ class HookEntry:
 
 @attrs.frozen(kw_only=True)
 class McpNames:
-    """How an agent names the tools of MCP servers: *prefix*, server, *separator*, tool.
+    """The form of an agent's names for the tools of MCP servers: *prefix*, server, *separator*, tool.
 
-    *context* is the member of a hook's input that has both apart, if there is one.
+    *context* is the member of a hook's input that holds server and tool separately, if there is one.
     """
 
     prefix: str
     separator: str
     context: str = ""
 
-    def holds(self, tool: str, said: Mapping[str, Any]) -> bool:
-        """Say whether *tool* is one of an MCP server; *said* is the hook's whole input."""
-        return bool(self.context and said.get(self.context)) or tool.startswith(self.prefix)
+    def matches(self, tool: str, hook_input: Mapping[str, Any]) -> bool:
+        """Return whether *tool* belongs to an MCP server; *hook_input* is the hook's whole input."""
+        return bool(self.context and hook_input.get(self.context)) or tool.startswith(self.prefix)
 
-    def server(self, tool: str, said: Mapping[str, Any]) -> str:
-        """Return the name of the server that has *tool*, as far as it can be told."""
-        apart = said.get(self.context) if self.context else None
+    def server_name(self, tool: str, hook_input: Mapping[str, Any]) -> str:
+        """Return the name of the server that owns *tool*, as far as the input shows it."""
+        apart = hook_input.get(self.context) if self.context else None
         if isinstance(apart, dict) and isinstance(apart.get("server_name"), str):
             return str(apart["server_name"])
         return tool.removeprefix(self.prefix).split(self.separator, 1)[0]
 
 
 @attrs.frozen(kw_only=True)
-class Known:
+class CodingAgent:
     """A coding agent.
 
-    *fields* maps our names to its own (empty: it has none such). *personal* is the file of hooks that one person has
-    for a project, *project* the one that is committed, *others* where hooks may stand, too; *homes* names environment
-    variables that move a folder, *off* what in these files keeps hooks from running. *trust* says whom the agent runs
-    hooks for, *needs* what it needs beside. *source* is where all this was read, *tried* whether anybody ran it.
+    *fields* maps our field names to the agent's (empty: the agent has no such field). *personal* is the hook file of
+    one user for a project, *project* the committed one, *others* lists further files that may hold hooks. *homes* names
+    environment variables that move a folder, *off* the settings that disable hooks. *trust* says which hooks the agent
+    runs, *needs* what else it requires. *source* is the documentation this was taken from, *tried* whether it has been
+    run against the real agent.
     """
 
     agent: str
@@ -156,32 +161,32 @@ class Known:
         """Return the agent's first event of that moment."""
         return next((each for each in self.events.values() if each.moment == moment), None)
 
-    def understands(self, moment: Moment, kind: Kind) -> bool:
-        """Say whether the agent documents that kind of answer for an event of that moment."""
+    def supports(self, moment: Moment, kind: Kind) -> bool:
+        """Return whether the agent documents that kind of answer for an event of that moment."""
         event = self.event(moment)
         return event is not None and kind in event.answers
 
     @property
-    def installed(self) -> tuple[Event, ...]:
-        """The events that a hook is installed for."""
+    def installed_events(self) -> tuple[Event, ...]:
+        """The events that get a hook on installation."""
         return tuple(each for each in self.events.values() if not each.install)
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all agents that are known, sorted."""
+def list_agents() -> tuple[str, ...]:
+    """Return the names of all supported agents, sorted."""
     return tuple(sorted(place.stem for place in _TABLES.glob("*.json")))
 
 
-def known(name: str) -> Known | None:
-    """Return what is known of the agent *name*."""
-    if name not in names():
+def find_agent(name: str) -> CodingAgent | None:
+    """Return the agent *name*, or ``None`` if it is not supported."""
+    if name not in list_agents():
         return None
     table: Any = orjson.loads((_TABLES / f"{name}.json").read_bytes())
     forms = {
         each: Form(prints=form.get("print", {}), exit=form.get("exit", 0)) for each, form in table["forms"].items()
     }
     files = table["files"]
-    return Known(
+    return CodingAgent(
         **{
             each: table[each]
             for each in ("agent", "title", "source", "tried", "off", "trust", "needs", "fields", "tools")
@@ -204,7 +209,7 @@ def _event(name: str, event: Mapping[str, Any], forms: Mapping[str, Form]) -> Ev
     return Event(name=name, answers=answers, **more)
 
 
-def takes(tool: Mapping[str, Any]) -> Object:
-    """Return the JSON Schema of a tool's input: what is known of it is typed, and anything may stand beside it."""
+def build_input_schema(tool: Mapping[str, Any]) -> Object:
+    """Return the JSON Schema of a tool's input: declared members are typed, other members are allowed."""
     schema = {"type": "object", "properties": dict(tool.get("properties", {}))}
     return {**schema, "required": list(tool["required"])} if "required" in tool else schema

@@ -1,6 +1,6 @@
-"""A client of the runtime: a connection to the process that serves a workspace, and what may be asked over it.
+"""A client of the runtime: one connection to the process that serves a workspace.
 
-Imports next to nothing, so that whoever only asks starts quickly. docs/runtime.md shows how it is used.
+This module imports almost nothing, so that a client starts quickly. docs/runtime.md shows its use.
 """
 
 import json
@@ -23,70 +23,70 @@ _READING: Final = frozenset({"runtime.describe", "runtime.health", "session.list
 class Runtime:
     """A connection to the runtime of a workspace; use it as a context manager, from one thread.
 
-    *place* is the workspace, its state folder, or the socket itself; *seconds* is how long an answer may take. Whatever
-    the runtime refuses is a `DeedbookError`, whose stable code is ``problem.error.code``; ``RUNTIME_UNREACHABLE`` where
-    nobody answers.
+    *place* is the workspace, its state folder, or the socket itself; *seconds* is the time limit of one answer. A
+    refusal raises `DeedbookError`, whose stable code is ``problem.error.code``; the code is ``RUNTIME_UNREACHABLE`` if
+    no runtime answers.
     """
 
     def __init__(self, place: str | Path = ".", *, seconds: float | None = None) -> None:
         self._ids = count(1)
-        self._held = bytearray()
+        self._buffer = bytearray()
         socket = _socket(Path(place))
         try:
             self._socket = connect(socket, seconds)
         except OSError as problem:
             raise DeedbookError(_unreachable(socket, problem)) from None
 
-    # --- what may be asked --------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def open(self, *, client: str | None = None, purpose: str = "open") -> str:
-        """Begin a session, on the account of a declared *client* if one is named; return its id."""
+        """Begin a session and return its id; with a *client*, on the account of that declared client."""
         more = {} if client is None else {"client": client}
         session: str = self.ask("session.open", purpose=purpose, **more)["session"]
         return session
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return the open sessions of this principal."""
-        found: list[dict[str, Any]] = self.ask("session.list")["sessions"]
-        return found
+        result: list[dict[str, Any]] = self.ask("session.list")["sessions"]
+        return result
 
     def submit(self, session: str, prompt: str) -> dict[str, Any]:
-        """Hand in a *prompt*; return it as hooks left it, and what they signalled."""
+        """Submit a *prompt*; return it as hooks changed it, with the signals of the hooks."""
         return self.ask("prompt.submit", session=session, prompt=prompt)
 
     def actions(
         self, session: str, actions: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
     ) -> list[dict[str, Any]]:
-        """Have *actions* done; return what came of each, in their order.
+        """Perform *actions* and return the outcome of each, in their order.
 
-        With an *idempotency_key* the request may be repeated when its answer was lost, **in the same session**, also
-        after that has ended: nothing is done twice. In another session the same key is another request, whose effects
-        happen again; so keep the session's id before sending. Across sessions only the ``idempotency_key`` of a
-        ``CREATE_TASK`` holds, which is the principal's.
+        With an *idempotency_key* the request can be repeated when its answer was lost, **in the same session**, also
+        after the session has ended: nothing is done twice. The same key in another session is another request, whose
+        effects happen again, so keep the session's id before sending. Only the ``idempotency_key`` of a ``CREATE_TASK``
+        holds across sessions: it belongs to the principal.
         """
         more = {} if idempotency_key is None else {"idempotency_key": idempotency_key}
-        found: list[dict[str, Any]] = self.ask("actions", session=session, actions=list(actions), **more)["results"]
-        return found
+        result: list[dict[str, Any]] = self.ask("actions", session=session, actions=list(actions), **more)["results"]
+        return result
 
     def call(self, session: str, ability: str, args: Mapping[str, Any] | None = None) -> Any:
-        """Use one ability and return its result; raises `DeedbookError` where there is none."""
-        (done,) = self.actions(
+        """Use one ability and return its result; raises `DeedbookError` if there is no result."""
+        (outcome,) = self.actions(
             session, [{"id": "call", "action": "CALL", "ability": ability, "args": dict(args or {})}]
         )
-        if done["status"] != "ok":
-            raise DeedbookError(_error({"data": done["error"]}))
-        return done["result"]
+        if outcome["status"] != "ok":
+            raise DeedbookError(_error({"data": outcome["error"]}))
+        return outcome["result"]
 
     def end(self, session: str, *, now: bool = False) -> None:
-        """End a session; *now*: without waiting for what is done in it, which becomes unknown."""
+        """End a session; with *now*, without waiting for running calls, whose outcomes become unknown."""
         self.ask("session.end", session=session, **({"now": True} if now else {}))
 
     def describe(self) -> dict[str, Any]:
-        """Return what the runtime is, and the schemas of its wire."""
+        """Return the runtime's version, its workspace, and the schemas of its protocol."""
         return self.ask("runtime.describe")
 
     def health(self) -> dict[str, Any]:
-        """Return how the runtime is."""
+        """Return the health of the runtime."""
         return self.ask("runtime.health")
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Runtime:
         return result
 
     def close(self) -> None:
-        """End the connection; the sessions that were used over it are kept for a while."""
+        """Close the connection; the runtime keeps its sessions open for a while."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -113,11 +113,11 @@ class Runtime:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- parts --------------------------------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _exchange(self, line: bytes, *, repeatable: bool) -> dict[str, Any]:
         try:
-            with suppress(BrokenPipeError):  # who is not let in is told why before anything was asked
+            with suppress(BrokenPipeError):  # a refused client gets the reason before it sends anything
                 self._socket.sendall(line)
             answer = load(self._line())
         except OSError as problem:
@@ -136,14 +136,14 @@ class Runtime:
 
     def _line(self) -> bytes:
         seen = 0
-        while (end := self._held.find(b"\n", seen)) < 0:
-            seen = len(self._held)
+        while (end := self._buffer.find(b"\n", seen)) < 0:
+            seen = len(self._buffer)
             data = self._socket.recv(_BLOCK)
             if not data:
                 raise ConnectionResetError("it has ended the connection")
-            self._held += data
-        line = bytes(self._held[:end])
-        del self._held[: end + 1]
+            self._buffer += data
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
         return line
 
 
@@ -156,25 +156,25 @@ def _socket(place: Path) -> Path:
 
 
 def _is_folder(place: Path) -> bool:
-    with suppress(PermissionError):  # where one may not look there is nothing to be found
+    with suppress(PermissionError):  # an unreadable folder counts as absent
         return place.is_dir()
     return False
 
 
 def _unreachable(socket: Path, problem: OSError) -> DomainError:
-    """Say why there is no connection to *socket*: nobody is there, or whoever is lets this user id not in."""
+    """Return the error for a failed connection to *socket*: no runtime listens, or it refuses this user id."""
     if isinstance(problem, PermissionError):
         why = (
             "it is another user's (Permission denied): be the user who runs `deedbook serve`, or connect to a socket "
             "that a service manager opens to your group (for systemd: SocketMode=0660 and SocketGroup=) and hands over"
         )
         return fault("RUNTIME_UNREACHABLE", why, place=str(socket))
-    why = f"nobody serves this workspace ({problem.strerror or problem}); start it: deedbook serve"
+    why = f"no process serves this workspace ({problem.strerror or problem}); start it: deedbook serve"
     return fault("RUNTIME_UNREACHABLE", why, retryable=True, place=str(socket))
 
 
-def _error(told: Any) -> DomainError:
-    said = told.get("data") if isinstance(told, dict) else None
-    if not isinstance(said, dict) or not {"code", "message"} <= said.keys():
+def _error(error: Any) -> DomainError:
+    data = error.get("data") if isinstance(error, dict) else None
+    if not isinstance(data, dict) or not {"code", "message"} <= data.keys():
         return fault("RUNTIME_UNREACHABLE", "the answer is an error in no form that the runtime has")
-    return fault(said["code"], said["message"], retryable=bool(said.get("retryable")), place=said.get("place"))
+    return fault(data["code"], data["message"], retryable=bool(data.get("retryable")), place=data.get("place"))

@@ -1,4 +1,4 @@
-"""The feature `workdocs`: three pages for each session, written anew after each prompt and at its end."""
+"""The feature `workdocs`: three pages for each session, written after each prompt and at the session's end."""
 
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Workdocs:
-    """Writes the pages of sessions, if the workspace wants any."""
+    """Writes the pages of sessions, if the workspace asks for them."""
 
     @featureimpl
     def session_prompted(self, kernel: "Kernel", session: "Session") -> None:
-        """Write the pages as far as the session is."""
+        """Write the pages of the session so far."""
         self._write(kernel, session)
 
     @featureimpl
@@ -26,16 +26,16 @@ class Workdocs:
 
     @featureimpl
     def pages_renewed(self, workspace: "Workspace", name: str) -> None:
-        """Write the pages of a session anew, where it has any."""
+        """Write the pages of a session again, if it has any."""
         from . import workdocs
 
-        said = workspace.workdocs
-        above, folder = (workspace.root, said) if isinstance(said, str) else (workspace.state, workdocs.FOLDER)
+        setting = workspace.workdocs
+        above, folder = (workspace.root, setting) if isinstance(setting, str) else (workspace.state, workdocs.FOLDER)
         if name != OWN and (above / folder / name).is_dir():
-            workdocs.write(said or True, workspace.root, workspace.state, name)
+            workdocs.write(setting or True, workspace.root, workspace.state, name)
 
     def _write(self, kernel: "Kernel", session: "Session") -> None:
         from .workdocs import write
 
-        if said := kernel.bindings.charter.document.get("workdocs"):
-            write(said, kernel.site.root, kernel.site.state, session.id)
+        if setting := kernel.bindings.charter.document.get("workdocs"):
+            write(setting, kernel.site.root, kernel.site.state, session.id)

@@ -16,7 +16,8 @@ from deedbook.format.reader import read
 from deedbook.format.report import Report
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import Kernel, open_kernel
-from deedbook.plugins.plugins import ENTRY_POINTS, Catalogue, discover
+from deedbook.plugins.groups import ENTRY_POINTS
+from deedbook.plugins.plugins import Catalogue, discover
 from deedbook_audit.recheck import recheck
 from deedbook_audit.rederive import rejudge
 from deedbook_audit.verify import verify_file

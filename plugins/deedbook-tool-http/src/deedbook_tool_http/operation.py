@@ -188,7 +188,7 @@ def _members(members: Mapping[Any, Any], args: Object) -> Iterator[tuple[Any, Js
             continue
 
 
-# --- what is wrong with it --------------------------------------------------------------------------------------------
+# --- what is wrong with it ------------------------------------------------------------------------------------------
 
 
 def faults(settings: Object, schema: Object) -> Iterator[tuple[str, str]]:

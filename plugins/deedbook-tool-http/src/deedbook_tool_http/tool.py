@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import Iterator
 
-from deedbook.contract import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object, Secret
+from deedbook.contract import AbilityDeclaration, Ctx, Failed, HandlerSpec, Host, Json, Object, Secret
 from deedbook_tool_standard.outputs import FORMS, Mask, beginning
 from deedbook_tool_standard.shapes import ANYTHING, SECRET, strict
 
@@ -65,7 +65,7 @@ _RESULT = strict(
 )
 
 
-def check(declared: Declared) -> Iterator[tuple[str, str]]:
+def check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with an ability of this tool."""
     settings = declared.settings
     if declared.effects is None:

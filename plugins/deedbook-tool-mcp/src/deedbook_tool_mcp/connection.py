@@ -16,7 +16,7 @@ from mcp import Client
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel
 
-from deedbook.contract import Failed, Host, Kept, Object, Secret
+from deedbook.contract import Failed, Host, Object, RunningProgram, Secret
 
 from .messages import refusal_code
 from .pipes import Pipes
@@ -122,7 +122,7 @@ class Connection:
         if self._holder is not None:
             await asyncio.wait([self._holder])
 
-    # --- reaching it --------------------------------------------------------------------------------------------------
+    # --- reaching it -------------------------------------------------------------------------------------------------
 
     async def _reached(self) -> Live:
         """Return the server, spoken with; whoever comes first starts it, and everybody waits for that."""
@@ -155,7 +155,7 @@ class Connection:
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Live]:
         """Start or reach the server, agree on a revision of the protocol, and list its tools."""
-        kept: Kept | None = None
+        kept: RunningProgram | None = None
         pipes: Pipes | None = None
         if "command" in self._how:
             kept = await asyncio.to_thread(
@@ -214,7 +214,7 @@ class Connection:
             for name, value in said.items()
         }
 
-    # --- failures -----------------------------------------------------------------------------------------------------
+    # --- failures ----------------------------------------------------------------------------------------------------
 
     def _refuse_changed(self, live: Live, tool: str, pinned: Object) -> None:
         """Raise `Failed` unless the tool is what it was when somebody looked."""
@@ -259,7 +259,7 @@ class Connection:
         await asyncio.sleep(_SAID)  # for its last words
         return Failed("MCP_DISCONNECTED", f"{what}: the connection broke: {self._kept.complaint()}", lost=lost)
 
-    _kept: Kept | None = None
+    _kept: RunningProgram | None = None
 
 
 _US: Final = types.Implementation(name="deedbook", version="0.1.0")

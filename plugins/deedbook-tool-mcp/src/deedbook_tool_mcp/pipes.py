@@ -13,7 +13,7 @@ import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
-from deedbook.contract import Failed, Kept
+from deedbook.contract import Failed, RunningProgram
 
 from .messages import Refused, read
 
@@ -30,7 +30,7 @@ PATIENCE: Final = 1.0
 class Pipes:
     """Speaks with the program *kept*; *trouble* is why nobody does any more, where that is its fault."""
 
-    def __init__(self, name: str, kept: Kept) -> None:
+    def __init__(self, name: str, kept: RunningProgram) -> None:
         self.trouble: Failed | None = None
         self.ended = asyncio.Event()
         self._name, self._kept = name, kept

@@ -93,7 +93,7 @@ class Lane(Generic[T]):
             with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._cancel)
 
-    # --- on the lane's thread -----------------------------------------------------------------------------------------
+    # --- on the lane's thread ----------------------------------------------------------------------------------------
 
     def _begin(self, loop: _Loop) -> None:
         self._task = loop.create_task(self._work())

@@ -106,7 +106,7 @@ def _kept(server: "ServerSource", found: Mapping[str, Any], host: WorkspaceHost)
     for tool in found["tools"]:
         try:
             said = canonical.decode(canonical.admit(tool))
-            if host.masked(said) == said:
+            if host.mask_object(said) == said:
                 tools.append(said)
             else:
                 refused[host.mask(tool["name"])] = "its listing holds the value of a secret"
@@ -116,7 +116,7 @@ def _kept(server: "ServerSource", found: Mapping[str, Any], host: WorkspaceHost)
         "schema_version": "v1",
         "server": server.id,
         "reached": connection_of(server),
-        "about": host.masked(found["about"]),
+        "about": host.mask_object(found["about"]),
         "tools": tools,
         "refused": refused,
     }

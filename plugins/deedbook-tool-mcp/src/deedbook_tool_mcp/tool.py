@@ -5,7 +5,7 @@ import threading
 from collections.abc import Awaitable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from deedbook.contract import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object, Secret
+from deedbook.contract import AbilityDeclaration, Ctx, Failed, HandlerSpec, Host, Json, Object, Secret
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -63,7 +63,7 @@ GIVES: Final = {
 }
 
 
-def _check(declared: Declared) -> Iterator[tuple[str, str]]:
+def _check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
     if declared.effects is None:
         yield "/effects", "say what a call of it does: a server's word for it is not taken"
     for key in ("tool", "pinned"):
@@ -106,7 +106,7 @@ class Mcp:
             if self._reached is None:
                 from .hub import Hub  # noqa: PLC0415 - event loops are imported at the first call
 
-                hub = self._host.shared(KEY, Hub)
+                hub = self._host.share(KEY, Hub)
                 how = {key: value for key, value in self._settings.items() if key not in ("tool", "pinned")}
                 name = json.dumps(how, sort_keys=True)
                 self._reached = hub, hub.connection(name, lambda: self._made(how))

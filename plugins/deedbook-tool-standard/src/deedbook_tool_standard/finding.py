@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from deedbook.contract import Ctx, Entry, Failed, HandlerSpec, Host, Json, Object
+from deedbook.contract import Ctx, Failed, FolderEntry, HandlerSpec, Host, Json, Object
 
 from .globs import Glob
 from .reach import FileTool, check_time, reaching
@@ -55,7 +55,7 @@ def _walk(host: Host, glob: Glob, folder: str, ctx: Ctx) -> Iterator[str]:
     raise Failed("TOO_MANY", f"more than {MAX_FOLDERS} folders to look into; begin the pattern with a folder")
 
 
-def _entries(host: Host, folder: str) -> list[Entry]:
+def _entries(host: Host, folder: str) -> list[FolderEntry]:
     """List a folder; one that went away or became a link since it was seen is empty."""
     try:
         with reaching(folder):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-from deedbook.contract import Ctx, Declared, Failed, HandlerSpec, Host, Json, Object
+from deedbook.contract import AbilityDeclaration, Ctx, Failed, HandlerSpec, Host, Json, Object
 
 from .command import command, command_faults, stdin_faults, stdin_of
 from .outputs import FORMS, Mask, beginning, diagnostic
@@ -49,7 +49,7 @@ _SETTINGS = strict(
 )
 
 
-def check(declared: Declared) -> Iterator[tuple[str, str]]:
+def check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with an ability of this tool."""
     settings, schema = declared.settings, declared.schema_in
     if declared.effects is None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from deedbook.contract import Ctx, Declared, Effects, Failed, HandlerSpec, Host, Json, Object
+from deedbook.contract import AbilityDeclaration, Ctx, Effects, Failed, HandlerSpec, Host, Json, Object
 
 from .shapes import strict
 from .wiring import filled, reference_faults, references
@@ -32,7 +32,7 @@ _SETTINGS = strict(
 )
 
 
-def check(declared: Declared) -> Iterator[tuple[str, str]]:
+def check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with an ability of this tool."""
     steps = declared.settings["steps"]
     if declared.schema_in is None:
@@ -61,7 +61,7 @@ def _wiring_faults(
         yield from ((at + where, why) for why in reference_faults(said, schema, known, later))
 
 
-def _ability_faults(at: str, ability: str, declared: Declared) -> Iterator[tuple[str, str]]:
+def _ability_faults(at: str, ability: str, declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
     if ability == declared.id:
         yield at, f"{ability!r} would call itself; a sequence has no loops"
     elif ability not in declared.uses:
@@ -69,7 +69,7 @@ def _ability_faults(at: str, ability: str, declared: Declared) -> Iterator[tuple
         yield at, f"{ability!r} is not among what the ability may call ({used}); add it to uses:"
 
 
-def _effects_faults(declared: Declared) -> Iterator[tuple[str, str]]:
+def _effects_faults(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
     """Yield whether effects are less than those of the steps: policies judge a sequence by what it says of itself."""
     own = declared.effects
     called = {step["ability"] for step in declared.settings["steps"]} & declared.uses.keys()

@@ -1,4 +1,4 @@
-"""What `deedbook doctor` is told of the records of a workspace: what `deedbook verify` finds, with what to do."""
+"""The check of records for `deedbook doctor`: the findings of `deedbook verify`, with remedies."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -11,25 +11,24 @@ if TYPE_CHECKING:
 
 
 def check_records(workspace: "Workspace") -> "Iterator[Check]":
-    """Verify the records of *workspace* as ``deedbook verify`` does; where that is not sound, there is a fault.
+    """Verify the records of *workspace* like ``deedbook verify``; yield a fault if they are not sound.
 
-    What a process left that died while it wrote is no fault but a note. A charter that is named and not kept is a
-    fault, although `verify` calls the ledgers sound: nobody can check the decisions under it any more. No plugin is
-    imported.
+    The remains of a process that died while writing are a note, not a fault. A missing charter is a fault, although
+    `verify` calls the ledgers sound: decisions under it can no longer be checked. No plugin is imported.
     """
     from deedbook.cli.health import Check, first_faults
-    from deedbook_audit.checking import check
+    from deedbook_audit.checking import check_ledgers
     from deedbook_audit.selection import select_all
     from deedbook_audit.trust import TrustInputs, check_trust
-    from deedbook_audit.verification.crashes import remedy
+    from deedbook_audit.verification.crashes import find_remedy
     from deedbook_audit.verification.verdict import conclude
 
     selection = select_all(workspace)
-    reports = check(selection, plugins=False, jobs=1)
-    remedies = {report.file: remedy(report) for report in reports if not report.sound}
-    gaps = [_missing(gap) for gap in selection.lost]
-    unchecked = [_unchecked(why) for why in selection.unchecked]
-    kinds = [list(_unsound(reports, remedies)), [each for each in gaps if each.name == "ledger"]]
+    reports = check_ledgers(selection, plugins=False, jobs=1)
+    remedies = {report.file: find_remedy(report) for report in reports if not report.sound}
+    gaps = [_check_gap(gap) for gap in selection.lost]
+    unchecked = [_check_unchecked(why) for why in selection.unchecked]
+    kinds = [list(_check_unsound(reports, remedies)), [each for each in gaps if each.name == "ledger"]]
     kinds += [[each for each in (*gaps, *unchecked) if each.name == "charter"]]
     for alike in kinds:
         yield from first_faults(alike)
@@ -38,13 +37,13 @@ def check_records(workspace: "Workspace") -> "Iterator[Check]":
         trust = check_trust(selection, reports, TrustInputs())
         verdict = conclude(whole, trust.contradictions, trust.covered, selection.unchecked)
         if not verdict.sound:
-            yield Check("ledger", "fault", verdict.said, "deedbook verify")
+            yield Check("ledger", "fault", verdict.summary, "deedbook verify")
     sound = sum(report.sound for report in reports)
     yield Check("ledger", "ok", f"{sound} of {len(reports)} ledgers are sound (unwitnessed)")
 
 
-def _unsound(reports: "Sequence[Report]", remedies: dict[str, str | None]) -> "Iterator[Check]":
-    """Yield a check for each ledger that cannot be read, or is not sound."""
+def _check_unsound(reports: "Sequence[Report]", remedies: dict[str, str | None]) -> "Iterator[Check]":
+    """Yield a check for each ledger that is unreadable or not sound."""
     from deedbook.cli.health import Check
 
     for report in reports:
@@ -55,7 +54,7 @@ def _unsound(reports: "Sequence[Report]", remedies: dict[str, str | None]) -> "I
             yield Check("ledger", "fault", f"{report.file} is not sound{why}", f"deedbook verify {report.file}")
 
 
-def _missing(gap: "Gap") -> "Check":
+def _check_gap(gap: "Gap") -> "Check":
     from deedbook.cli.health import Check
 
     if gap.check.startswith("charter"):
@@ -64,12 +63,12 @@ def _missing(gap: "Gap") -> "Check":
     return Check("ledger", "fault", str(gap), f"deedbook verify {gap.session}" if alone else "deedbook verify")
 
 
-def _unchecked(why: str) -> "Check":
+def _check_unchecked(why: str) -> "Check":
     from deedbook.cli.health import Check
-    from deedbook_audit.verification.charters import NOT_KEPT
+    from deedbook_audit.verification.charters import NOT_STORED
 
     found = f"decisions cannot be checked: {why}"
-    if not why.endswith(NOT_KEPT):
+    if not why.endswith(NOT_STORED):
         return Check("charter", "note", found, "deedbook verify")
     fix = "put it back from a backup, below charters/ of the state folder; a start makes only the newest anew"
     return Check("charter", "fault", found, fix)

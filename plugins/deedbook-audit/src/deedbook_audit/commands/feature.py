@@ -1,4 +1,4 @@
-"""The feature `audit`: tells `deedbook doctor` whether charters and ledgers are sound."""
+"""The feature `audit`: checks charters and ledgers for `deedbook doctor`."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Audit:
-    """Verifies what a workspace has recorded."""
+    """Verifies the records of a workspace."""
 
     @featureimpl
     def examine(self, workspace: "Workspace") -> "Iterator[Check]":
-        """Say whether charters are recorded, and which ledgers are sound."""
+        """Return the checks of charters and ledgers."""
         from .doctor import check_records
 
         return check_records(workspace)

@@ -1,4 +1,4 @@
-"""From what people name to what is verified: ledgers and sessions of the workspace here, and the reader's own keys."""
+"""From names on the command line to a selection: ledgers and sessions of the workspace, and the reader's own keys."""
 
 import os
 from collections.abc import Iterator
@@ -12,43 +12,45 @@ if TYPE_CHECKING:
     from deedbook_audit.verification.log import Log
 
 
-def every(workspace: str) -> "Selection":
-    """Select every ledger of the workspace, and every session that its ledger knows."""
-    from deedbook.cli.ledgers import standing
+def select_workspace(workspace: str) -> "Selection":
+    """Select every ledger of the workspace, and every session that its ledger names."""
+    from deedbook.cli.ledgers import read_leniently
     from deedbook_audit.selection import select_all
 
-    return select_all(*standing(workspace))
+    return select_all(*read_leniently(workspace))
 
 
-def folder(name: str) -> "Selection | None":
-    """Select every ledger of the state folder *name*, with its workspace if that is above it; ``None`` for no such."""
+def select_folder(name: str) -> "Selection | None":
+    """Select every ledger of the state folder *name*, with the workspace above it; ``None`` if it is none."""
     from pathlib import Path
 
-    from deedbook.cli.ledgers import known_by
+    from deedbook.cli.ledgers import workspace_of_state
     from deedbook.format.paths import is_state
     from deedbook_audit.selection import select_all
 
     place = Path(name).absolute()
-    return select_all(*known_by(place, place.parent)) if is_state(place) else None
+    return select_all(*workspace_of_state(place, place.parent)) if is_state(place) else None
 
 
-def one(workspace: str, name: str) -> "Selection":
-    """Select one ledger; if it is that of a session of this workspace, with what the workspace ledger knows of it."""
-    from deedbook.cli.ledgers import own, session_file, session_named, standing
+def select_one(workspace: str, name: str) -> "Selection":
+    """Select one ledger; for a session of this workspace, with what the workspace ledger records of it."""
+    from deedbook.cli.ledgers import find_session, own_ledger_path, read_leniently, session_file
     from deedbook.format.errors import DeedbookError
     from deedbook.format.upcasting.naming import parted
-    from deedbook_audit.selection import Selection, known_heads, select_session
+    from deedbook_audit.selection import Selection, read_heads, select_session
 
     source: Workspace | None = None
     notes: list[str] = []
     with suppress(DeedbookError):  # a file needs no workspace
-        source, notes = standing(workspace)
-    heads = known_heads(source) if source else {}
-    identity = session_named(source, name, heads) if source else None
+        source, notes = read_leniently(workspace)
+    heads = read_heads(source) if source else {}
+    identity = find_session(source, name, heads) if source else None
     if source is not None and identity is not None:
         return select_session(source, identity, heads, notes)
-    file, _ = parted(session_file(workspace, name))  # of an older form, which is verified whole
-    inside = source is not None and own(source).exists() and file.resolve() == own(source).resolve()
+    file, _ = parted(session_file(workspace, name))  # an older form is verified whole
+    inside = (
+        source is not None and own_ledger_path(source).exists() and file.resolve() == own_ledger_path(source).resolve()
+    )
     return Selection([file], source=source, inside=inside, notes=notes if inside else ())
 
 
@@ -60,5 +62,5 @@ def own_keys(log: "Log") -> "Iterator[VerifierKey]":
     ring = KeyRing.of(os.environ)
     for name in ring.names():
         if name.startswith(f"{log.identity}."):
-            with suppress(DeedbookError):  # one that is not kept safely is nobody's
+            with suppress(DeedbookError):  # a key that is not stored safely does not count
                 yield ring.load(name, log.origin).public

@@ -1,4 +1,4 @@
-"""Checking a proof for ``deedbook verify --proof``: what the reader believes, and what is said."""
+"""Checks a proof for ``deedbook verify --proof`` with the keys that the reader trusts, and prints the result."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,43 +8,43 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deedbook.cli.common import Asked
-from deedbook.cli.output import as_json, complain, say
+from deedbook.cli.common import GlobalOptions
+from deedbook.cli.output import as_json, report_error, say
 
 if TYPE_CHECKING:
     from deedbook.format.lines import Lines
     from deedbook.format.notes import VerifierKey
-    from deedbook_audit.verification.evidence import Trust
+    from deedbook_audit.verification.evidence import ProofTrust
 
 UNSOUND = 4
 
 
 def check_proof(
-    asked: Asked, place: str, log_keys: Sequence[str], witness_keys: Sequence[str], ledger: str | None = None
+    asked: GlobalOptions, place: str, log_keys: Sequence[str], witness_keys: Sequence[str], ledger: str | None = None
 ) -> int:
-    """Check the proof in the file at *place*, and say what it comes to: 0, or 4 where nothing is proved.
+    """Check the proof in the file at *place*, and print the result: returns 0, or 4 if nothing is proved.
 
-    A *ledger* is held against it, too.
+    A *ledger* is compared with it, too.
     """
     from deedbook.format.terminal import plain
-    from deedbook_audit.verification.evidence import check, held_against
+    from deedbook_audit.verification.evidence import compare_ledger, judge_proof
 
-    verdict = check(_proof(place), _trust(asked, log_keys, witness_keys))
+    verdict = judge_proof(_read_proof(place), _build_trust(asked, log_keys, witness_keys))
     if ledger:
-        with _opened(asked.workspace, ledger) as lines:
-            verdict = held_against(verdict, lines)
+        with _open_ledger(asked.workspace, ledger) as lines:
+            verdict = compare_ledger(verdict, lines)
     if asked.json:
         as_json(verdict.as_json())
     else:
         first, *rest = map(plain, verdict.lines())
-        (say if verdict.proved else complain)(first)
+        (say if verdict.proved else report_error)(first)
         for line in rest:
             say(line)
     return 0 if verdict.proved else UNSOUND
 
 
 @contextmanager
-def _opened(workspace: str, ledger: str) -> "Iterator[Lines]":
+def _open_ledger(workspace: str, ledger: str) -> "Iterator[Lines]":
     from deedbook.cli.ledgers import session_file
     from deedbook.format.events import MAX_PAYLOAD
     from deedbook.format.files import Folder
@@ -55,24 +55,24 @@ def _opened(workspace: str, ledger: str) -> "Iterator[Lines]":
         yield Lines(file, MAX_PAYLOAD + 4096)
 
 
-def _trust(asked: Asked, log_keys: Sequence[str], witness_keys: Sequence[str]) -> "Trust":
-    """Return what the reader believes: what was given; else what the workspace here names, and the own key ring has."""
+def _build_trust(asked: GlobalOptions, log_keys: Sequence[str], witness_keys: Sequence[str]) -> "ProofTrust":
+    """Return the trusted keys: those given; else those of this workspace and of the reader's own key ring."""
     from deedbook.format.cosignatures import WitnessKey
     from deedbook.format.notes import VerifierKey
     from deedbook_audit.trust import read_key
-    from deedbook_audit.verification.evidence import Trust
+    from deedbook_audit.verification.evidence import ProofTrust
 
-    said = _section(asked.workspace)
+    section = _read_section(asked.workspace)
     keys = {VerifierKey.parse(read_key(key)): "--log-key" for key in log_keys}
     if not keys:
-        keys = {VerifierKey.parse(key): "checkpoints.keys of the workspace here" for key in said.get("keys", ())}
+        keys = {VerifierKey.parse(key): "checkpoints.keys of the workspace here" for key in section.get("keys", ())}
         keys |= dict.fromkeys(_own_keys(), "your own key ring")
-    names = (*map(read_key, witness_keys), *(each["key"] for each in said.get("witnesses", ())))
-    return Trust(keys, [WitnessKey.parse(name) for name in dict.fromkeys(names)])
+    names = (*map(read_key, witness_keys), *(each["key"] for each in section.get("witnesses", ())))
+    return ProofTrust(keys, [WitnessKey.parse(name) for name in dict.fromkeys(names)])
 
 
-def _section(workspace: str) -> "Mapping[str, Any]":
-    """Return what the workspace here says of its log; nothing where there is none, or none that can be read."""
+def _read_section(workspace: str) -> "Mapping[str, Any]":
+    """Return this workspace's settings of its log; empty if there are none, or they cannot be read."""
     from deedbook.format.errors import DeedbookError
     from deedbook.workspace.workspace import read_workspace
 
@@ -83,19 +83,19 @@ def _section(workspace: str) -> "Mapping[str, Any]":
 
 
 def _own_keys() -> "Iterator[VerifierKey]":
-    """Yield the public halves of the keys of logs that whoever asks has in their own key ring."""
+    """Yield the public halves of the log keys in the reader's own key ring."""
     from deedbook.approvals.keys import KeyRing
     from deedbook.format.errors import DeedbookError
 
     ring = KeyRing.of(os.environ)
     for name in ring.names():
         if name.startswith("ws-"):
-            with suppress(DeedbookError):  # one that is not kept safely vouches for nothing
+            with suppress(DeedbookError):  # a key that is not stored safely does not count
                 yield ring.load(name).public
 
 
-def _proof(place: str) -> dict[str, Any]:
-    """Read the proof; what has not its form proves nothing."""
+def _read_proof(place: str) -> dict[str, Any]:
+    """Read the proof; raises `LedgerError` if it does not have the form of one."""
     from deedbook.format.canonical import MAX_BYTES, parse
     from deedbook.format.errors import IntakeError, LedgerError, fault
     from deedbook.format.files import Folder
@@ -107,10 +107,10 @@ def _proof(place: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise click.BadParameter(f"there is no file {place!r}", param_hint="--proof") from None
     try:
-        told: dict[str, Any] = parse(raw)
+        proof: dict[str, Any] = parse(raw)
     except IntakeError as problem:
         raise LedgerError(fault("LEDGER_UNSOUND", "NOT PROVED: this is no proof", place=place), problem.error) from None
-    wrong = [str(each) for each in Schemas.load(data_folder("schemas")).validator("output_proof_v1").violations(told)]
+    wrong = [str(each) for each in Schemas.load(data_folder("schemas")).validator("output_proof_v1").violations(proof)]
     if wrong:
         raise LedgerError(fault("LEDGER_UNSOUND", f"NOT PROVED: this is no proof: {wrong[0]}", place=place))
-    return told
+    return proof

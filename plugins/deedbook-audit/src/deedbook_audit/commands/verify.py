@@ -5,8 +5,8 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown
-from deedbook.cli.output import as_json, complain, data_command, paint, say
+from deedbook.cli.common import GlobalOptions, display_path, json_option
+from deedbook.cli.output import as_json, data_command, paint, report_error, say
 
 from .proof import check_proof
 
@@ -23,9 +23,7 @@ UNSOUND = 4
     metavar="FILE",
     help="Check the proof in FILE, which `deedbook prove` printed, and nothing else; holds LEDGER against it.",
 )
-@click.option(
-    "--checkpoint", "held", multiple=True, metavar="FILE", help="Hold the log against a checkpoint that you kept."
-)
+@click.option("--checkpoint", multiple=True, metavar="FILE", help="Hold the log against a checkpoint that you kept.")
 @click.option(
     "--witness", multiple=True, metavar="PLACE", help="Ask the witness at a folder or URL for its newest checkpoint."
 )
@@ -36,7 +34,7 @@ UNSOUND = 4
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked,
+    asked: GlobalOptions,
     /,
     ledger: str | None,
     proof: str | None,
@@ -47,27 +45,29 @@ def command(
 ) -> int:
     """Check LEDGER (a session, a file, a state folder), or every ledger of the workspace: bytes, structure, decisions.
 
-    All of it is held against the workspace's checkpoints, and those against what you, its witnesses and the state
-    folder hold. The first line is the verdict. No plugin is imported unless --plugins is given.
+    The ledgers are compared with the workspace's checkpoints, and those with the checkpoints that you, its witnesses
+    and the state folder have. The first line is the verdict. No plugin is imported unless --plugins is given.
     """
     if proof is not None:
-        if given["held"] or given["witness"]:
+        if given["checkpoint"] or given["witness"]:
             raise click.UsageError("--checkpoint and --witness do not go with --proof, which stands by itself")
         return check_proof(asked, proof, given["log_key"], given["witness_key"], ledger)
-    from deedbook.cli.progress import Reading
+    from deedbook.cli.progress import ReadProgress
     from deedbook_audit.trust import TrustInputs
-    from deedbook_audit.verdicts import Output, as_document, tell
+    from deedbook_audit.verdicts import Output, build_document, print_verification
     from deedbook_audit.whole import verify
 
-    from .naming import every, folder, one, own_keys
+    from .naming import own_keys, select_folder, select_one, select_workspace
 
-    whole = folder(ledger) if ledger else every(asked.workspace)
-    selection = whole or one(asked.workspace, ledger or "")
-    inputs = TrustInputs(given["log_key"], given["witness_key"], given["held"], given["witness"])
-    with Reading(selection.size) as reading:
-        found = verify(selection, inputs, own_keys=own_keys, plugins=plugins, jobs=jobs, watch=reading, named=shown)
+    whole = select_folder(ledger) if ledger else select_workspace(asked.workspace)
+    selection = whole or select_one(asked.workspace, ledger or "")
+    inputs = TrustInputs(given["log_key"], given["witness_key"], given["checkpoint"], given["witness"])
+    with ReadProgress(selection.size) as reading:
+        found = verify(
+            selection, inputs, own_keys=own_keys, plugins=plugins, jobs=jobs, watch=reading, named=display_path
+        )
     if asked.json:
-        as_json(as_document(found))
+        as_json(build_document(found))
     else:
-        tell(found, Output(say, complain, paint), alone=whole is None)
+        print_verification(found, Output(say, report_error, paint), alone=whole is None)
     return 0 if found.verdict.sound else UNSOUND

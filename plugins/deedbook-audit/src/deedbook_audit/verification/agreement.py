@@ -1,7 +1,6 @@
-"""What the workspace ledger and those of sessions say of tasks, held against each other: both have each step of them.
+"""Compares the steps of tasks in the workspace ledger with those in sessions: both ledgers record each step.
 
-Each ledger is sound by itself, whoever wrote its last lines. So a step that stands in one of them alone, or otherwise,
-was made up or taken away.
+Each ledger is sound by itself. So a step that only one of them has, or that differs, was forged or removed.
 """
 
 from collections import Counter
@@ -19,79 +18,82 @@ from deedbook.format.reader import read
 from deedbook.format.sealed import is_sealed
 
 _STEPS: Final = frozenset({"task.created", "task.updated", "task.started", "task.decided", "task.deleted"})
-"""What both have; the end of a run may be in one of them alone, where the other could not be written any more."""
-_ENDED: Final = "task.ended"
+"""The types that both ledgers have; the end of a run may be in one of them alone if the other could not be written."""
+_END: Final = "task.ended"
 _NONE: Final = "none"
 
 
-_Gone: TypeAlias = tuple[str, str]
-"""A type of events, and the digest of the task that they are of: empty where its making was taken out."""
+_ExcisedStep: TypeAlias = tuple[str, str]
+"""A type of events, and the digest of its task; empty if the task's creation was excised."""
 
 
 class _Step(NamedTuple):
-    """One step as a ledger has it: its type, and the digests of what it says, by member; what is sealed is left out."""
+    """One step in a ledger: its type, and the digests of its members; sealed members are left out."""
 
     type: str
-    said: Mapping[str, str]
+    digests: Mapping[str, str]
 
 
 class _Session(NamedTuple):
-    """The steps of a session by span; *whole*: it ended by itself, and nothing of it is still to come."""
+    """The steps of a session by span; *is_complete*: the session ended normally, and has no steps to come."""
 
     steps: Mapping[str, _Step]
-    whole: bool
+    is_complete: bool
 
 
-def disagreements(state: Path, sessions: Collection[str], *, every: bool = False) -> Iterator[Gap]:
-    """Yield where the workspace ledger of a *state* folder and its *sessions* differ about tasks.
+def compare_tasks(state: Path, sessions: Collection[str], *, every: bool = False) -> Iterator[Gap]:
+    """Yield the differences between the workspace ledger of a *state* folder and its *sessions* about tasks.
 
-    *every* says that there are no other sessions. What cannot be read is passed over: its own verification says what is
-    wrong with it.
+    *every*: there are no other sessions. An unreadable ledger is skipped: its own verification reports it.
     """
-    seen = {name: found for name in sessions if (found := _session(state / "sessions" / name)) is not None}
-    told, ended, gone = _told(state / "workspace")  # after the sessions: it is written first
-    for name in sorted(told.keys() - {*sessions}) if every else ():
+    seen = {name: found for name in sessions if (found := _read_session(state / "sessions" / name)) is not None}
+    recorded, ended, excised = _read_workspace(
+        state / "workspace"
+    )  # after the sessions: the workspace ledger is written before them
+    for name in sorted(recorded.keys() - {*sessions}) if every else ():
         if not SESSION_ID.fullmatch(name) or not (state / "sessions" / name).exists():
             yield Gap(name, "file", "a ledger, since the workspace ledger names it", _NONE)
     for name, session in seen.items():
-        theirs = told.get(name, {})
+        theirs = recorded.get(name, {})
         for span, step in session.steps.items():
-            if span not in theirs and (lost := _lost(step, gone)):
-                gone[lost] -= 1  # its payload was taken out there, and nobody can say which of the task's it was
-            elif span in theirs or step.type != _ENDED or name in ended:
-                yield from _compared(name, span, step, theirs.get(span, ()))
-        for span in theirs.keys() - session.steps.keys() if session.whole else ():
+            if span not in theirs and (lost := _find_excised(step, excised)):
+                excised[lost] -= (
+                    1  # excised in the workspace ledger, where it cannot be told from the task's other steps
+                )
+            elif span in theirs or step.type != _END or name in ended:
+                yield from _compare_step(name, span, step, theirs.get(span, ()))
+        for span in theirs.keys() - session.steps.keys() if session.is_complete else ():
             for each in theirs[span]:
-                if each.type != _ENDED:
+                if each.type != _END:
                     yield Gap(name, f"{each.type} {span}", "the same in the session's ledger", _NONE)
 
 
-def _lost(step: _Step, gone: Counter[_Gone]) -> _Gone | None:
-    """Return under what the workspace ledger may count a step of a session, if its payload was taken out there."""
-    task = step.said.get("task")
-    return next((each for each in gone if each[0] == step.type and gone[each] and task in (each[1], None)), None) or (
-        (step.type, "") if gone[step.type, ""] else None
-    )
+def _find_excised(step: _Step, excised: Counter[_ExcisedStep]) -> _ExcisedStep | None:
+    """Return the key under which the workspace ledger may count an excised step of a session."""
+    task = step.digests.get("task")
+    return next(
+        (each for each in excised if each[0] == step.type and excised[each] and task in (each[1], None)), None
+    ) or ((step.type, "") if excised[step.type, ""] else None)
 
 
-def _compared(session: str, span: str, mine: _Step, theirs: Iterable[_Step]) -> Iterator[Gap]:
-    """Yield how a step of a session differs from what the workspace ledger says of it, once."""
+def _compare_step(session: str, span: str, mine: _Step, theirs: Iterable[_Step]) -> Iterator[Gap]:
+    """Yield the differences between a step of a session and the workspace ledger, once."""
     found = list(theirs)
     if len(found) != 1:
         yield Gap(session, f"{mine.type} {span}", "once in the workspace ledger", f"{len(found)} times")
         return
-    wrong = [name for name, digest in mine.said.items() if found[0].said.get(name, digest) != digest]
+    wrong = [name for name, digest in mine.digests.items() if found[0].digests.get(name, digest) != digest]
     if found[0].type != mine.type or wrong:
         what = f"other {', '.join(sorted(wrong))}" if wrong else found[0].type
         yield Gap(session, f"{mine.type} {span}", "the same in the workspace ledger", what)
 
 
-def _session(place: Path) -> _Session | None:
+def _read_session(place: Path) -> _Session | None:
     steps, whole = {}, False
     try:
         for event in read(place):
-            if event.type in _STEPS or event.type == _ENDED:
-                steps[event.span] = _step(event)
+            if event.type in _STEPS or event.type == _END:
+                steps[event.span] = _build_step(event)
             elif event.type == "session.end":
                 whole = event.payload.get("ok") is True
     except (DeedbookError, OSError):
@@ -99,38 +101,38 @@ def _session(place: Path) -> _Session | None:
     return _Session(steps, whole)
 
 
-def _told(place: Path) -> tuple[dict[str, dict[str, list[_Step]]], set[str], Counter[_Gone]]:
-    """Return the steps that the workspace ledger names, by the session and the span that it says they have.
+def _read_workspace(place: Path) -> tuple[dict[str, dict[str, list[_Step]]], set[str], Counter[_ExcisedStep]]:
+    """Return the steps in the workspace ledger, by the session and the span that they name.
 
-    Beside it are the sessions whose end it has: whatever was written before that is on the disk; and how many steps of
-    each type have no payload any more, by the task under whose making or run they stand.
+    Also the sessions whose end it records, since everything before an end is on disk; and the number of excised steps
+    of each type, by the task that they belong to.
     """
-    gone: Counter[_Gone] = Counter()
+    excised: Counter[_ExcisedStep] = Counter()
     tasks: dict[str | None, str] = {}
-    told: dict[str, dict[str, list[_Step]]] = {}
+    recorded: dict[str, dict[str, list[_Step]]] = {}
     ended: set[str] = set()
     with suppress(DeedbookError, OSError):
         for event in read(place):
             session, span = event.payload.get("session"), event.payload.get("span")
-            if event.type in _STEPS | {_ENDED}:
-                task = _step(event).said.get("task") or tasks.get(event.parent, "")
+            if event.type in _STEPS | {_END}:
+                task = _build_step(event).digests.get("task") or tasks.get(event.parent, "")
                 tasks[event.span] = task
-                gone[event.type, task] += EXCISED_KEY in event.payload
-            if event.type in _STEPS | {_ENDED} and isinstance(session, str) and isinstance(span, str):
-                told.setdefault(session, {}).setdefault(span, []).append(_step(event))
+                excised[event.type, task] += EXCISED_KEY in event.payload
+            if event.type in _STEPS | {_END} and isinstance(session, str) and isinstance(span, str):
+                recorded.setdefault(session, {}).setdefault(span, []).append(_build_step(event))
             elif event.type == "ledger.session" and event.payload.get("state") == "ended":
                 ended.add(str(event.payload.get("session_id")))
-    return told, ended, gone
+    return recorded, ended, excised
 
 
-def _step(event: Event) -> _Step:
+def _build_step(event: Event) -> _Step:
     shown = {} if EXCISED_KEY in event.payload else event.payload
-    said = {name: value for name, value in shown.items() if not _has_sealed(value)}
-    return _Step(event.type, {name: canonical.digest(canonical.encode([value])) for name, value in said.items()})
+    members = {name: value for name, value in shown.items() if not _has_sealed(value)}
+    return _Step(event.type, {name: canonical.digest(canonical.encode([value])) for name, value in members.items()})
 
 
 def _has_sealed(value: Any) -> bool:
-    """Say whether anything in *value* is sealed: two ledgers seal the same in two ways."""
+    """Return whether *value* holds a sealed value: two ledgers seal the same value differently."""
     if isinstance(value, dict):
         return is_sealed(value) or any(map(_has_sealed, value.values()))
     return isinstance(value, list) and any(map(_has_sealed, value))

@@ -1,6 +1,6 @@
-"""What sessions say of answers that people gave, held against the workspace ledger, where the answers stand.
+"""Compares the answers of people in sessions with the workspace ledger, where the answers are recorded.
 
-Each ledger is sound by itself. So an answer that a session acted on and that nobody gave there was made up.
+Each ledger is sound by itself. So an answer in a session that the workspace ledger lacks was forged.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +17,7 @@ from deedbook.format.files import Folder
 from deedbook.format.heads import MAX_LINE, Gap
 from deedbook.format.lines import Lines
 from deedbook.format.paths import LEDGER_FILE
-from deedbook_audit.consents import ANSWERS
+from deedbook_audit.approval_rules import ANSWERS
 
 _OURS: Final = b',"event_type":"approval.'
 _FAR: Final = 400
@@ -25,43 +25,45 @@ _SAME: Final = ("approval", "approver", "signed")
 
 
 @attrs.frozen
-class _Taken:
-    """An answer that *session* took over by an event of the type *kind*, as that event *said* it."""
+class _SessionAnswer:
+    """An answer that *session* took over with an event of the type *kind* and its *payload*."""
 
     session: str
     kind: str
-    said: Mapping[str, Any]
+    payload: Mapping[str, Any]
 
 
-def misquoted(state: Path, sessions: Collection[str]) -> Iterator[Gap]:
-    """Yield where an answer that one of *sessions* acted on is not what stands in the workspace ledger of *state*.
+def compare_answers(state: Path, sessions: Collection[str]) -> Iterator[Gap]:
+    """Yield each answer in *sessions* that differs from the workspace ledger of *state*.
 
-    What is sealed is not compared. What cannot be read is passed over: its own verification says what is wrong with it.
+    Sealed values are not compared. An unreadable ledger is skipped: its own verification reports it.
     """
-    taken = [each for name in sessions for each in _taken(state / "sessions" / name, name)]
+    answers = [each for name in sessions for each in _read_session_answers(state / "sessions" / name, name)]
     with suppress(DeedbookError, OSError):
-        found = _standing(state / "workspace", {each.said["seq"] for each in taken})  # it is written before them
-        for each in taken:
-            where = f"the answer at event {each.said['seq']} of {each.said['ledger']}"
-            for why in _compared(each, found.get(each.said["seq"])):
+        found = _read_workspace_answers(
+            state / "workspace", {each.payload["seq"] for each in answers}
+        )  # the workspace ledger is written before the sessions
+        for each in answers:
+            where = f"the answer at event {each.payload['seq']} of {each.payload['ledger']}"
+            for why in _compare(each, found.get(each.payload["seq"])):
                 yield Gap(each.session, each.kind, where, why)
 
 
-def _taken(place: Path, session: str) -> Iterator[_Taken]:
+def _read_session_answers(place: Path, session: str) -> Iterator[_SessionAnswer]:
     with suppress(DeedbookError, OSError, ValueError):
         for _, line in _lines(place):
             if line.event_type in ANSWERS:
-                said = decode(line.payload)
-                if isinstance(said.get("seq"), int) and all(isinstance(said.get(name), str) for name in _PLACE):
-                    yield _Taken(session, line.event_type, said)
+                payload = decode(line.payload)
+                if isinstance(payload.get("seq"), int) and all(isinstance(payload.get(name), str) for name in _PLACE):
+                    yield _SessionAnswer(session, line.event_type, payload)
 
 
 _PLACE: Final = ("ledger", "hash")
-"""What is no text where it is sealed; then nobody can say where the answer stands."""
+"""Members that are no text if they are sealed; then the answer's position is unknown."""
 
 
-def _standing(place: Path, wanted: set[int]) -> dict[int, Line]:
-    """Return the events about approvals with the numbers *wanted*; of a ledger that is gone, none."""
+def _read_workspace_answers(place: Path, wanted: set[int]) -> dict[int, Line]:
+    """Return the events about approvals with the numbers *wanted*; empty if the ledger is missing."""
     if not wanted:
         return {}
     try:
@@ -71,27 +73,27 @@ def _standing(place: Path, wanted: set[int]) -> dict[int, Line]:
 
 
 def _lines(place: Path) -> Iterator[tuple[int, Line]]:
-    """Yield the number and the parts of each line that is about an approval; raises as `split_line` does."""
+    """Yield the number and the parts of each line about an approval; raises like `split_line`."""
     with Folder.at(place) as folder, folder.open(LEDGER_FILE) as file:
         for seq, raw in enumerate(Lines(file, MAX_LINE)):
             if _OURS in raw[:_FAR]:
                 yield seq, split_line(raw, place=f"{place / LEDGER_FILE}:{seq + 1}")
 
 
-def _compared(taken: _Taken, line: Line | None) -> Iterator[str]:
-    if line is None or line.event_type != "approval.answered" or line.session_id != taken.said["ledger"]:
+def _compare(answer: _SessionAnswer, line: Line | None) -> Iterator[str]:
+    if line is None or line.event_type != "approval.answered" or line.session_id != answer.payload["ledger"]:
         yield "no answer"
         return
-    if line.envelope_hash != taken.said["hash"]:
-        yield f"one with the hash {line.envelope_hash}, not {taken.said['hash']}"
+    if line.envelope_hash != answer.payload["hash"]:
+        yield f"one with the hash {line.envelope_hash}, not {answer.payload['hash']}"
     try:
-        told = decode(line.payload)
-    except ValueError:  # the ledger's own verification says so
+        recorded = decode(line.payload)
+    except ValueError:  # the ledger's own verification reports it
         return
-    word = told.get("answer")
-    if isinstance(word, str) and word != ANSWERS[taken.kind]:
+    word = recorded.get("answer")
+    if isinstance(word, str) and word != ANSWERS[answer.kind]:
         yield f"the answer {word!r}"
     for name in _SAME:
-        mine, theirs = taken.said.get(name), told.get(name)
+        mine, theirs = answer.payload.get(name), recorded.get(name)
         if isinstance(mine, str) and isinstance(theirs, str) and mine != theirs:
             yield f"another {name}"

@@ -1,7 +1,7 @@
-"""The charters that ledgers name, held against the workspace ledger and against the charters that are kept.
+"""Compares the charters that ledgers name with the workspace ledger and with the stored charters.
 
-A ledger is sound whatever charter it names. So a charter that no ``ledger.charter`` event names came into force without
-a record, and one whose bytes are not what its digest says was changed afterwards.
+A ledger is sound under any charter. So a charter without a ``ledger.charter`` event came into force without a record,
+and a charter whose bytes differ from its digest was changed.
 """
 
 import re
@@ -29,19 +29,19 @@ _NAMING: Final = re.compile(
     rb'"event_type":"(?:ledger\.charter|session\.start|system\.boot|approval\.requested'
     rb"|task\.(?:created|updated|started)|memory\.(?:proposed|retracted))\""
 )
-"""The events that say which charter is in force."""
+"""The events that name the charter in force."""
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _WORKSPACE: Final = "workspace"
 _FOLDER: Final = "charters"
 _HEADS: Final = re.compile(rb'"event_type":"ledger\.session"')
 _NEVER: Final = "never"  # later than any time
 _NAMELESS: Final = "the workspace ledger names no charter"
-NOT_KEPT: Final = "is named, and is not kept here"
-"""How the reason ends for which decisions under a charter cannot be checked, where the charter is missing."""
+NOT_STORED: Final = "is named, and is not kept here"
+"""The end of the reason why decisions under a missing charter cannot be checked."""
 _LOST: Final = f"a {_CHARTER} names a charter by a sealed value that is gone"
 
 
-class Naming(NamedTuple):
+class CharterReference(NamedTuple):
     """An event that names the charter *digest*: its *line*, from 1, and its time. *digest* is empty if it is lost."""
 
     line: int
@@ -50,11 +50,11 @@ class Naming(NamedTuple):
 
 
 @attrs.define
-class Records:
-    """What the workspace ledger says: the first ``ledger.charter`` and the earliest time, by digest.
+class CharterRecords:
+    """The charters in the workspace ledger: the first ``ledger.charter`` and the earliest time, by digest.
 
-    *unknown* says why a charter may be named by a record and nobody can tell: the value is sealed and gone, or there
-    is no record of anything that happens under a charter, as in a ledger that was begun to close a session.
+    *unknown* says why a record may name any charter: a sealed digest was erased, or the ledger records nothing under a
+    charter, as one that was begun to close a session.
     """
 
     first: dict[str, int] = attrs.field(factory=dict)
@@ -62,8 +62,8 @@ class Records:
     gaps: list[Gap] = attrs.field(factory=list)
     unknown: str = ""
 
-    def add(self, record: Naming) -> None:
-        """Take in a ``ledger.charter``."""
+    def add(self, record: CharterReference) -> None:
+        """Apply a ``ledger.charter``."""
         if not record.digest:
             self.unknown = _LOST
             return
@@ -74,68 +74,71 @@ class Records:
         """Return whether a record may name the charter *digest*."""
         return digest in self.first or bool(self.unknown)
 
-    def precede(self, naming: Naming) -> bool:
+    def has_earlier(self, reference: CharterReference) -> bool:
         """Return whether a record that is not later may name the same charter."""
-        return bool(self.unknown) or self.earliest.get(naming.digest, _NEVER) <= naming.ts
+        return bool(self.unknown) or self.earliest.get(reference.digest, _NEVER) <= reference.ts
 
     def line(self, digest: str) -> int:
-        """Return the line of the first record that names *digest*; one that no file has, where there is none."""
+        """Return the line of the first record that names *digest*; a line beyond any file if there is none."""
         return self.first.get(digest, 1 << 62)
 
 
 @attrs.frozen
-class Checked:
-    """What came of looking at charters: *gaps* are contradictions, *unchecked* says why decisions were not checked."""
+class CharterCheck:
+    """The result of checking charters: *gaps* are contradictions, *unchecked* says why decisions were not checked."""
 
     gaps: tuple[Gap, ...] = ()
     unchecked: tuple[str, ...] = ()
 
 
-def check_charters(state: Path, sessions: Collection[str], *, every: bool = False) -> Checked:
-    """Check what the workspace ledger of a *state* folder and *sessions* say of charters, and the charters themselves.
+def check_charters(state: Path, sessions: Collection[str], *, every: bool = False) -> CharterCheck:
+    """Check the references to charters in the workspace ledger and in *sessions*, and the charters themselves.
 
-    Every charter that a session names is named by a ``ledger.charter`` that is not later: by its time, or by its place
-    before the session's first head, where a clock was set back. With *every* the workspace ledger is held to the same
-    rule, and every charter that is kept is looked at. What cannot be read is passed over: its own verification says
-    what is wrong with it.
+    Every charter that a session names needs a ``ledger.charter`` that is not later: by its time, or by its position
+    before the session's first head, in case a clock was set back. With *every*, the rule applies to the workspace
+    ledger, too, and every stored charter is checked. An unreadable ledger is skipped: its own verification reports it.
     """
-    in_force = _in_force(state) if every else None  # before the records: a charter is recorded first
-    records = _records(state / _WORKSPACE)
+    in_force = (
+        _read_current(state) if every else None
+    )  # before the records: a charter is recorded before it is in force
+    records = _read_records(state / _WORKSPACE)
     if records is None:
-        return Checked()
+        return CharterCheck()
     gaps = [*(records.gaps if every else ())]
     if in_force is not None and not records.has(in_force):
         gaps.append(Gap(_WORKSPACE, "charter in force", f"a {_CHARTER} that names {in_force}", "none"))
     named = dict.fromkeys(records.first if every else ())
-    heads = cache(lambda: _first_heads(state / _WORKSPACE))
+    heads = cache(lambda: _read_first_heads(state / _WORKSPACE))
     for session in sessions:
-        for naming in _first_of_each(state / "sessions" / session):
-            named.setdefault(naming.digest)
-            if not records.precede(naming) and records.line(naming.digest) > heads().get(session, 0):
-                gaps.append(_unrecorded(session, naming))
-    wrong = dict(_wrong(state, [*named, *(_kept(state) if every else ())]))
+        for reference in _read_references(state / "sessions" / session):
+            named.setdefault(reference.digest)
+            if not records.has_earlier(reference) and records.line(reference.digest) > heads().get(session, 0):
+                gaps.append(_build_gap(session, reference))
+    wrong = dict(_find_wrong(state, [*named, *(_list_stored(state) if every else ())]))
     gaps += (gap for gap in wrong.values() if gap)
-    missing = (f"charter {name} {NOT_KEPT}" for name in named if name in wrong and not wrong[name])
-    return Checked(tuple(gaps), (*missing, *([records.unknown] if records.unknown and named else [])))
+    missing = (f"charter {name} {NOT_STORED}" for name in named if name in wrong and not wrong[name])
+    return CharterCheck(tuple(gaps), (*missing, *([records.unknown] if records.unknown and named else [])))
 
 
-def _unrecorded(ledger: str, naming: Naming) -> Gap:
-    return Gap(ledger, f"charter of line {naming.line}", f"{_CHARTER} before it that names {naming.digest}", "none")
+def _build_gap(ledger: str, reference: CharterReference) -> Gap:
+    return Gap(
+        ledger, f"charter of line {reference.line}", f"{_CHARTER} before it that names {reference.digest}", "none"
+    )
 
 
-# --- what ledgers say -------------------------------------------------------------------------------------------------
+# --- references -----------------------------------------------------------------------------------------------------
 
 
-def _records(place: Path) -> Records | None:
-    """Return what the workspace ledger says of charters; ``None`` if there is no such ledger."""
-    records = Records()
+def _read_records(place: Path) -> CharterRecords | None:
+    """Return the charters in the workspace ledger; ``None`` if there is no such ledger."""
+    records = CharterRecords()
     try:
         for number, line in _lines(place, _NAMING):
-            naming = _naming(place, number, line)
+            reference = _build_reference(place, number, line)
             if line.event_type == _CHARTER:
-                records.add(naming)
-            elif naming.digest and not records.has(naming.digest):
-                records.gaps.append(_unrecorded(_WORKSPACE, naming))
+                records.add(reference)
+            elif reference.digest and not records.has(reference.digest):
+                records.gaps.append(_build_gap(_WORKSPACE, reference))
     except FileNotFoundError:
         return None
     except (DeedbookError, OSError, ValueError):
@@ -145,18 +148,18 @@ def _records(place: Path) -> Records | None:
     return records
 
 
-def _first_of_each(place: Path) -> list[Naming]:
-    """Return the first event of a session that names a charter, for each charter that it names."""
-    found: dict[str, Naming] = {}
+def _read_references(place: Path) -> list[CharterReference]:
+    """Return the first event of a session that names a charter, for each charter."""
+    found: dict[str, CharterReference] = {}
     with suppress(DeedbookError, OSError, ValueError):
         for line in _lines(place, _NAMING):
-            naming = _naming(place, *line)
-            if naming.digest:
-                found.setdefault(naming.digest, naming)
+            reference = _build_reference(place, *line)
+            if reference.digest:
+                found.setdefault(reference.digest, reference)
     return list(found.values())
 
 
-def _first_heads(place: Path) -> dict[str, int]:
+def _read_first_heads(place: Path) -> dict[str, int]:
     """Return the line of the workspace ledger with the first head of each session."""
     found: dict[str, int] = {}
     with suppress(DeedbookError, OSError, ValueError):
@@ -174,37 +177,37 @@ def _lines(place: Path, wanted: re.Pattern[bytes]) -> Iterator[tuple[int, Line]]
                 yield number, split_line(raw, place=f"{place / LEDGER_FILE}:{number}")
 
 
-def _naming(place: Path, number: int, line: Line) -> Naming:
-    said: Any = decode(line.payload)
-    value = said.get("digest" if line.event_type == _CHARTER else "charter")
+def _build_reference(place: Path, number: int, line: Line) -> CharterReference:
+    payload: Any = decode(line.payload)
+    value = payload.get("digest" if line.event_type == _CHARTER else "charter")
     if isinstance(value, dict):
         try:
             with Folder.at(place) as folder:
                 value = opened(folder, value)
         except (DeedbookError, OSError, ValueError):
             value = None
-    return Naming(number, line.ts, value if isinstance(value, str) and _DIGEST.fullmatch(value) else "")
+    return CharterReference(number, line.ts, value if isinstance(value, str) and _DIGEST.fullmatch(value) else "")
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- stored charters ------------------------------------------------------------------------------------------------
 
 
-def _in_force(state: Path) -> str | None:
-    """Return the digest of the charter that the state folder says is in force."""
+def _read_current(state: Path) -> str | None:
+    """Return the digest of the charter in force, from the state folder."""
     with suppress(DeedbookError, OSError), Folder.at(state) as folder:
         return Store(folder).current()
     return None
 
 
-def _kept(state: Path) -> list[str]:
-    """Return the digests under which something is kept."""
+def _list_stored(state: Path) -> list[str]:
+    """Return the digests of stored charters."""
     with suppress(DeedbookError, OSError), Folder.at(state) as folder:
         return sorted(name for name, _ in folder.kinds(_FOLDER) if _DIGEST.fullmatch(name))
     return []
 
 
-def _wrong(state: Path, digests: Collection[str]) -> Iterator[tuple[str, Gap | None]]:
-    """Yield each digest under which no charter, or another one, is kept; without a gap where there is nothing."""
+def _find_wrong(state: Path, digests: Collection[str]) -> Iterator[tuple[str, Gap | None]]:
+    """Yield each digest whose charter is missing (without a gap) or wrong (with a gap)."""
     with suppress(FileNotFoundError), Folder.at(state) as folder:
         store = Store(folder)
         for digest in dict.fromkeys(digests):

@@ -1,7 +1,7 @@
 """Envelope 1.0, as seed 002 wrote it: seven fields, causal fields in the payload, no chain. Checked, never rewritten.
 
-A line is the sorted, compact `json.dumps` of its object, with what is not ASCII unescaped. Only the payload is hashed,
-over that same spelling, so a changed header field does not show; every report says so.
+A line is the sorted, compact `json.dumps` of its object, without escapes for non-ASCII text. Only the payload is
+hashed, in the same form, so a changed header field does not show; every report says so.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def verify(path: str, lines: Lines) -> Report:
 def _object(line: bytes) -> dict[str, Any]:
     row = load(line)
     if not isinstance(row.get("payload"), dict):
-        raise ValueError("no payload that is an object")  # noqa: TRY004 - it is what JSON reading raises
+        raise ValueError("no payload that is an object")  # noqa: TRY004 - the error that JSON parsing raises
     return row
 
 
@@ -76,7 +76,7 @@ def _check_line(number: int, line: bytes, findings: Findings) -> dict[str, Any] 
 
 @attrs.define
 class _Session:
-    """What one session's events must be to each other."""
+    """The rules for the events of one session."""
 
     ended: bool = False
     _root: str | None = None
@@ -116,7 +116,7 @@ class _Session:
         self._root = self._root or span
 
     def notes(self, session_id: str) -> Iterator[str]:
-        """Yield what breaks no rule of the time but should be known."""
+        """Yield deviations that broke no rule of format 1.0."""
         if self._off_root:
             yield f"{session_id}: line {self._off_root}: session.end hangs under the last action, not under the root"
         if self._bare:

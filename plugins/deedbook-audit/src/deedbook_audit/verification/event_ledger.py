@@ -1,7 +1,7 @@
-"""The lines of seed 002's `EventLedger`, checked as far as they can be: they have no hashes, so nothing is verified.
+"""The lines of seed 002's `EventLedger`, checked as far as possible: they have no hashes, so nothing is verified.
 
-The fields of each line are checked, and what the seed's protocol says of boots and shutdowns. A file that breaks none
-of these rules is still not called sound.
+The check covers the fields of each line, and the seed's rules for boots and shutdowns. A file that breaks no rule is
+still not called sound.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ def _check_line(number: int, line: bytes, findings: Findings) -> Row | None:
 
 @attrs.define
 class _Runs:
-    """The runs of the system that a file tells of: each boots once, and shuts down at most once."""
+    """The runs of the system in a file: each boots once, and shuts down at most once."""
 
     _booted: set[Any] = attrs.field(factory=set)
     _shut_down: set[Any] = attrs.field(factory=set)
@@ -91,7 +91,7 @@ class _Runs:
         seen.add(run)
 
     def notes(self) -> Iterator[str]:
-        """Yield what breaks no rule but should be known."""
+        """Yield deviations that break no rule."""
         if open_ := len(self._booted - self._shut_down):
             yield f"runs without a system.shutdown: {open_}"
         if self._unbooted:

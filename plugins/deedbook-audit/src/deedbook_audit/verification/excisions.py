@@ -1,6 +1,6 @@
-"""Payloads that were taken out of their lines: accepted where a later line of the same ledger says so, and only there.
+"""Excised payloads: accepted only if a later line of the same ledger records the excision.
 
-The header stays byte for byte; in the payload's place stands the hash that the header has of it.
+The header stays byte for byte; the payload is replaced by its hash.
 """
 
 import re
@@ -10,7 +10,7 @@ from deedbook.format import canonical, events
 from deedbook.format.report import Findings
 
 EXCISED: Final = object()
-"""What a reader passes on in the place of a payload that is gone."""
+"""The value that stands for an excised payload."""
 
 _KIND: Final = re.compile(rb',"event_type":"([a-z0-9_.]{1,64})"')
 _SAYS: Final = b',"event_type":"ledger.excised"'
@@ -19,48 +19,48 @@ _AFTER: Final = b"}\n"
 
 
 class Excisions:
-    """The excisions of one ledger: `take` a line whose payload is gone, `look` at the lines that may say why.
+    """The excisions of one ledger: `accept` a line without its payload, `apply` the lines that may record it.
 
-    A line comes as its header without ``envelope_hash``, and the rest behind the mark. *open* are those that no later
-    line has named so far: by line number, each with its payload's hash.
+    A line comes as its header without ``envelope_hash``, and the rest after the mark. *open* holds the excised lines
+    that no later line has named: by line number, each with its payload's hash.
     """
 
     def __init__(self) -> None:
         self.open: dict[int, bytes] = {}
 
-    def take(self, number: int, head: bytes, rest: bytes) -> bool:
-        """Say whether the payload of a line, whose own hash is right, is taken out; a later line has to say so."""
+    def accept(self, number: int, head: bytes, rest: bytes) -> bool:
+        """Return whether the payload of a line with a correct header was excised; a later line has to record it."""
         kind = _KIND.search(head)
         if not (
             kind
             and not kind[1].decode().startswith(events.UNEXCISABLE)
             and head[-169:-153] == b'"payload_hash":"'
             and head[-89:-65] == b'","prev_envelope_hash":"'
-            and rest[64:] == b"%b%b%b" % (_BEFORE, stands_for(head), _AFTER)
+            and rest[64:] == b"%b%b%b" % (_BEFORE, build_placeholder(head), _AFTER)
         ):
             return False
         self.open[number] = head[-153:-89]
         return True
 
-    def look(self, head: bytes, rest: bytes) -> None:
-        """Take in what a sound line says, if it is one of those that name an excision."""
+    def apply(self, head: bytes, rest: bytes) -> None:
+        """Apply a sound line, if it records an excision."""
         if _SAYS not in head:
             return
         try:
-            said: Any = canonical.decode(rest[64 + len(_BEFORE) : -len(_AFTER)])
-            number, found = said["seq"] + 1, said["payload_hash"].encode()
+            payload: Any = canonical.decode(rest[64 + len(_BEFORE) : -len(_AFTER)])
+            number, found = payload["seq"] + 1, payload["payload_hash"].encode()
         except (ValueError, TypeError, KeyError, AttributeError):
             return
         if self.open.get(number) == found:
             del self.open[number]
 
     def report(self, findings: Findings) -> None:
-        """Add a failure for each that no later line has named."""
+        """Add a failure for each excision that no later line has recorded."""
         for number, digest in self.open.items():
             wanted = f"a later ledger.excised of event {number - 1} with payload_hash {digest.decode()}"
             findings.add(number, "excised", wanted, "none")
 
 
-def stands_for(head: bytes) -> bytes:
-    """Return the payload that stands for the one that a header has the hash of, once that is gone."""
+def build_placeholder(head: bytes) -> bytes:
+    """Return the payload that replaces an excised one, from the hash in its header."""
     return events.excised(head[-153:-89].decode("ascii", "replace"))

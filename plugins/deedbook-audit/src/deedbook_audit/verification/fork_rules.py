@@ -1,6 +1,6 @@
-"""What a verifier checks about forks within one file: it says once where it comes from, and what was served of that.
+"""The rules for forks within one file: it names its parent once, and what it serves is the parent's.
 
-Whether the parent has those lines is told by `forks`, where its ledger is at hand.
+`forks` compares the lines with the parent's ledger, if that is available.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,8 +9,8 @@ from typing import Any, Final
 ABOUT: Final = frozenset({"session.forked", "call.served"})
 
 
-class Descent:
-    """The descent of one session: `check` every event of `ABOUT` in order, then ask for `notes`."""
+class ForkRules:
+    """The fork records of one session: call `check` for every event of `ABOUT` in order, then `notes`."""
 
     def __init__(self) -> None:
         self._parent: Any = None
@@ -20,7 +20,7 @@ class Descent:
     def check(
         self, kind: str, parent: bytes | None, root: bytes | None, outcome: bytes | None, payload: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Yield what is wrong with the next event; *outcome* is the span of the last outcome before it."""
+        """Yield the violations of the next event; *outcome* is the span of the last outcome before it."""
         if kind == "session.forked":
             if self._forked or parent != root:
                 yield "a second session.forked" if self._forked else "session.forked under something else"
@@ -35,8 +35,8 @@ class Descent:
                 yield "call.served that is not under the outcome before it"
 
     def notes(self) -> Iterator[str]:
-        """Yield what breaks no rule but should be known."""
+        """Yield deviations that break no rule."""
         if self._forked:
             outcomes = "1 outcome was" if self._served == 1 else f"{self._served} outcomes were"
-            told = "held against it where that ledger is at hand"
-            yield f"forked from session {self._parent}: {outcomes} served from its record, {told}"
+            note = "held against it where that ledger is at hand"
+            yield f"forked from session {self._parent}: {outcomes} served from its record, {note}"

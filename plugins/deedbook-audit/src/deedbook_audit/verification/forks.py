@@ -1,6 +1,6 @@
-"""What a forked session says of its parent, held against the parent's file: the line it goes on from, what was served.
+"""Compares a fork with its parent's ledger: the line that it continues from, and the outcomes that it served.
 
-It knows the format and neither who forked nor who writes; what a fork's own file has to be is checked by `descent`.
+It knows only the format; `fork_rules` checks the fork's own file.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,46 +20,46 @@ from deedbook.format.lines import Lines
 
 _LONGEST: Final = MAX_PAYLOAD + 1024
 _FIRST: Final = 16
-"""Lines among which a fork says that it is one: it comes before the session's first hook."""
+"""The number of first lines that are searched for ``session.forked``: it comes before the session's first hook."""
 _HIDDEN: Final = (b'"$sealed"', b'"$excised"')
 
 
 @attrs.frozen
 class _Claim:
-    """What a fork says of one line of its parent: its number, its hash, and the outcome (*line*) that it stands for."""
+    """A fork's claim about one line of its parent: its number, its hash, and the outcome (*line*) that repeats it."""
 
     seq: int
     hash: str
     line: Line | None = None
 
 
-def forks(place: Path, find: Callable[[str], Path | None]) -> list[Gap]:
-    """Hold what the ledger at *place* says of a parent against that, and return what is wrong.
+def compare_fork(place: Path, find: Callable[[str], Path | None]) -> list[Gap]:
+    """Compare the ledger at *place* with its parent's, and return the gaps.
 
-    *find* returns where the ledger of a session is; ``None``: it is not at hand, and nothing is compared. Nor is what
-    is sealed. A ledger that is no fork costs the reading of its first lines.
+    *find* returns the path of a session's ledger, or ``None`` if it is not available; then nothing is compared. Sealed
+    values are not compared. For a ledger that is no fork only its first lines are read.
     """
     if not any(line.event_type == "session.forked" for line in islice(_read(place), _FIRST)):
         return []
-    session, parent, claims = _claims(place)
+    session, parent, claims = _read_claims(place)
     above = find(parent)
     if above is None or not above.exists():
         return []
-    return list(_compared(session, parent, above, claims))
+    return list(_compare_claims(session, parent, above, claims))
 
 
-def _claims(place: Path) -> tuple[str, str, list[_Claim]]:
-    """Read what a ledger claims: its id, its parent, and of which lines of that it says what."""
+def _read_claims(place: Path) -> tuple[str, str, list[_Claim]]:
+    """Return the claims of a ledger: its id, its parent, and the claims about the parent's lines."""
     session, parent, before = "", "", None
     claims: list[_Claim] = []
     for line in _read(place):
         session = session or line.session_id
         if line.event_type in ("session.forked", "call.served"):
             try:
-                said: Any = decode(line.payload)
+                payload: Any = decode(line.payload)
             except ValueError:  # the ledger's own verification says so
                 continue
-            who, seq, own = said.get("session"), said.get("seq"), said.get("hash")
+            who, seq, own = payload.get("session"), payload.get("seq"), payload.get("hash")
             if isinstance(who, str) and isinstance(seq, int) and isinstance(own, str):  # else it is sealed, or gone
                 parent = parent or who
                 claims.append(_Claim(seq, own, before if line.event_type == "call.served" else None))
@@ -67,7 +67,7 @@ def _claims(place: Path) -> tuple[str, str, list[_Claim]]:
     return session, parent, claims
 
 
-def _compared(session: str, parent: str, place: Path, claims: list[_Claim]) -> Iterator[Gap]:
+def _compare_claims(session: str, parent: str, place: Path, claims: list[_Claim]) -> Iterator[Gap]:
     left = {claim.seq for claim in claims}
     found = {line.seq: line for line in _read(place) if line.seq in left}
     for claim in claims:
@@ -82,19 +82,19 @@ def _compared(session: str, parent: str, place: Path, claims: list[_Claim]) -> I
 
 
 def _is_same(recorded: Line, served: Line) -> bool:
-    """Say whether an outcome is the one that was recorded, as far as both can be read."""
-    if _kind(recorded) != _kind(served):
+    """Return whether an outcome equals the recorded one, as far as both are readable."""
+    if _get_kind(recorded) != _get_kind(served):
         return False
     hidden = any(mark in each.payload for mark in _HIDDEN for each in (recorded, served))
     return hidden or recorded.payload_hash == served.payload_hash
 
 
-def _kind(line: Line) -> str:
+def _get_kind(line: Line) -> str:
     return ALIASES.get(line.event_type, line.event_type)
 
 
 def _read(place: Path) -> Iterator[Line]:
-    """Yield the lines that can be taken apart; of the others the ledger's own verification says what is wrong."""
+    """Yield the lines up to the first invalid one, which the ledger's own verification reports."""
     with Folder.at(place.parent) as folder, folder.open(place.name) as file:
         for raw in Lines(file, _LONGEST):
             try:

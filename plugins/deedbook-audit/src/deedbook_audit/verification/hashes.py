@@ -1,4 +1,4 @@
-"""The hashes of one ledger, line by line: each header's own, that of the line before, and that of the payload."""
+"""The hashes of one ledger, line by line: each header's own, the previous line's, and the payload's."""
 
 import re
 from collections.abc import Iterator
@@ -17,22 +17,22 @@ OPENING: Final = re.compile(rb'\{"schema_version":"1\.1","session_id":"([A-Za-z0
 _BEGINNING: Final = b'{"schema_version":"1.1","session_id":"'
 
 MARK: Final = b',"envelope_hash":"'
-"""What ends a header, where it stands first."""
+"""The end of a header, at its first occurrence."""
 BEHIND: Final = 76
-"""Where the payload begins after the mark: behind 64 hex digits and ``","payload":``."""
+"""The position of the payload after the mark: after 64 hex digits and ``","payload":``."""
 
 _ENDING: Final = re.compile(rb'"payload_hash":"([0-9a-f]{64})","prev_envelope_hash":"([0-9a-f]{64})"\Z')
 _CLOSING: Final = re.compile(rb'([0-9a-f]{64})","payload":(?=\{)')
 _NEWLINE: Final = 10
 _NO_HASH: Final = b"-"
 _ANY: Final = (b"",)
-"""What the hash before is compared with where nobody knows it."""
+"""The expected previous hash if it is unknown."""
 
 
 class Link(NamedTuple):
-    """A line whose hashes were checked: its *number*, its header without envelope hash, and what follows `MARK`.
+    """A line with checked hashes: its *number*, its header without envelope hash, and the rest after `MARK`.
 
-    Where a hash is wrong *rest* is empty and *head* the whole line.
+    If a hash is wrong, *rest* is empty and *head* the whole line.
     """
 
     number: int
@@ -43,7 +43,7 @@ class Link(NamedTuple):
 class Chain:
     """The hashes of one ledger, line by line.
 
-    *opening* is how the file begins.
+    *opening* is the beginning of the file.
     """
 
     def __init__(self, opening: bytes, *, payloads: bool) -> None:
@@ -60,8 +60,8 @@ class Chain:
     ) -> Iterator[tuple[int, bytes, bytes]]:
         """Yield every line (`Link`) once its hashes are checked; if *quiet*, only those that fail.
 
-        *number* lines come before, the last of which has the hash *prev*. Lines without a header are only counted
-        once enough of them were yielded.
+        *number* lines come before, the last of which has the hash *prev*. Lines without a header are only counted after
+        enough of them were yielded.
         """
         payloads, excised, line = self._payloads, self.excisions.open, b"\n"
         expected: bytes | tuple[bytes, ...] = self._first() if prev is None else prev
@@ -71,12 +71,12 @@ class Chain:
             if (
                 rest[:64] == own
                 and (head[-65:-1] == expected or _may_name(head, expected))
-                and (not payloads or _payload_fits(head, rest) or self.excisions.take(number + 1, head, rest))
+                and (not payloads or _payload_fits(head, rest) or self.excisions.accept(number + 1, head, rest))
             ):
                 number += 1
                 expected = own
                 if excised:
-                    self.excisions.look(head, rest)
+                    self.excisions.apply(head, rest)
                 if quiet:
                     continue
             elif line[-1] != _NEWLINE:
@@ -91,7 +91,7 @@ class Chain:
                 head, rest = line[:-1], b""
             yield number, head, rest
         else:
-            if line[-1] != _NEWLINE:  # torn behind its hashes, which were all that was asked for
+            if line[-1] != _NEWLINE:  # torn after its hashes, the only part that is checked here
                 number, expected = number - 1, line.partition(MARK)[0][-65:-1]
         self.findings.checked = number
         self._finish(expected, torn=line[-1] != _NEWLINE and _may_begin(line))
@@ -99,7 +99,7 @@ class Chain:
     def _finish(self, last: bytes | tuple[bytes, ...], *, torn: bool) -> None:
         number = self.findings.checked
         if not number:
-            if not torn:  # else its first line was not written whole, which the report says
+            if not torn:  # else the first line is torn, which the report says
                 self.findings.add(0, "empty", "at least one line", "none")
         elif self.session_id is None:
             self.findings.add(1, "header", 'schema_version "1.1" and a session id at its beginning', "something else")
@@ -113,17 +113,19 @@ class Chain:
         first = events.first_workspace_hash if self.workspace else events.first_hash
         return first(self.session_id).encode()
 
-    # --- what is wrong ------------------------------------------------------------------------------------------------
+    # --- failures ----------------------------------------------------------------------------------------------------
 
     def _explain(self, number: int, line: bytes, prev: bytes | tuple[bytes, ...]) -> tuple[bytes, bytes]:
-        """Say which hash is wrong; return what the next line may name: this line's stored hash, and the computed one.
+        """Report which hash is wrong; return the hashes that the next line may name: the stored and the computed one.
 
-        Either may be what was changed, and this line is reported already. Empty means that nobody knows.
+        Either may be the changed one, and this line is reported already. Empty means unknown.
         """
         header, _, rest = line.partition(MARK)
         before, after = _ENDING.search(header), _CLOSING.match(rest)
         if not (before and after and rest.endswith(b"}")):
-            self.findings.add(number, "header", "…_hash of 64 hex digits each, then the payload, then }", _odd(line))
+            self.findings.add(
+                number, "header", "…_hash of 64 hex digits each, then the payload, then }", _excerpt(line)
+            )
             return after[1] if after else b"", b""
         own = sha256(header).hexdigest().encode()
         self._compare(number, "envelope_hash", own, after[1])
@@ -143,17 +145,17 @@ class Chain:
 
 
 def _may_begin(torn: bytes) -> bool:
-    """Say whether *torn* may be what a crash left of a ledger's first line: its beginning, or zeros in its place."""
+    """Return whether *torn* may be the crashed first line of a ledger: its beginning, or zeros in its place."""
     return torn.startswith((b"\0", _BEGINNING)) or _BEGINNING.startswith(torn)
 
 
 def _may_name(head: bytes, expected: bytes | tuple[bytes, ...]) -> bool:
-    """Say whether a header names one of several hashes as the one before it; an empty one is any."""
+    """Return whether a header names one of several hashes as the previous one; an empty one matches any."""
     return isinstance(expected, tuple) and head[-65:-1].startswith(expected)
 
 
 def _payload_fits(head: bytes, rest: bytes) -> bool:
-    """Say whether the payload is where it has to be, and has the hash that the header names."""
+    """Return whether the payload is in its place and has the hash that the header names."""
     return (
         rest[64:77] == b'","payload":{'
         and sha256(rest[76:-2]).hexdigest().encode() == head[-153:-89]
@@ -163,5 +165,5 @@ def _payload_fits(head: bytes, rest: bytes) -> bool:
     )
 
 
-def _odd(line: bytes) -> bytes:
+def _excerpt(line: bytes) -> bytes:
     return line[-100:] if MARK in line else line[:100]

@@ -1,4 +1,4 @@
-"""The headers of one ledger's lines, after a proof that they are spelled in the one way the format has."""
+"""The headers of one ledger's lines, after a proof that they have the format's one spelling."""
 
 import re
 from typing import Final, TypeAlias
@@ -10,8 +10,8 @@ from .hashes import BEHIND, MARK
 
 MAX_LINE: Final = events.MAX_PAYLOAD + 1024
 
-Told: TypeAlias = tuple[str, bytes, bytes | None, bytes, bytes]
-"""What a line tells: its event's type, span, parent and ts, the last three as they stand there, and the payload."""
+HeaderFields: TypeAlias = tuple[str, bytes, bytes | None, bytes, bytes]
+"""The fields of a line: its event's type, span, parent and ts, the last three as bytes, and the payload."""
 
 _BEFORE, _TYPED, _AFTER = events.HEADER.pattern.partition(rb'","event_type"')
 _LABEL: Final = re.compile(_TYPED + _AFTER.partition(rb',"span_id"')[0])
@@ -25,8 +25,8 @@ _MAX_LABELS: Final = 4096
 class Headers:
     """The headers of one ledger, in the order of its lines; failures go to *findings*.
 
-    All lines share a prefix, which ends with ``"seq":``. A line is proved by comparing what stands at the places that
-    the format gives, counted from the header's two ends; only one that is not so is matched closely.
+    All lines share a prefix, which ends with ``"seq":``. A line is proved by comparing the bytes at the places that the
+    format gives, counted from both ends of the header; only a line that differs is matched with the whole pattern.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -37,8 +37,8 @@ class Headers:
         self._types: dict[bytes, str] = {}
         self._ts = b""
 
-    def read(self, number: int, head: bytes, rest: bytes) -> Told | None:
-        """Return what the line tells (see `Link`); ``None`` for what cannot be read."""
+    def read(self, number: int, head: bytes, rest: bytes) -> HeaderFields | None:
+        """Return the fields of the line (see `Link`); ``None`` for an unreadable one."""
         seq = number - 1
         start = b'%b%d,"ts":"' % (self.prefix, seq)
         at = len(start)
@@ -57,7 +57,7 @@ class Headers:
             and span != _NO_SPAN
         ):
             return kind, span, parent, ts, rest[BEHIND:-2]
-        return self._closely(number, b"%b%b%b" % (head, MARK, rest[:-1]) if rest else head, seq)
+        return self._match_header(number, b"%b%b%b" % (head, MARK, rest[:-1]) if rest else head, seq)
 
     def _is_time(self, ts: bytes) -> bool:
         if ts[19:] not in _THOUSANDTHS or (ts[:19] != self._ts[:19] and not _SECOND.fullmatch(ts, 0, 19)):
@@ -65,8 +65,8 @@ class Headers:
         self._ts = ts
         return True
 
-    def _closely(self, number: int, line: bytes, seq: int) -> Told | None:
-        """Match the whole header, and compare what all lines share."""
+    def _match_header(self, number: int, line: bytes, seq: int) -> HeaderFields | None:
+        """Match the whole header, and compare the part that all lines share."""
         match = events.HEADER.match(line)
         if match is None:
             self._explain(number, line)
@@ -78,7 +78,7 @@ class Headers:
             self._explain_seq(number, seq, int(match["seq"]))
         if match["span_id"] == _NO_SPAN:
             self._findings.add(number, "span_id", "not all zero", match["span_id"])
-        kind = self._type(number, match["event_type"])
+        kind = self._resolve_type(number, match["event_type"])
         label = line[match.end("ts") : match.end("principal") + 1 if match["principal"] else line.index(b',"span_id"')]
         if kind and _LABEL.fullmatch(label):
             if len(self._labels) >= _MAX_LABELS:
@@ -92,8 +92,8 @@ class Headers:
             line[match.end() : -1],
         )
 
-    def _type(self, number: int, kind: bytes) -> str:
-        """Return the present name of an event type; empty if the format has no such."""
+    def _resolve_type(self, number: int, kind: bytes) -> str:
+        """Return the current name of an event type; empty if the format has no such type."""
         if kind not in self._types:
             text = kind.decode()
             if not events.EVENT_TYPE.fullmatch(text):
@@ -103,7 +103,7 @@ class Headers:
         return self._types[kind]
 
     def _explain_seq(self, number: int, expected: int, found: int) -> None:
-        """Either this line was changed, and the next one goes on as expected; or lines are missing, and it does not."""
+        """Report a wrong number: either this line was changed and the next one continues, or lines are missing."""
         if found != self._other_seq:
             self._findings.add(number, "seq", str(expected), str(found))
         self._other_seq = found + 1

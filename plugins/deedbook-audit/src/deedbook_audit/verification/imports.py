@@ -1,4 +1,4 @@
-"""Old ledgers that were taken in, held against what the workspace ledger says of them: the same bytes, or a gap."""
+"""Compares imported old ledgers with the workspace ledger: the same bytes, or a gap."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,25 +17,25 @@ PENDING: Final = "events.jsonl.pending"
 _NONE: Final = "none"
 
 
-def changed(state: Path) -> Iterator[Gap]:
-    """Yield each old ledger of a *state* folder that is not there any more as it was taken in, or was never taken in.
+def compare_imports(state: Path) -> Iterator[Gap]:
+    """Yield each old ledger in a *state* folder that differs from its import, or that no import records.
 
-    Raises `LedgerError` where the workspace ledger cannot be read.
+    Raises `LedgerError` if the workspace ledger cannot be read.
     """
-    told = dict.fromkeys(_told(state))
-    for sha in told:
-        found = _found(state / FOLDER / sha)
-        found = _found(state / FOLDER / sha, PENDING) if found == _NONE else found
+    recorded = dict.fromkeys(_list_recorded(state))
+    for sha in recorded:
+        found = _hash_file(state / FOLDER / sha)
+        found = _hash_file(state / FOLDER / sha, PENDING) if found == _NONE else found
         if found != sha:
             yield Gap(f"imported {sha[:12]}", "sha256", sha, found)
     with suppress(FileNotFoundError), Folder.at(state / FOLDER) as folder:
-        for name in (each.name for each in folder.scan() if each.folder and each.name not in told):
-            if _found(state / FOLDER / name) != _NONE:
+        for name in (each.name for each in folder.scan() if each.folder and each.name not in recorded):
+            if _hash_file(state / FOLDER / name) != _NONE:
                 what = "a ledger.imported that tells of it; import it again, or remove it"
                 yield Gap(f"imported {name[:12]}", "record", what, _NONE)
 
 
-def _told(state: Path) -> Iterator[str]:
+def _list_recorded(state: Path) -> Iterator[str]:
     with suppress(FileNotFoundError):
         for event in read(state / "workspace"):
             sha = event.payload.get("sha256")
@@ -43,8 +43,8 @@ def _told(state: Path) -> Iterator[str]:
                 yield sha
 
 
-def _found(place: Path, name: str = FILE) -> str:
-    """Return the hash of the file that is kept there, or why there is none."""
+def _hash_file(place: Path, name: str = FILE) -> str:
+    """Return the hash of the file in *place*, or why there is none."""
     try:
         with Folder.at(place) as folder:
             return folder.digests("", [name])[0]

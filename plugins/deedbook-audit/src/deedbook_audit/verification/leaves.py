@@ -1,4 +1,4 @@
-"""Every leaf of a log, held against the file of the ledger that it speaks of."""
+"""Compares every leaf of a log with the file of its ledger."""
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -6,25 +6,27 @@ from pathlib import Path
 from deedbook.format.errors import FileRefused
 
 from .log import Leaf, Log
-from .trees import State, states
+from .trees import LedgerState, compute_states
 from .verdict import Contradiction
 
 
-def misfits(log: Log, state: Path, sessions: Collection[str] | None = None) -> Iterator[Contradiction]:
-    """Yield how files below a *state* folder contradict leaves of *log*, the first of each; of *sessions* alone."""
+def compare_leaves(log: Log, state: Path, sessions: Collection[str] | None = None) -> Iterator[Contradiction]:
+    """Yield the first contradiction of each file in a *state* folder with leaves of *log*; of *sessions* alone."""
     for name, leaves in log.leaves.items():
         if sessions is not None and name not in sessions:
             continue
         own = name == log.identity
         file = state / "workspace" / ".events.jsonl" if own else state / "sessions" / name / ".events.jsonl"
         try:
-            lines, found = states(file, [leaf.size for leaf in leaves])
+            lines, found = compute_states(file, [leaf.size for leaf in leaves])
         except (OSError, FileRefused):  # a link or a pipe is no ledger
             lines, found = 0, {}
-        yield from _misfit("the workspace ledger" if own else f"session {name}", leaves, lines, found)
+        yield from _compare_ledger("the workspace ledger" if own else f"session {name}", leaves, lines, found)
 
 
-def _misfit(name: str, leaves: Sequence[Leaf], lines: int, found: dict[int, State]) -> Iterator[Contradiction]:
+def _compare_ledger(
+    name: str, leaves: Sequence[Leaf], lines: int, found: dict[int, LedgerState]
+) -> Iterator[Contradiction]:
     good = 0
     for leaf in leaves:
         state = found.get(leaf.size)

@@ -1,6 +1,6 @@
-"""The payloads of one ledger's lines: canonical JSON, sealed values beside the file, and what their schemas say.
+"""The payloads of one ledger's lines: canonical JSON, sealed values beside the file, and schemas.
 
-A payload that was proved is kept for a while by type and hash: what gates say is often said again, to the byte.
+A checked payload is cached by type and hash: gates often record the same payload again, byte for byte.
 """
 
 import re
@@ -25,12 +25,12 @@ SALT: Final = 32
 UNDECLARED: Final[Mapping[str, Validator]] = MappingProxyType({})
 
 _HEX64: Final = re.compile("[0-9a-f]{64}")
-_GONE: Final = b'{"$excised":"'
+_EXCISED_MARK: Final = b'{"$excised":"'
 _SEALED: Final = b'"$sealed"'
 _MAX_VIOLATIONS: Final = 5
 _REPEATING: Final = frozenset({"hook.fired", "policy.check"})
-_KEPT: Final = 256
-_KEPT_BYTES: Final = 2048
+_MAX_CACHED: Final = 256
+_MAX_CACHED_BYTES: Final = 2048
 
 
 def no_charter(_digest: str) -> None:
@@ -38,11 +38,9 @@ def no_charter(_digest: str) -> None:
 
 
 class Payloads:
-    """The payloads of one ledger: what is wrong with their bytes goes to *stored*, with what they say to *said*.
+    """The payloads of one ledger: failures of bytes go to *stored*, failures of content to *meaning*.
 
-    *declared* holds the validators of the event types that the ledger's charter declares for plugins
-    (``x.<plugin>.<name>``). With ``None`` the charter is not at hand, and payloads of such types are not checked
-    against a schema.
+    *declared* holds validators of event types that a charter added (``x.<plugin>.<name>``).
     """
 
     def __init__(
@@ -50,25 +48,25 @@ class Payloads:
         folder: Folder,
         schemas: Schemas,
         stored: Findings,
-        said: Findings,
+        meaning: Findings,
         declared: Mapping[str, Validator] | None = UNDECLARED,
     ) -> None:
         self.sealed = SealedFiles(folder, stored)
         self._schemas = schemas
-        self._stored, self._said = stored, said
+        self._stored, self._meaning = stored, meaning
         self._validators: dict[str, Validator | None] = dict(declared or {})
         self._known = declared is not None
-        self._proved: dict[bytes, tuple[str, Any]] = {}
+        self._cached: dict[bytes, tuple[str, Any]] = {}
 
     def read(self, number: int, kind: str, payload: bytes, stated: bytes = b"") -> Any:
-        """Return a line's payload, checked; ``None`` for an unsound one, ``EXCISED`` for one that is gone.
+        """Return a line's payload, checked; ``None`` for an unsound one, ``EXCISED`` for an excised one.
 
-        *stated* is the payload's hash where hashes were proved, so that what only stands for it is known.
+        *stated* is the payload's hash if hashes were checked, so that a placeholder is recognized.
         """
-        known = self._proved.get(stated)
+        known = self._cached.get(stated)
         if known is not None and known[0] == kind:
             return known[1]
-        if payload.startswith(_GONE) and stated and payload[len(_GONE) :] == stated + b'"}':
+        if payload.startswith(_EXCISED_MARK) and stated and payload[len(_EXCISED_MARK) :] == stated + b'"}':
             return EXCISED
         if len(payload) > events.MAX_PAYLOAD:
             self._stored.add(number, "size", f"a payload of at most {events.MAX_PAYLOAD} bytes", f"{len(payload)}")
@@ -77,52 +75,52 @@ class Payloads:
             value = canonical.decode(payload)
             exact = canonical.encode_payload(value)
         except (ValueError, IntakeError) as problem:
-            self._stored.add(number, *_unreadable(payload, problem))
+            self._stored.add(number, *_describe_unreadable(payload, problem))
             return None
         if exact != payload:
-            self._stored.add(number, "canonical", *_difference(exact, payload))
+            self._stored.add(number, "canonical", *_find_difference(exact, payload))
             stated = b""
         if _SEALED in payload:
             self.sealed.check(number, value)
             stated = b""
         if kind == "payload.erased":
-            self.sealed.erased(value)
-        if not self._fits(number, kind, value):
+            self.sealed.record_erasure(value)
+        if not self._is_valid(number, kind, value):
             return None
         if kind in _REPEATING:
-            self._keep(kind, stated, payload, value)
+            self._cache(kind, stated, payload, value)
         return value
 
-    def _keep(self, kind: str, stated: bytes, payload: bytes, value: Any) -> None:
-        if stated and len(payload) <= _KEPT_BYTES:
-            if len(self._proved) >= _KEPT:
-                self._proved.clear()
-            self._proved[stated] = kind, value
+    def _cache(self, kind: str, stated: bytes, payload: bytes, value: Any) -> None:
+        if stated and len(payload) <= _MAX_CACHED_BYTES:
+            if len(self._cached) >= _MAX_CACHED:
+                self._cached.clear()
+            self._cached[stated] = kind, value
 
-    def _fits(self, number: int, kind: str, value: Any) -> bool:
-        """Say whether a payload is what the schema of its event type wants."""
+    def _is_valid(self, number: int, kind: str, value: Any) -> bool:
+        """Return whether a payload matches the schema of its event type."""
         if kind not in self._validators:
             if not self._known and kind.startswith(PLUGIN_PREFIX):
                 return True
             self._validators[kind] = self._find(kind)
         validator = self._validators[kind]
         if validator is None:
-            self._said.add(number, "event_type", "a type of the catalogue, or one that is declared", kind)
+            self._meaning.add(number, "event_type", "a type of the catalogue, or one that is declared", kind)
             return False
         if validator.valid(value):
             return True
-        if self._said.is_full("payload"):  # to list violations costs far more than to find that there are some
-            self._said.count("payload")
+        if self._meaning.is_full("payload"):  # listing violations costs far more than detecting them
+            self._meaning.count("payload")
             return False
         for violation in validator.violations(value)[:_MAX_VIOLATIONS]:
-            self._said.add(number, "payload", f"what {kind} must hold", str(violation))
+            self._meaning.add(number, "payload", f"what {kind} must hold", str(violation))
         return False
 
     def _find(self, kind: str) -> Validator | None:
         return self._schemas.validator(CATALOGUE[kind]) if kind in CATALOGUE else None
 
 
-def _unreadable(payload: bytes, problem: Exception) -> tuple[str, str, str]:
+def _describe_unreadable(payload: bytes, problem: Exception) -> tuple[str, str, str]:
     try:
         payload.decode("utf-8")
     except UnicodeDecodeError as wrong:
@@ -131,15 +129,15 @@ def _unreadable(payload: bytes, problem: Exception) -> tuple[str, str, str]:
     return check, "a payload of acceptable JSON", str(problem)
 
 
-def _difference(expected: bytes, found: bytes) -> tuple[str, bytes]:
-    """Return the canonical bytes and the stored ones, from a little before where they part."""
+def _find_difference(expected: bytes, found: bytes) -> tuple[str, bytes]:
+    """Return the canonical and the stored bytes, from shortly before their first difference."""
     at = next((i for i, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), len(expected))
     at = max(0, min(at, len(found)) - 20)
     return excerpt(expected[at : at + 80]), found[at : at + 80]
 
 
 class SealedFiles:
-    """The sealed values beside a ledger: each is present and is what the line commits to, or absent and counted."""
+    """The sealed values beside a ledger: each is present and matches its commitment, or is counted as absent."""
 
     def __init__(self, folder: Folder, findings: Findings) -> None:
         self._folder = folder
@@ -148,7 +146,7 @@ class SealedFiles:
         self.to_erase: set[str] = set()
 
     def notes(self) -> Iterator[str]:
-        """Yield how many sealed values are there, and which are there that were to be erased."""
+        """Yield the number of sealed values, and of those that should have been erased."""
         left = sorted(digest for digest in self.to_erase if self._folder.exists(f"sealed/{digest}"))
         if left:
             yield f"erasure not finished: {len(left)} sealed values are still there, such as {left[0]}"
@@ -156,8 +154,8 @@ class SealedFiles:
             gone = f"{len(self.to_erase) - len(left)} erased" if self.to_erase else "erased"
             yield f"sealed values: {self.present} present, {self.absent} absent ({gone}, or not copied along)"
 
-    def erased(self, payload: Any) -> None:
-        """Take in what a ``payload.erased`` says is gone."""
+    def record_erasure(self, payload: Any) -> None:
+        """Apply the digests of a ``payload.erased``."""
         digests = payload.get("digests") if isinstance(payload, dict) else None
         if isinstance(digests, list):
             self.to_erase.update(each for each in digests if isinstance(each, str) and _HEX64.fullmatch(each))

@@ -1,7 +1,7 @@
 """One large ledger, read by several processes: each takes a range of its lines, and the seams are checked.
 
-Bytes and payloads are proved apart; what the lines are to each other is checked by who puts the ranges together. That
-way is for ledgers that are sound: where anything is not, all is read again by one process, which says it in order.
+Workers check bytes and payloads; the parent checks the relations between lines. This is for sound ledgers: after any
+failure one process reads everything again and reports failures in order.
 """
 
 import marshal
@@ -19,18 +19,18 @@ from .excisions import EXCISED
 from .hashes import Chain
 from .headers import MAX_LINE, Headers
 from .payloads import Payloads
-from .pool import ordered
+from .pool import map_ordered
 from .structure import WATCHED
 
 STEP: Final = 1 << 23
-"""About how many bytes a range has."""
+"""The approximate size of a range in bytes."""
 
 Row = tuple[int, str, bytes, bytes | None, bytes, Any]
-"""A line as `Structure.check` takes it; a payload that is not looked at is ``None``, and an excised one ``False``."""
+"""A line in the form of `Structure.check`; a payload without rules is ``None``, an excised one ``False``."""
 
 
 class Range(NamedTuple):
-    """A sound range: its *rows*, how it is joined to the one before and the one behind, and what is beside the file."""
+    """A sound range: its *rows*, its links to the neighbouring ranges, and the sealed values beside the file."""
 
     rows: list[Row]
     prefix: bytes
@@ -46,20 +46,20 @@ class Range(NamedTuple):
 
 def read_ranges(path: Path, size: int, jobs: int) -> Iterator[Range | None]:
     """Yield the ranges of the ledger at *path* in order, read by *jobs* processes; ``None`` for an unsound one."""
-    for told in ordered(_shares(path, size), jobs, _reader, str(path)):
-        found = marshal.loads(told)  # noqa: S302 - from a process of our own
+    for encoded in map_ordered(_split(path, size), jobs, _build_reader, str(path)):
+        found = marshal.loads(encoded)  # noqa: S302 - from a process of our own
         yield Range(*found) if found else None
 
 
 def is_joined(before: Range | None, found: Range) -> bool:
-    """Say whether a range goes on where the one *before* it ended."""
+    """Return whether a range continues the one *before* it."""
     if before is None:
         return found.first == 0
     last = before.rows[-1][0]
     return (found.prefix, found.before, found.first) == (before.prefix, before.head, last)
 
 
-def _shares(path: Path, size: int) -> Iterator[tuple[int, int]]:
+def _split(path: Path, size: int) -> Iterator[tuple[int, int]]:
     with Folder.at(path.parent) as folder, folder.open(path.name) as file:
         start = 0
         while start < size:
@@ -69,37 +69,37 @@ def _shares(path: Path, size: int) -> Iterator[tuple[int, int]]:
             start = file.tell()
 
 
-def _reader(path: str) -> Callable[[tuple[int, int]], bytes]:
+def _build_reader(path: str) -> Callable[[tuple[int, int]], bytes]:
     schemas = Schemas.load(data_folder("schemas"))
 
     def read(share: tuple[int, int]) -> bytes:
         where = Path(path)
         with Folder.at(where.parent) as folder, folder.open(where.name) as file:
-            found = _range(folder, file, schemas, *share)
+            found = _read_range(folder, file, schemas, *share)
         return marshal.dumps(tuple(found) if found else None)
 
     return read
 
 
-def _range(folder: Folder, file: BinaryIO, schemas: Schemas, start: int, end: int) -> Range | None:
+def _read_range(folder: Folder, file: BinaryIO, schemas: Schemas, start: int, end: int) -> Range | None:
     opening = file.readline(MAX_LINE)
     file.seek(start)
     match = events.HEADER.match(file.readline(MAX_LINE))
     if match is None:
         return None
     file.seek(start)
-    first, stored, said = int(match["seq"]), Findings(), Findings()
-    chain, lines = Chain(opening, payloads=True), Lines(_Part(file, end - start), MAX_LINE)
-    headers, payloads = Headers(stored), Payloads(folder, schemas, stored, said)
+    first, stored, meaning = int(match["seq"]), Findings(), Findings()
+    chain, lines = Chain(opening, payloads=True), Lines(_FilePart(file, end - start), MAX_LINE)
+    headers, payloads = Headers(stored), Payloads(folder, schemas, stored, meaning)
     rows: list[Row] = []
     for number, head, rest in chain.links(lines, number=first, prev=(b"",) if start else None):
-        told = headers.read(number, head, rest)
-        if told is None:
+        fields = headers.read(number, head, rest)
+        if fields is None:
             return None
-        kind, span, parent, ts, payload = told
+        kind, span, parent, ts, payload = fields
         value = payloads.read(number, kind, payload, head[-153:-89])
-        rows.append((number, kind, span, parent, ts, _kept(kind, value)))
-    if not rows or any(found.part().failures for found in (chain.findings, stored, said)):
+        rows.append((number, kind, span, parent, ts, _reduce_payload(kind, value)))
+    if not rows or any(found.part().failures for found in (chain.findings, stored, meaning)):
         return None
     sealed, torn = payloads.sealed, lines.torn
     return Range(
@@ -108,14 +108,14 @@ def _range(folder: Folder, file: BinaryIO, schemas: Schemas, start: int, end: in
     )  # fmt: skip
 
 
-def _kept(kind: str, value: Any) -> Any:
+def _reduce_payload(kind: str, value: Any) -> Any:
     if value is EXCISED:
         return False
     return value if kind in WATCHED else None
 
 
-class _Part:
-    """The first *size* bytes of what is left of a file."""
+class _FilePart:
+    """The next *size* bytes of a file."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self._left = file, size

@@ -1,7 +1,7 @@
 """The events of seed 000's store, checked by the rules of their time: ids, parents, one session.
 
-The lines have no hashes, so a file that breaks none of these rules is still not called sound. Whether an audit would
-find everything that seed 000 wants of a run is remarked, as far as the events tell it.
+The lines have no hashes, so a file that breaks no rule is still not called sound. Notes say which of the events that
+seed 000 requires of a run are missing.
 """
 
 from collections import Counter
@@ -78,7 +78,7 @@ def _check_line(number: int, line: bytes, findings: Findings) -> Row | None:
 
 @attrs.define
 class _Session:
-    """What the events of the one session must be to each other."""
+    """The rules for the events of the session."""
 
     id: str | None = None
     ended: bool = False
@@ -114,7 +114,7 @@ class _Session:
         self._latest = ts
 
     def notes(self) -> Iterator[str]:
-        """Yield what breaks no rule of the time but should be known."""
+        """Yield deviations that broke no rule of seed 000."""
         if self._first not in ("", "session.start"):
             yield f"the first event is {self._first}, not session.start"
         if not self.ended:

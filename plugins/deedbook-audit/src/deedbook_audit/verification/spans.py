@@ -1,7 +1,7 @@
-"""The spans of one ledger: each is there once, and a parent is one of those before; eight bytes for each that is old.
+"""The spans of one ledger: each occurs once, and a parent is an earlier span; eight bytes for each old span.
 
-The newest are held as they stand. Older ones are packed into sorted runs of integers. Whether an old span is known is
-asked by bisection; whether one is there twice, once all were read, slice by slice.
+The newest spans are stored unchanged. Older ones are packed into sorted runs of integers: a lookup is a bisection, and
+duplicates are found at the end, slice by slice.
 """
 
 from array import array
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 RUN: Final = 1 << 13
-"""How many spans a run has, and how many of the newest are held as they stand, at least."""
+"""The number of spans in a run, and the least number of newest spans that are stored unchanged."""
 _MAX_FOUND: Final = 4096
 _WHOLE: Final = 1 << 64
 
@@ -25,7 +25,7 @@ class Spans:
         self._found: set[bytes] = set()
 
     def add(self, span: bytes) -> bool:
-        """Take in the next line's span; ``False`` if it is known to be there already (else `twice` says so later)."""
+        """Add the next line's span; ``False`` if it is a known duplicate (others: see `find_duplicates`)."""
         if span in self._new or span in self._recent:
             return False
         self._new.add(span)
@@ -35,18 +35,18 @@ class Spans:
         return True
 
     def __contains__(self, span: bytes) -> bool:
-        """Say whether a line before had *span*."""
+        """Return whether an earlier line had *span*."""
         if span in self._new or span in self._recent or span in self._found:
             return True
         if not self._runs or not self._is_old(int(span, 16)):
             return False
-        if len(self._found) >= _MAX_FOUND:  # what is asked for again and again, as the root is, is found quickly
+        if len(self._found) >= _MAX_FOUND:  # a cache for frequent lookups, such as the root
             self._found.clear()
         self._found.add(span)
         return True
 
-    def twice(self) -> Iterator[bytes]:
-        """Yield every span that is there twice, as far as `add` did not know it."""
+    def find_duplicates(self) -> Iterator[bytes]:
+        """Yield every span that occurs twice, if `add` did not report it."""
         runs = [*self._runs, array("Q", sorted(int(each, 16) for each in self._new))] if self._runs else []
         step = _WHOLE // len(runs) + 1 if runs else _WHOLE
         for low in range(0, _WHOLE, step) if runs else ():

@@ -1,7 +1,7 @@
-"""What a ledger's events must be to each other: one root, earlier parents, outcomes under intents, nothing left out.
+"""The relations between a ledger's events: one root, earlier parents, outcomes under intents, complete records.
 
-Bytes and schemas are somebody else's business: causal fields and a checked payload come in, failures go to the
-`Findings`. Memory grows by eight bytes for each span, and with what is open: calls, tasks, approvals, processes.
+Bytes and schemas are checked elsewhere: this module gets causal fields and a checked payload, and adds failures to the
+`Findings`. Memory grows by eight bytes for each span, and with the open calls, tasks, approvals and processes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,17 +13,17 @@ from typing import Any, Final
 from deedbook.format import events
 from deedbook.format.families import CATALOGUE, OUTCOMES
 from deedbook.format.report import Findings
-from deedbook_audit.consents import ANSWERS, Approvers, Consents
-from deedbook_audit.lives import ABOUT as TASKS
-from deedbook_audit.lives import Lives
-from deedbook_audit.memories import ABOUT as REMEMBERED
-from deedbook_audit.memories import Memories
+from deedbook_audit.approval_rules import ANSWERS, ApprovalRules, Approvers
+from deedbook_audit.memory_rules import ABOUT as REMEMBERED
+from deedbook_audit.memory_rules import MemoryRules
+from deedbook_audit.task_rules import ABOUT as TASKS
+from deedbook_audit.task_rules import TaskRules
 
-from .audit import ABOUT as AUDITED
-from .audit import Audit
+from .completeness_rules import ABOUT as AUDITED
+from .completeness_rules import CompletenessRules
 from .excisions import EXCISED
 from .fork_rules import ABOUT as DESCENT
-from .fork_rules import Descent
+from .fork_rules import ForkRules
 from .hierarchy import HEAD, KINDS, Hierarchy
 from .spans import Spans
 
@@ -31,24 +31,23 @@ ROOTS: Final = ("session.start", "ledger.created")
 _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
     {outcome: intent for intent, outcomes in OUTCOMES.items() for outcome in outcomes}
 )
-_CONSENTING: Final = frozenset({"approval.requested", "approval.answered", "approval.used", *ANSWERS, *OUTCOMES})
+_APPROVAL_EVENTS: Final = frozenset({"approval.requested", "approval.answered", "approval.used", *ANSWERS, *OUTCOMES})
 _NONE: Final[frozenset[str]] = frozenset()
-_ABOUT: Final = _CONSENTING | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT
-_LIVES: Final = (_ABOUT | {HEAD, "ledger.excised"}) - OUTCOMES.keys()
-WATCHED: Final = _LIVES | OUTCOMES.keys()
-"""The events whose payloads are looked at here; of the others only the causal fields are."""
+_ABOUT: Final = _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT
+_RULED: Final = (_ABOUT | {HEAD, "ledger.excised"}) - OUTCOMES.keys()
+WATCHED: Final = _RULED | OUTCOMES.keys()
+"""The event types whose payloads are checked here; of the others only the causal fields are."""
 _PLAIN: Final = frozenset(CATALOGUE) - OUTCOMES.keys() - _INTENTS.keys() - {*ROOTS, "session.end"}
-"""Events that neither begin nor end anything."""
+"""Event types that begin and end nothing."""
 _SIGNED: Final = "a call that an approver signed for, and no other"
 _ONE_LIFE: Final = "a task that is made once and runs one run at a time"
 _IN_TURN: Final = "what was proposed, checked and in turn"
 
 
 class Structure:
-    """The structure part over one ledger: `check` every line in order, `finish`, then ask for `notes`.
+    """The structure part over one ledger: `check` every line in order, `finish`, then read the `notes`.
 
-    *workspace* says whether it is the workspace ledger or a session's, *approvers* tells the keys of a charter's
-    approvers.
+    *workspace* is true for the workspace ledger; *approvers* returns the keys of a charter's approvers.
     """
 
     def __init__(self, findings: Findings, *, workspace: bool = False, approvers: Approvers | None = None) -> None:
@@ -61,21 +60,21 @@ class Structure:
         self._open: dict[bytes, tuple[int, str]] = {}
         self._ts = b""
         self._backwards = 0
-        self._consents = Consents(approvers)
+        self._approvals = ApprovalRules(approvers)
         self._hierarchy = Hierarchy(workspace=workspace)
-        self._lives = Lives(workspace=workspace)
-        self._audit = Audit()
-        self._memories = Memories()
-        self._descent = Descent()
+        self._tasks = TaskRules(workspace=workspace)
+        self._completeness = CompletenessRules()
+        self._memory = MemoryRules()
+        self._fork = ForkRules()
         self._outcome: bytes | None = None
-        self._calm = True
+        self._is_plain = True
         self._excised: dict[int, str] = {}
         self._to_excise: list[int] = []
 
     def check(self, line: int, kind: str, span: bytes, parent: bytes | None, ts: bytes, payload: Any) -> None:
         """Check the next event, on *line* (from 1).
 
-        What is no sound payload comes as ``None``, what is gone as ``EXCISED``.
+        An unsound payload is ``None``, an excised one ``EXCISED``.
         """
         if parent != self._parent or parent is None:
             if parent is None or parent not in self._spans:
@@ -91,36 +90,36 @@ class Structure:
                 self._open[span] = line, kind
         if ts != self._ts:
             self._check_time(line, ts)
-        if payload is not None and (kind in _LIVES if self._calm else kind in WATCHED):
-            self._check_lives(line, kind, span, parent, payload)
+        if payload is not None and (kind in _RULED if self._is_plain else kind in WATCHED):
+            self._check_rules(line, kind, span, parent, payload)
         elif payload is EXCISED:
             self._excised[line - 1] = kind.partition(".")[0]
 
     def finish(self) -> Iterator[bytes]:
-        """Say what shows only at the end; yield the spans that two lines have, far from each other."""
+        """Report what shows only at the end; yield the spans that two distant lines share."""
         if self.ended:
             for line, kind in self._open.values():
                 why = f"an outcome of this {kind} before session.end"
                 self._findings.add(line, "audit", why, "none")
-        yield from self._spans.twice()
+        yield from self._spans.find_duplicates()
 
     def notes(self) -> Iterator[str]:
-        """Yield what breaks no rule but should be known."""
+        """Yield deviations that break no rule."""
         if not self.ended and self._root_type == ROOTS[0]:
             yield "no session.end: still open, or interrupted; events cut off at the end would not show"
         if self._open and not self.ended:
             yield f"calls without an outcome: {len(self._open)}; what became of them is unknown"
-        yield from self._consents.notes()
-        yield from self._descent.notes()
+        yield from self._approvals.notes()
+        yield from self._fork.notes()
         if self._excised:
-            yield f"payloads taken out of their lines: {len(self._excised)}, of events {_some(self._excised)}"
+            yield f"payloads taken out of their lines: {len(self._excised)}, of events {_list_first(self._excised)}"
         if left := [seq for seq in self._to_excise if seq not in self._excised]:
-            yield f"excision not finished: the payloads of {len(left)} events still stand, {_some(left)}"
+            yield f"excision not finished: the payloads of {len(left)} events still stand, {_list_first(left)}"
         if self._backwards:
             yield f"ts goes back {self._backwards} times; the order is that of seq"
 
     def _check_root(self, line: int, kind: str, span: bytes, parent: bytes | None) -> None:
-        """Check what has no parent on an earlier line: the first line, and no other."""
+        """Check an event without a parent on an earlier line: only the first line may be one."""
         if self._root is None:
             self._root = span
             if parent is not None or kind != self._root_type:
@@ -132,7 +131,7 @@ class Structure:
             self._findings.add(line, "parent", "the span of an earlier line", parent)
 
     def _check_role(self, line: int, kind: str, span: bytes, parent: bytes | None) -> None:
-        """Outcomes close the intent they hang under, once; the end hangs under the root, and little follows it."""
+        """Check that outcomes close their intent once, and that the end hangs under the root and is final."""
         if self.ended and not kind.startswith(events.AFTER_END):
             self._findings.add(line, "end", "only event.amended, payload.erased or ledger.* after session.end", kind)
         if kind in OUTCOMES:
@@ -168,56 +167,60 @@ class Structure:
             self._backwards += 1
         self._ts = ts
 
-    def _check_lives(self, line: int, kind: str, span: bytes, parent: bytes | None, payload: Any) -> None:
-        """Check what goes on for longer than one event: what people are asked, what tasks do, who runs what.
+    def _check_rules(self, line: int, kind: str, span: bytes, parent: bytes | None, payload: Any) -> None:
+        """Check what spans several events: approvals, tasks, processes, memory, forks.
 
-        Calls are looked at once somebody was asked or a task runs: what they hang under could be such. What cannot be
-        compared, since its other half was taken out, is not.
+        Calls are checked once there was a request or a task, which they could hang under. A value whose counterpart was
+        excised is not compared.
         """
         if payload is EXCISED:
             self._excised[line - 1] = kind.partition(".")[0]
         elif kind == "ledger.excised":
             self._to_excise.append(payload["seq"])
-        looking = (
-            self._going(kind, span, parent) if payload is EXCISED else self._looking(line, kind, span, parent, payload)
+        results = (
+            self._run_header_rules(kind, span, parent)
+            if payload is EXCISED
+            else self._run_rules(line, kind, span, parent, payload)
         )
-        for check, wanted, whys in looking:
+        for check, wanted, whys in results:
             for why in whys:
                 self._findings.add(line, check, wanted, why)
 
-    def _going(self, kind: str, span: bytes, parent: bytes | None) -> Iterator[tuple[str, str, Iterator[str]]]:
-        """Have what can be told by its header alone looked at, where a payload was taken out."""
-        self._calm = self._calm and kind not in _CONSENTING and kind not in TASKS
-        if kind in _CONSENTING:
-            yield "approval", _SIGNED, self._consents.gone(kind, span, parent)
+    def _run_header_rules(
+        self, kind: str, span: bytes, parent: bytes | None
+    ) -> Iterator[tuple[str, str, Iterator[str]]]:
+        """Yield the results of the rules for an excised event, from its header alone."""
+        self._is_plain = self._is_plain and kind not in _APPROVAL_EVENTS and kind not in TASKS
+        if kind in _APPROVAL_EVENTS:
+            yield "approval", _SIGNED, self._approvals.check_excised(kind, span, parent)
         if kind in TASKS:
-            yield "task", _ONE_LIFE, self._lives.gone(kind, span, parent)
+            yield "task", _ONE_LIFE, self._tasks.check_excised(kind, span, parent)
         if kind in REMEMBERED:
-            yield "memory", _IN_TURN, self._memories.gone(kind, span, parent)
+            yield "memory", _IN_TURN, self._memory.check_excised(kind, span, parent)
 
-    def _looking(
+    def _run_rules(
         self, line: int, kind: str, span: bytes, parent: bytes | None, payload: Any
     ) -> Iterator[tuple[str, str, Iterator[str]]]:
-        gone = {*self._excised.values()} if self._excised else _NONE
-        if kind in _CONSENTING:
-            self._calm = False
-            yield "approval", _SIGNED, self._consents.check(kind, span, parent, payload)
+        excised = {*self._excised.values()} if self._excised else _NONE
+        if kind in _APPROVAL_EVENTS:
+            self._is_plain = False
+            yield "approval", _SIGNED, self._approvals.check(kind, span, parent, payload)
         if kind in TASKS:
-            self._calm = False
-            yield "task", _ONE_LIFE, self._lives.check(kind, span, parent, payload)
+            self._is_plain = False
+            yield "task", _ONE_LIFE, self._tasks.check(kind, span, parent, payload)
         if kind in KINDS or kind == HEAD:
             wanted = "a session of one run of one process that lives"
             yield "hierarchy", wanted, self._hierarchy.check(kind, span, parent, payload)
         if kind in REMEMBERED:
-            yield "memory", _IN_TURN, self._memories.check(kind, span, parent, payload)
-        if kind in DESCENT and "session" not in gone:
+            yield "memory", _IN_TURN, self._memory.check(kind, span, parent, payload)
+        if kind in DESCENT and "session" not in excised:
             wanted = "a fork that says where it comes from, and serves what was recorded there"
-            yield "fork", wanted, self._descent.check(kind, parent, self._root, self._outcome, payload)
+            yield "fork", wanted, self._fork.check(kind, parent, self._root, self._outcome, payload)
         if kind in AUDITED:
-            yield "audit", "a record of all that happened", self._audit.check(line, kind, parent, payload)
+            yield "audit", "a record of all that happened", self._completeness.check(line, kind, parent, payload)
 
 
-def _some(numbers: Iterable[int]) -> str:
+def _list_first(numbers: Iterable[int]) -> str:
     """Return the first of many numbers as text."""
     first = list(islice(numbers, 6))
     return ", ".join(map(str, first[:5])) + (", …" if len(first) > 5 else "")

@@ -1,4 +1,4 @@
-"""The tree of a ledger at given sizes, made from its file: what a leaf of the log says of it has to be that."""
+"""The tree of a ledger at given sizes, computed from its file, for comparison with the log's leaves."""
 
 from collections.abc import Iterable
 from hashlib import sha256
@@ -14,22 +14,22 @@ from .hashes import MARK
 from .headers import MAX_LINE
 
 
-class State(NamedTuple):
-    """What a ledger's first lines come to: the stored hash of the last of them, the root of their tree, its peaks."""
+class LedgerState(NamedTuple):
+    """The state of a ledger after its first lines: the last stored hash, the root of their tree, its peaks."""
 
     head: str
     root: str
     peaks: tuple[str, ...]
 
 
-def states(file: Path, sizes: Iterable[int]) -> tuple[int, dict[int, State]]:
-    """Return how many lines *file* has, as far as *sizes* ask, and what it comes to at each of them that it reaches.
+def compute_states(file: Path, sizes: Iterable[int]) -> tuple[int, dict[int, LedgerState]]:
+    """Return the number of lines of *file* up to the largest size, and its state at each of *sizes*.
 
-    Hashes are taken as they are stored; whether they are right is somebody else's question. A line without one adds
-    nothing that any leaf could name. Raises `FileNotFoundError`, `FileRefused`.
+    Hashes are taken as stored; their check is elsewhere. A line without one adds a hash that no leaf names. Raises
+    `FileNotFoundError`, `FileRefused`.
     """
     wanted = sorted({size for size in sizes if size > 0})
-    found: dict[int, State] = {}
+    found: dict[int, LedgerState] = {}
     frontier, last = Frontier(), ""
     with Folder.at(file.parent) as folder, folder.open(file.name) as opened:
         lines = iter(Lines(opened, MAX_LINE))
@@ -40,7 +40,7 @@ def states(file: Path, sizes: Iterable[int]) -> tuple[int, dict[int, State]]:
                 last = stored.decode("ascii", "replace")
             if frontier.size < size:
                 break
-            found[size] = State(last, frontier.root.hex(), tuple(peak.hex() for peak in frontier.peaks))
+            found[size] = LedgerState(last, frontier.root.hex(), tuple(peak.hex() for peak in frontier.peaks))
     return frontier.size, found
 
 

@@ -1,6 +1,6 @@
-"""Approvals that sessions acted on, held against the workspace ledger: each was answered there, and used there once.
+"""Compares the approvals that sessions used with the workspace ledger: each was answered, and used once.
 
-A session by itself shows a signature that holds, also where another one has acted on it before.
+A session alone shows a valid signature even if another session has used it before.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -27,7 +27,7 @@ _ANYBODY: Final = ""
 _GONE: Final = b'{"$excised":"'
 
 
-class _Act(NamedTuple):
+class _ApprovedCall(NamedTuple):
     """A call that a session made under an approval."""
 
     session: str
@@ -35,26 +35,26 @@ class _Act(NamedTuple):
 
 
 @attrs.define
-class _Told:
-    """What the workspace ledger says: which approval an answer's span is about, and who used each."""
+class _WorkspaceUses:
+    """The uses in the workspace ledger: the approval of each answer's span, and the users of each approval."""
 
     approvals: dict[str, str] = attrs.field(factory=dict)
     uses: dict[str, list[str]] = attrs.field(factory=dict)
 
 
-def misused(state: Path, sessions: Collection[str]) -> Iterator[Gap]:
-    """Yield where *sessions* of a *state* folder acted on approvals that they did not have, or no more.
+def compare_uses(state: Path, sessions: Collection[str]) -> Iterator[Gap]:
+    """Yield each use of an approval in *sessions* of a *state* folder that the workspace ledger does not have.
 
-    What is sealed is not compared; of a use that was taken out of its line, nobody can tell by which session it was.
-    What cannot be read is passed over: its own verification says what is wrong with it.
+    Sealed values are not compared; the session of an excised use is unknown. An unreadable ledger is skipped: its own
+    verification reports it.
     """
-    acts = [act for name in sessions if SESSION_ID.fullmatch(name) for act in _acts(state / "sessions" / name)]
-    told = _told(state / "workspace")  # after the sessions: it is written first
-    for approval, users in told.uses.items():
+    acts = [act for name in sessions if SESSION_ID.fullmatch(name) for act in _read_calls(state / "sessions" / name)]
+    recorded = _read_workspace(state / "workspace")  # after the sessions: it is written first
+    for approval, users in recorded.uses.items():
         if len(users) > 1:
             yield Gap(users[-1] or "unknown", f"approval {approval}", "used once", f"{len(users)} times")
     for act in acts:
-        users = told.uses.get(act.approval, [])
+        users = recorded.uses.get(act.approval, [])
         user = next((each for each in (act.session, _ANYBODY) if each in users), None)
         if user is None:
             yield Gap(act.session, f"approval {act.approval}", "an approval.used by this session", _by(users))
@@ -66,41 +66,41 @@ def _by(users: Collection[str]) -> str:
     return f"one by {', '.join(users)}" if users else "none that is left"
 
 
-def _acts(place: Path) -> Iterator[_Act]:
+def _read_calls(place: Path) -> Iterator[_ApprovedCall]:
     granted: dict[str, Any] = {}
     for line in _lines(place, lambda raw: bool(granted) or _GRANTED in raw[:_HEADER]):
         kind = ALIASES.get(line.event_type, line.event_type)
         if kind == "approval.granted":
             granted[line.span_id] = decode(line.payload)
         elif kind in OUTCOMES and line.parent_span_id in granted:
-            told = granted[line.parent_span_id]
-            if isinstance(told.get("approval"), str):
-                yield _Act(place.name, told["approval"])
+            grant = granted[line.parent_span_id]
+            if isinstance(grant.get("approval"), str):
+                yield _ApprovedCall(place.name, grant["approval"])
 
 
-def _told(place: Path) -> _Told:
-    told = _Told()
+def _read_workspace(place: Path) -> _WorkspaceUses:
+    recorded = _WorkspaceUses()
     for line in _lines(place, lambda raw: _FAMILY in raw[:_HEADER]):
-        _take(line, told)
-    return told
+        _apply(line, recorded)
+    return recorded
 
 
-def _take(line: Line, told: _Told) -> None:
-    said: Any = decode(line.payload)
+def _apply(line: Line, recorded: _WorkspaceUses) -> None:
+    payload: Any = decode(line.payload)
     if line.event_type == "approval.answered":
-        if isinstance(said.get("approval"), str):
-            told.approvals[line.span_id] = said["approval"]
+        if isinstance(payload.get("approval"), str):
+            recorded.approvals[line.span_id] = payload["approval"]
     elif line.event_type == "approval.used":
-        approval, session = told.approvals.get(line.parent_span_id or ""), said.get("session", _ANYBODY)
+        approval, session = recorded.approvals.get(line.parent_span_id or ""), payload.get("session", _ANYBODY)
         if approval is not None:
-            told.uses.setdefault(approval, []).append(session if isinstance(session, str) else _ANYBODY)
+            recorded.uses.setdefault(approval, []).append(session if isinstance(session, str) else _ANYBODY)
 
 
 def _lines(place: Path, wanted: Callable[[bytes], bool]) -> Iterator[Line]:
-    """Yield the lines of a ledger that are *wanted*, up to the first that is none of the format."""
+    """Yield the *wanted* lines of a ledger, up to the first invalid one."""
     with suppress(DeedbookError, OSError), Folder.at(place) as folder, folder.open(LEDGER_FILE) as file:
         for raw in Lines(file, _LONGEST):
             if wanted(raw):
                 line = split_line(raw)
-                if line.sound or line.payload.startswith(_GONE):  # else the ledger's own verification says it
+                if line.sound or line.payload.startswith(_GONE):  # else the ledger's own verification reports it
                     yield line

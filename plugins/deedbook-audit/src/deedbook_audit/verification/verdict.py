@@ -1,4 +1,4 @@
-"""The one sentence that a verification comes to, and what it rests on; never a bare OK."""
+"""The one-sentence verdict of a verification, with its reasons; never a bare OK."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -17,9 +17,9 @@ _RANK: Final[Mapping[str, int]] = MappingProxyType({"rolled_back": 0, "broken": 
 
 @attrs.frozen
 class Contradiction:
-    """What cannot be, in the ledger *ledger*, at or before event *seq* if that is known; *why* in words.
+    """A contradiction in the ledger *ledger*, at or before event *seq* if that is known; *why* is the reason.
 
-    ``unseen`` is no such thing, but a witness that the reader named, which could not be asked or does not know the log.
+    ``unseen`` is no contradiction: a witness that the reader named could not be asked, or does not know the log.
     """
 
     kind: Literal["broken", "rolled_back", "unseen"]
@@ -29,66 +29,74 @@ class Contradiction:
 
 
 @attrs.frozen
-class Covered:
-    """The newest checkpoint of a log whose signature holds, and how much came *after* it, by ledger.
+class Coverage:
+    """The newest checkpoint of a log whose signature holds, and the number of events *after* it, by ledger.
 
-    *key* says who signed and why that is believed, *seen* who else saw it and when; empty: nobody. *size* counts
-    leaves. A ledger that is not in *after* is covered by no checkpoint.
+    *key* describes the signer and why it is trusted, *witness* the cosigning witness and the time; empty: none. *size*
+    counts leaves. No checkpoint covers a ledger that is not in *after*.
     """
 
     size: int
     ts: str
     key: str
-    seen: str
+    witness: str
     after: Mapping[str, int]
 
 
 @attrs.frozen
 class Verdict:
-    """What a verification comes to: *said* is for people, and begins with the words that belong to *kind*.
+    """The verdict of a verification: *summary* is for people, and begins with the words for *kind*.
 
-    *unchecked* says why decisions were not checked; *said* gives the first reason.
+    *unchecked* says why decisions were not checked; *summary* gives the first reason.
     """
 
     kind: Kind
-    said: str
-    checkpoint: Covered | None = None
+    summary: str
+    checkpoint: Coverage | None = None
     after: int | None = None
     unchecked: Sequence[str] = ()
 
     @property
     def sound(self) -> bool:
-        """Whether nothing was found that cannot be."""
+        """Whether no contradiction was found."""
         return self.kind in ("checkpointed", "unwitnessed")
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
         found = self.checkpoint
-        told = None if found is None else {"size": found.size, "ts": found.ts, "key": found.key, "seen": found.seen}
+        checkpoint = (
+            None if found is None else {"size": found.size, "ts": found.ts, "key": found.key, "seen": found.witness}
+        )
         by_ledger = dict(found.after) if found else {}
-        said = {"kind": self.kind, "said": self.said, "checkpoint": told, "after": self.after, "ledgers": by_ledger}
-        return said | {"unchecked": list(self.unchecked)}
+        document = {
+            "kind": self.kind,
+            "said": self.summary,
+            "checkpoint": checkpoint,
+            "after": self.after,
+            "ledgers": by_ledger,
+        }
+        return document | {"unchecked": list(self.unchecked)}
 
 
 def conclude(
     reports: Sequence[Report],
     contradictions: Iterable[Contradiction] = (),
-    covered: Covered | None = None,
+    covered: Coverage | None = None,
     unchecked: Iterable[str] = (),
 ) -> Verdict:
-    """Return the verdict about what was checked: the worst that was found, else how far it is vouched for.
+    """Return the verdict: the worst finding, else the coverage by checkpoints.
 
-    *unchecked* says why decisions were not checked, beside what the reports say of that.
+    *unchecked* adds to the reports' reasons why decisions were not checked.
     """
     alone = len(reports) == 1
     for report in reports:
-        if failure := _first(report):
+        if failure := _find_first_failure(report):
             of = "" if alone else f" of {_name(report)}"
             at = f" at event {failure.line - 1}{of}" if failure.line else of.replace(" of", " in", 1)
             return Verdict("broken", f"BROKEN{at}: {failure.check}: expected {failure.expected}, found {failure.found}")
     worst = min(contradictions, key=lambda each: _RANK[each.kind], default=None)
     if worst is not None:
-        return Verdict(worst.kind, _contradicted(worst))
+        return Verdict(worst.kind, _describe_contradiction(worst))
     for report in reports:
         if report.torn:
             of = "" if alone else f" of {_name(report)}"
@@ -100,12 +108,12 @@ def conclude(
         return Verdict("unwitnessed", "no ledgers yet")
     if any(not report.hashed for report in reports):
         return Verdict("unhashed", UNHASHED)
-    reasons = dict.fromkeys((*unchecked, *filter(None, map(_undecided, reports))))
+    reasons = dict.fromkeys((*unchecked, *filter(None, map(_find_unchecked_reason, reports))))
     families = sorted({name for report in reports for name in report.families})
-    return attrs.evolve(_vouched(reports, covered, [*reasons], families), unchecked=tuple(reasons))
+    return attrs.evolve(_describe_coverage(reports, covered, [*reasons], families), unchecked=tuple(reasons))
 
 
-def _contradicted(found: Contradiction) -> str:
+def _describe_contradiction(found: Contradiction) -> str:
     if found.kind == "rolled_back":
         return f"ROLLED BACK: {found.why}"
     if found.kind == "unseen":
@@ -114,32 +122,32 @@ def _contradicted(found: Contradiction) -> str:
     return f"BROKEN{at} {found.ledger}: {found.why}"
 
 
-def _vouched(
-    reports: Sequence[Report], covered: Covered | None, unchecked: Sequence[str], families: Sequence[str]
+def _describe_coverage(
+    reports: Sequence[Report], covered: Coverage | None, unchecked: Sequence[str], families: Sequence[str]
 ) -> Verdict:
     names = [report.session_id or "" for report in reports]
     more = f"; rules not checked: those of {', '.join(families)}" if families else ""
     more += f"; decisions not checked: {unchecked[0]}" if unchecked else ""
     if covered is None or (names and not any(name in covered.after for name in names)):
         none = f"no checkpoint covers it; the newest is of {covered.ts}" if covered else "no checkpoint"
-        said = f"unwitnessed: sound as far as it goes, {none}; {UNCOVERED}{more}"
-        return Verdict("unwitnessed", said, covered)
+        summary = f"unwitnessed: sound as far as it goes, {none}; {UNCOVERED}{more}"
+        return Verdict("unwitnessed", summary, covered)
     after = sum(covered.after.get(name, report.events) for name, report in zip(names, reports, strict=True))
-    seen = f"witnessed {covered.seen}" if covered.seen else "unwitnessed"
+    seen = f"witnessed {covered.witness}" if covered.witness else "unwitnessed"
     upto = f"up to checkpoint {covered.size} ({covered.ts}, {covered.key}; {seen})"
     sound = "sound" if unchecked or families else "sound and complete"
     return Verdict("checkpointed", f"{sound} {upto}, and {counted(after, 'event')} after it{more}", covered, after)
 
 
-def _undecided(report: Report) -> str:
-    """Return why no decision of a ledger was checked; empty: all were, as far as they are recorded."""
+def _find_unchecked_reason(report: Report) -> str:
+    """Return why no decision of a ledger was checked; empty if they were."""
     if report.decisions is not None:
         return report.decisions.unchecked
     return f"a ledger of format {report.format} names no charter" if report.format != FORMAT else ""
 
 
-def _first(report: Report) -> Failure | None:
-    """Return the first failure of a ledger, in whichever part it is."""
+def _find_first_failure(report: Report) -> Failure | None:
+    """Return the first failure of a ledger, in any part."""
     return min(_failures(report), key=lambda failure: failure.line, default=None)
 
 

@@ -9,14 +9,14 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import (
-    Asked,
+    GlobalOptions,
     args_option,
-    given_arguments,
     json_option,
+    parse_arguments,
     principal_option,
     profile_option,
     read_json,
-    typed_words,
+    suggest_json_words,
 )
 from deedbook.cli.output import DENIED, as_json, data_command, say
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deedbook.policy.bindings import Bindings
     from deedbook.policy.bound import Caller
     from deedbook.workspace.declarations import Workspace
-    from deedbook_audit.recorded import Recorded
+    from deedbook_audit.recorded import RecordedCall
     from deedbook_inspect.rejudging.explanation import Explanation, Notes, Step
 
 SECTION: Final = "Workspace"
@@ -45,7 +45,7 @@ UNDETERMINED = 1
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked,
+    asked: GlobalOptions,
     /,
     what: str,
     words: tuple[str, ...],
@@ -64,36 +64,40 @@ def command(
     from deedbook.workspace.workspace import read_workspace
 
     event = words[0] if len(words) == 1 and "=" not in words[0] else None
-    wish = _Wish(args=given_arguments(text, () if event else words), facts=dict(map(_fact, facts)), **who)
+    call = _HypotheticalCall(
+        args=parse_arguments(text, () if event else words), facts=dict(map(_parse_fact, facts)), **who
+    )
     source = read_workspace(asked.workspace, profile)
     with bound_for_judging(source) as bindings:
         if event is not None:
-            return _recorded(asked, source, bindings, what, event)
+            return _explain_recorded(asked, source, bindings, what, event)
         _refuse_session(source, bindings, what)
-        caller = _caller(bindings, wish)
-        found = _explained(source, bindings, caller, what, wish)
+        caller = _build_caller(bindings, call)
+        found = _explain_hypothetical(source, bindings, caller, what, call)
     if asked.json:
-        as_json({"schema_version": "v1", **_about(bindings, caller, what), "recorded": None, **found.as_json()})
+        as_json(
+            {"schema_version": "v1", **_describe_caller(bindings, caller, what), "recorded": None, **found.as_json()}
+        )
     else:
-        _tell(found)
+        _print_explanation(found)
         violated = [each for step in found.steps for each in step.more.get("violations", ())]
-        for hint in typed_words(words, violated):
+        for hint in suggest_json_words(words, violated):
             say(hint)
-    return _status(found)
+    return _get_status(found)
 
 
 def _refuse_session(source: "Workspace", bindings: "Bindings", what: str) -> None:
     """Say what is missing where *what* is no ability, but a session or what the id of one begins with."""
     from deedbook.cli.ledgers import LAST, session_ids
 
-    begun = [LAST, *session_ids(source)]
-    if what and what not in bindings.abilities and any(name.startswith(what) for name in begun):
+    names = [LAST, *session_ids(source)]
+    if what and what not in bindings.abilities and any(name.startswith(what) for name in names):
         why = f"{what!r} is no ability, but a session; give SEQ: deedbook explain {what} SEQ"
         raise click.UsageError(f"{why} (`deedbook tree --json {what}` lists seq and span)")
 
 
 @attrs.frozen
-class _Wish:
+class _HypotheticalCall:
     """A call that nobody has made: its arguments, who would make it, and facts in the place of a new session's."""
 
     args: Any
@@ -103,7 +107,9 @@ class _Wish:
     principal: str | None
 
 
-def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", ability: str, wish: _Wish) -> "Explanation":
+def _explain_hypothetical(
+    source: "Workspace", bindings: "Bindings", caller: "Caller", ability: str, call: _HypotheticalCall
+) -> "Explanation":
     """Explain a call that nobody has made."""
     import time
 
@@ -111,22 +117,22 @@ def _explained(source: "Workspace", bindings: "Bindings", caller: "Caller", abil
     from deedbook.format.errors import DeedbookError, IntakeError
     from deedbook.format.events import timestamp
     from deedbook.policy.judge import DecisionContext
-    from deedbook_audit.rederive import Asking
+    from deedbook_audit.rederive import DecisionInput
     from deedbook_inspect.rejudging.explanation import explain
 
-    args, bound = wish.args, bindings.abilities.get(ability)
+    args, bound = call.args, bindings.abilities.get(ability)
     try:
         raw = admit(without_big_integers(args) if bound and bound.big_integers else args)
-        raw = bound.judged(raw) if bound else raw
+        raw = bound.judged_args(raw) if bound else raw
     except IntakeError as problem:
         raise DeedbookError(problem.error) from None
     now = timestamp(time.time())
-    when = DecisionContext(now, "explained", {**_facts(now), **wish.facts})
-    asking = Asking(bindings, caller, ability, decode(raw), raw, when)
-    return explain(asking, lambda _gate, _call: None, _places(source), _notes(bindings))
+    when = DecisionContext(now, "explained", {**_build_facts(now), **call.facts})
+    asking = DecisionInput(bindings, caller, ability, decode(raw), raw, when)
+    return explain(asking, lambda _gate, _call: None, _build_place_lookup(source), _build_notes(bindings))
 
 
-def _notes(bindings: "Bindings") -> "Notes":
+def _build_notes(bindings: "Bindings") -> "Notes":
     """Return how to learn what is doubtful about a policy."""
     from deedbook.charter.policies import lint_policies
     from deedbook.plugins.plugins import discover
@@ -135,14 +141,14 @@ def _notes(bindings: "Bindings") -> "Notes":
     return lambda policy: lint_policies(bindings.charter.document, installed_kinds(discover()), policy=policy)
 
 
-def _facts(now: str) -> dict[str, Any]:
+def _build_facts(now: str) -> dict[str, Any]:
     """Return the facts of a session that begins *now*."""
     from deedbook.format.folds import MetricsFold
 
     return {**MetricsFold().start().facts(), "session.started": now, "context.state": None}
 
 
-def _fact(given: str) -> tuple[str, Any]:
+def _parse_fact(given: str) -> tuple[str, Any]:
     """Return a fact, from ``NAME=JSON``; raises `click.BadParameter`."""
     from deedbook.format.schema import suggest
     from deedbook.policy.facts import FACTS
@@ -155,21 +161,21 @@ def _fact(given: str) -> tuple[str, Any]:
     return name, read_json(value, f"--fact {name}")
 
 
-def _caller(bindings: "Bindings", wish: _Wish) -> "Caller":
+def _build_caller(bindings: "Bindings", call: _HypotheticalCall) -> "Caller":
     """Return who would ask: a person, or in a run a role of its skill."""
-    from deedbook.policy.callers import LOCAL, as_role, beginning, declared_principal, under_flow, with_skill
+    from deedbook.policy.callers import LOCAL, as_role, declared_principal, session_caller, under_flow, with_skill
 
-    who = LOCAL if wish.principal is None else declared_principal(bindings.charter.document, wish.principal)
-    caller = beginning(who, bindings)
-    if wish.skill is not None:
-        _known("skill", wish.skill, bindings.skills)
-    if wish.role is not None:
-        _known("role", wish.role, bindings.charter.document["instructions"])
-        return as_role(with_skill(caller, wish.skill), wish.role, bindings)
-    return under_flow(with_skill(caller, wish.skill), bindings) if wish.skill is not None else caller
+    who = LOCAL if call.principal is None else declared_principal(bindings.charter.document, call.principal)
+    caller = session_caller(who, bindings)
+    if call.skill is not None:
+        _require_declared("skill", call.skill, bindings.skills)
+    if call.role is not None:
+        _require_declared("role", call.role, bindings.charter.document["instructions"])
+        return as_role(with_skill(caller, call.skill), call.role, bindings)
+    return under_flow(with_skill(caller, call.skill), bindings) if call.skill is not None else caller
 
 
-def _known(what: str, name: str, names: Mapping[str, Any]) -> None:
+def _require_declared(what: str, name: str, names: Mapping[str, Any]) -> None:
     from deedbook.format.schema import suggest
 
     if name not in names:
@@ -178,17 +184,17 @@ def _known(what: str, name: str, names: Mapping[str, Any]) -> None:
         raise click.BadParameter(why, param_hint=f"--{what}")
 
 
-def _places(source: "Workspace") -> Callable[[str, str, str], str]:
+def _build_place_lookup(source: "Workspace") -> Callable[[str, str, str], str]:
     def place(section: str, name: str, pointer: str) -> str:
         if section == "skills":
-            return _line(source, name, pointer.lstrip("/"))
+            return _find_line(source, name, pointer.lstrip("/"))
         found = getattr(source, section).get(name)
         return found.place_of(pointer) if found else ""
 
     return place
 
 
-def _line(source: "Workspace", path: str, key: str) -> str:
+def _find_line(source: "Workspace", path: str, key: str) -> str:
     """Return ``file:line`` of a key in a Markdown file's front matter; the file where it cannot be found."""
     with suppress(OSError, UnicodeDecodeError):
         lines = (source.root / path).read_text(encoding="utf-8").splitlines()
@@ -196,7 +202,7 @@ def _line(source: "Workspace", path: str, key: str) -> str:
     return path
 
 
-def _about(bindings: "Bindings", caller: "Caller | None", ability: str) -> dict[str, Any]:
+def _describe_caller(bindings: "Bindings", caller: "Caller | None", ability: str) -> dict[str, Any]:
     return {
         "ability": ability,
         "principal": caller.principal.id if caller else None,
@@ -207,44 +213,49 @@ def _about(bindings: "Bindings", caller: "Caller | None", ability: str) -> dict[
     }
 
 
-def _status(found: "Explanation") -> int:
+def _get_status(found: "Explanation") -> int:
     return {"allow": 0, "undetermined": UNDETERMINED}.get(found.outcome, DENIED)
 
 
-# --- a call that is recorded ------------------------------------------------------------------------------------------
+# --- a call that is recorded ----------------------------------------------------------------------------------------
 
 
-def _recorded(asked: Asked, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
+def _explain_recorded(asked: GlobalOptions, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
     from deedbook.cli.ledgers import session_file
     from deedbook.format.files import Folder
     from deedbook.policy.judge import DecisionContext
     from deedbook_audit.calls import read_calls
-    from deedbook_audit.rederive import Asking, Rejudge, recorded_answer
+    from deedbook_audit.rederive import DecisionInput, Rejudger, find_recorded_answer
     from deedbook_inspect.rejudging.explanation import explain
 
     place = session_file(asked.workspace, session)
     with Folder.at(place.parent) as folder, folder.open(place.name) as file:
-        call = _find(read_calls(file, str(place), folder, bindings.reads), session, event)
-        again = Rejudge(bindings)
-        caller, found = again.caller(call), None
+        call = _find_call(read_calls(file, str(place), folder, bindings.reads), session, event)
+        rejudger = Rejudger(bindings)
+        caller, found = rejudger.get_caller(call), None
         if caller is not None:
-            when = DecisionContext(call.ts, call.told.id, call.facts)
-            asking = Asking(bindings, caller, call.ability, call.args, call.raw, when)
+            when = DecisionContext(call.ts, call.session.id, call.facts)
+            asking = DecisionInput(bindings, caller, call.ability, call.args, call.raw, when)
             found = explain(
-                asking, lambda gate, seen: recorded_answer(call, gate, seen), _places(source), _notes(bindings)
+                asking,
+                lambda gate, seen: find_recorded_answer(call, gate, seen),
+                _build_place_lookup(source),
+                _build_notes(bindings),
             )
-        told = _as_recorded(call, again(call).change)
+        recorded = _describe_recorded(call, rejudger(call).change)
     if asked.json:
-        today = found.as_json() if found else _nothing(call)
-        as_json({"schema_version": "v1", **_about(bindings, caller, call.ability), "recorded": told, **today})
+        today = found.as_json() if found else _describe_nothing(call)
+        as_json(
+            {"schema_version": "v1", **_describe_caller(bindings, caller, call.ability), "recorded": recorded, **today}
+        )
     else:
-        _tell_recorded(call, told)
+        _print_recorded(call, recorded)
         if found:
-            _tell(found)
-    return _status(found) if found else UNDETERMINED
+            _print_explanation(found)
+    return _get_status(found) if found else UNDETERMINED
 
 
-def _find(calls: Any, session: str, event: str) -> "Recorded":
+def _find_call(calls: Any, session: str, event: str) -> "RecordedCall":
     from deedbook.format.errors import LedgerError, fault
 
     known: list[int] = []
@@ -252,10 +263,10 @@ def _find(calls: Any, session: str, event: str) -> "Recorded":
         if event in (str(call.seq), call.span):
             return call  # type: ignore[no-any-return]
         known.append(call.seq)
-    raise LedgerError(fault("SESSION_NOT_FOUND", _no_call(session, event, known)))
+    raise LedgerError(fault("SESSION_NOT_FOUND", _describe_no_call(session, event, known)))
 
 
-def _no_call(session: str, event: str, known: Sequence[int]) -> str:
+def _describe_no_call(session: str, event: str, known: Sequence[int]) -> str:
     """Say that an event is none that could be explained, and which ones could: the first few."""
     from deedbook.format.report import MOST_OF_A_KIND
 
@@ -267,19 +278,19 @@ def _no_call(session: str, event: str, known: Sequence[int]) -> str:
     return f"{why}; those have the seq {seqs}{more} (`deedbook tree --json {session}` lists all events)"
 
 
-def _as_recorded(call: "Recorded", change: str) -> dict[str, Any]:
+def _describe_recorded(call: "RecordedCall", change: str) -> dict[str, Any]:
     """Return what the ledger says of a call: who asked, what was decided and by whom, under which charter."""
     asked: list[Any] = []
     with suppress(Exception):  # a sealed value may be gone
-        asked = [dict(line) for said in call.minutes() for line in said.get("asked", ())]
+        asked = [dict(line) for record in call.read_gate_records() for line in record.get("asked", ())]
     return {
-        "session": call.told.id,
+        "session": call.session.id,
         "seq": call.seq,
         "span": call.span,
         "ts": call.ts,
         "principal": call.principal,
-        "charter": call.told.charter,
-        "enforcement": call.told.enforcement,
+        "charter": call.session.charter,
+        "enforcement": call.session.enforcement,
         "outcome": call.outcome,
         "code": call.code,
         "reason": call.reason,
@@ -289,12 +300,12 @@ def _as_recorded(call: "Recorded", change: str) -> dict[str, Any]:
     }
 
 
-def _nothing(call: "Recorded") -> dict[str, Any]:
+def _describe_nothing(call: "RecordedCall") -> dict[str, Any]:
     why = call.why or "who asked cannot be told"
     return {"steps": [], "outcome": "undetermined", "code": "", "reason": why, "by": None, "remedy": ""}
 
 
-def _tell_recorded(call: "Recorded", told: Mapping[str, Any]) -> None:
+def _print_recorded(call: "RecordedCall", recorded: Mapping[str, Any]) -> None:
     from deedbook.format.terminal import plain
     from deedbook_inspect.rejudging.whatif import TOTALS
 
@@ -302,36 +313,36 @@ def _tell_recorded(call: "Recorded", told: Mapping[str, Any]) -> None:
     if call.reason:
         say(plain(f"because    {call.reason}"))
     deciding = {name for name in ("hook", "policy") for by in (call.by or {},) if name in by}
-    for line in told["asked"]:
+    for line in recorded["asked"]:
         kind = "policy" if "policy" in line else "hook"
         mark = " (decided)" if kind in deciding and (call.by or {}).get(kind) == line[kind] else ""
         where = f", {line['rule']}" if "rule" in line else ""
         say(plain(f"asked      {kind} {line[kind]}: {line['decision']}{where}, digest {line['digest'][:12]}{mark}"))
-    say(f"charter    {call.told.charter}")
-    say(f"today      {TOTALS[told['today']]}{f' ({call.why})' if call.why else ''}")
+    say(f"charter    {call.session.charter}")
+    say(f"today      {TOTALS[recorded['today']]}{f' ({call.why})' if call.why else ''}")
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- words ----------------------------------------------------------------------------------------------------------
 
 
-def _tell(found: "Explanation") -> None:
+def _print_explanation(found: "Explanation") -> None:
     from deedbook.format.terminal import plain
-    from deedbook_inspect.rejudging.explanation import MEANT
+    from deedbook_inspect.rejudging.explanation import DID_YOU_MEAN
 
-    outcome = f"outcome    {found.outcome}{f' {found.code}' if found.code else ''}{_because(found.reason)}"
-    lines = [*(line for step in found.steps for line in _lines(step)), outcome]
+    outcome = f"outcome    {found.outcome}{f' {found.code}' if found.code else ''}{_format_reason(found.reason)}"
+    lines = [*(line for step in found.steps for line in _format_step(step)), outcome]
     if found.remedy:
-        lines.insert(0 if found.remedy.startswith(MEANT) else len(lines), found.remedy)
+        lines.insert(0 if found.remedy.startswith(DID_YOU_MEAN) else len(lines), found.remedy)
     for line in lines:
         say(plain(line))
 
 
-def _lines(step: "Step") -> list[str]:
+def _format_step(step: "Step") -> list[str]:
     import json
 
     where = f" at {step.place}" if step.place else ""
     observed = " (observed: it does not bind)" if step.more.get("observed") else ""
-    lines = [f"{step.what:10} {step.name}: {step.says}{observed}{where}{_because(step.reason)}"]
+    lines = [f"{step.what:10} {step.name}: {step.result}{observed}{where}{_format_reason(step.reason)}"]
     passed, violated = step.more.get("passed_over", ()), step.more.get("violations", ())
     lines += [f"           not {each['rule']} ({each['then']}): {each['why']}" for each in passed]
     lines += [f"           {each['path']}: {each['message']} ({each['schema']})" for each in violated]
@@ -341,5 +352,5 @@ def _lines(step: "Step") -> list[str]:
     return lines
 
 
-def _because(reason: str) -> str:
+def _format_reason(reason: str) -> str:
     return f" ({reason})" if reason else ""

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked
+from deedbook.cli.common import GlobalOptions
 from deedbook.cli.output import data_command, write
 
 SECTION: Final = "Record"
@@ -22,43 +22,45 @@ FORMS = ("seed-002", "cloudevents")
 @click.option("--no-data", is_flag=True, help="As CloudEvents: leave payloads out.")
 @click.option("--source", metavar="URI", default="", help="As CloudEvents: the source, in place of the ledger's own.")
 @click.pass_obj
-def command(asked: Asked, session: str, form: str, source: str, *, no_data: bool) -> int:
+def command(asked: GlobalOptions, session: str, form: str, source: str, *, no_data: bool) -> int:
     """Write SESSION (an id, or a file) to standard output, one event a line: as envelope 1.0, or as CloudEvents 1.0.
 
     `workspace` names the workspace's own ledger: as envelope 1.0 it is the boots and shutdowns of its processes.
     """
     from deedbook.cli.ledgers import session_file
-    from deedbook_inspect.reading import torn, types_in
+    from deedbook_inspect.reading import report_torn_end, types_in
 
     if form == FORMS[0] and (no_data or source):
         raise click.UsageError("--no-data and --source go with --as cloudevents")
     place = session_file(asked.workspace, session)
     if form == FORMS[0]:
-        write(_seed_002(place))
-        return torn(place)
-    from deedbook_inspect.observing.cloudevents import cloudevents
-    from deedbook_inspect.observing.recorded import Recording
+        write(_export_seed_002(place))
+        return report_torn_end(place)
+    from deedbook_inspect.observing.cloudevents import encode_events
+    from deedbook_inspect.observing.ledger_reader import LedgerReader
 
-    with Recording(place) as recording:
-        write(cloudevents(recording(), source=source, data=not no_data, declared=types_in(place)))
-    return torn(place)
+    with LedgerReader(place) as recording:
+        write(encode_events(recording(), source=source, data=not no_data, declared=types_in(place)))
+    return report_torn_end(place)
 
 
-def _seed_002(place: Path) -> Iterable[bytes]:
+def _export_seed_002(place: Path) -> Iterable[bytes]:
     """Return a session in the form of seed 002; of the workspace ledger, the runs of the system."""
-    from deedbook.cli.ledgers import identity, is_own
+    from deedbook.cli.ledgers import is_own_ledger, ledger_identity
     from deedbook.format.reader import read
-    from deedbook_inspect.export import seed_002
-    from deedbook_inspect.system_export import run_of, system_runs
+    from deedbook_inspect.export import export_seed_002
+    from deedbook_inspect.system_export import build_run_id, export_runs
 
-    session_id, trace_id = identity(place)
-    if is_own(place):
-        return system_runs(read(place), system=session_id, alive=_alive(place))
-    process = _process(place, session_id)
-    return seed_002(read(place), session_id=session_id, trace_id=trace_id, run=run_of(process) if process else None)
+    session_id, trace_id = ledger_identity(place)
+    if is_own_ledger(place):
+        return export_runs(read(place), system=session_id, alive=_find_running(place))
+    process = _find_process(place, session_id)
+    return export_seed_002(
+        read(place), session_id=session_id, trace_id=trace_id, run=build_run_id(process) if process else None
+    )
 
 
-def _alive(place: Path) -> frozenset[str]:
+def _find_running(place: Path) -> frozenset[str]:
     """Return the processes that still run, where the ledger at *place* lies in its state folder."""
     from deedbook.format.files import Folder
     from deedbook.ledger.liveness import living
@@ -67,7 +69,7 @@ def _alive(place: Path) -> frozenset[str]:
         return living(state)
 
 
-def _process(place: Path, session: str) -> str:
+def _find_process(place: Path, session: str) -> str:
     """Return the process that wrote a *session*, as the workspace ledger beside it tells; empty: nobody knows."""
     from deedbook.format.errors import DeedbookError
     from deedbook.format.folds import fold

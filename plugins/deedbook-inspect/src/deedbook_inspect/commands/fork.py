@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, principal_option, profile_option, wait_option
+from deedbook.cli.common import GlobalOptions, json_option, principal_option, profile_option, wait_option
 from deedbook.cli.output import data_command
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deedbook.call.continuation.parent import Parent
     from deedbook.call.prompts import Reply
     from deedbook.call.session import Session
-    from deedbook.cli.acting import Ending
+    from deedbook.cli.execution import Ending
     from deedbook.contract import Json
     from deedbook.format.errors import Result
     from deedbook.kernel import Kernel
@@ -41,7 +41,7 @@ ENDED = "FORK_ENDED"
 @json_option
 @click.pass_obj
 def command(  # noqa: PLR0913 - one for each option
-    asked: Asked, session: str, at: int, goes_on: bool, prompts: tuple[str, ...], on_miss: str,
+    asked: GlobalOptions, session: str, at: int, goes_on: bool, prompts: tuple[str, ...], on_miss: str,
     profile: str | None, principal: str | None, wait: float,
 ) -> int:  # fmt: skip
     """Begin a session that goes on from event SEQ of SESSION (an id, or a file), whose file is only read.
@@ -51,83 +51,83 @@ def command(  # noqa: PLR0913 - one for each option
     more is done.
     """
     from deedbook.call.continuation.parent import read_parent
-    from deedbook.cli.acting import act
+    from deedbook.cli.execution import execute
     from deedbook.cli.ledgers import session_file
     from deedbook.format.upcasting.naming import parted
 
-    parent = read_parent(_session(parted(session_file(asked.workspace, session))[0]))
+    parent = read_parent(_require_session(parted(session_file(asked.workspace, session))[0]))
     forks: list[Fork] = []
 
     def begin(kernel: "Kernel") -> "Session":
-        from deedbook_inspect.forking.fork import plan
+        from deedbook_inspect.forking.fork import plan_fork
 
-        made = plan(kernel, parent, at, goes_on=goes_on, leaves=on_miss == "run", prompts=prompts)
-        forks.append(made)
-        return _begun(kernel, parent, made, principal, wait)
+        fork = plan_fork(kernel, parent, at, goes_on=goes_on, leaves=on_miss == "run", prompts=prompts)
+        forks.append(fork)
+        return _begin(kernel, parent, fork, principal, wait)
 
-    told = parent.events[0].payload.get("profile")
-    if profile is None and isinstance(told, str):
-        profile = told
-    return act(asked, begin, lambda session: _done(session, forks[0]), profile=profile)
+    recorded_profile = parent.events[0].payload.get("profile")
+    if profile is None and isinstance(recorded_profile, str):
+        profile = recorded_profile
+    return execute(asked, begin, lambda session: _redo(session, forks[0]), profile=profile)
 
 
-def _session(place: "Path") -> "Path":
+def _require_session(place: "Path") -> "Path":
     """Return *place*; raises `LedgerError` (``FORK_REFUSED``) for a workspace's own ledger."""
-    from deedbook.cli.ledgers import is_own
+    from deedbook.cli.ledgers import is_own_ledger
     from deedbook.format.errors import LedgerError, fault
 
-    if is_own(place):
+    if is_own_ledger(place):
         why = "the workspace ledger is not forked, since it holds no session's work; `deedbook sessions` lists sessions"
         raise LedgerError(fault("FORK_REFUSED", why))
     return place
 
 
-def _begun(kernel: "Kernel", parent: "Parent", made: "Fork", principal: str | None, wait: float) -> "Session":
+def _begin(kernel: "Kernel", parent: "Parent", fork: "Fork", principal: str | None, wait: float) -> "Session":
     """Begin the new session, for who began the parent unless *principal* says otherwise."""
     from deedbook.policy.callers import LOCAL
 
-    said = parent.events[0].payload
-    who: Any = said.get("principal")
+    start = parent.events[0].payload
+    who: Any = start.get("principal")
     name = who.get("id") if principal is None and isinstance(who, dict) else principal
     if not isinstance(name, str):
         raise click.UsageError("the ledger does not say for whom the session was; name somebody with --as")
     acts = LOCAL if principal is None and name == LOCAL.id else kernel.principal(name, via=LOCAL.via)
-    return kernel.session(str(said.get("purpose")), principal=acts, wait=wait, origin=made.origin)
+    return kernel.session(str(start.get("purpose")), principal=acts, wait=wait, origin=fork.origin)
 
 
-def _done(session: "Session", made: "Fork") -> "Ending":
+def _redo(session: "Session", fork: "Fork") -> "Ending":
     """Do the work again, and return how it ended."""
     import attrs
 
-    from deedbook_inspect.forking.fork import redo
+    from deedbook_inspect.forking.fork import redo_work
 
-    came = redo(session, made)
-    recall = made.recall
-    told = {"parent": recall.past.parent.session, "at": recall.past.at, "served": recall.served}
+    result = redo_work(session, fork)
+    recall = fork.recall
+    served = {"parent": recall.past.parent.session, "at": recall.past.at, "served": recall.served}
     differs = [{"path": each.path, "recorded": each.before, "now": each.now} for each in recall.found]
-    ending = _ended(came, recall.state == "ended")
+    ending = _describe_end(result, recall.state == "ended")
     more = {"diverged": {"why": recall.why.message, "differences": differs}} if recall.why else {}
-    _say(recall.served, recall.past.at, ended=recall.state == "ended" and recall.refused > 0)
-    return attrs.evolve(ending, members={**ending.members, "fork": {**told, **more}})
+    _print_served(recall.served, recall.past.at, ended=recall.state == "ended" and recall.refused > 0)
+    return attrs.evolve(ending, members={**ending.members, "fork": {**served, **more}})
 
 
-def _ended(came: "Result[Json | Reply]", stopped: bool) -> "Ending":
+def _describe_end(result: "Result[Json | Reply]", stopped: bool) -> "Ending":
     """Return how the work ended; where the past was all there is, that is no failure."""
     from deedbook.call.prompts import Reply
-    from deedbook.cli.acting import Ending, given
+    from deedbook.cli.execution import Ending, call_ending
     from deedbook.format.errors import Err, Ok
 
-    if stopped and isinstance(came, Err) and came.error.code == ENDED:
+    if stopped and isinstance(result, Err) and result.error.code == ENDED:
         return Ending(ENDED)
-    if isinstance(came, Err):
-        return Ending.failed(came.error)
-    reply = came.value
+    if isinstance(result, Err):
+        return Ending.failed(result.error)
+    reply = result.value
     if isinstance(reply, Reply):
         return Ending(reply.state, reply.text, members={"reply": reply.text})
-    return given(Ok(reply))
+    return call_ending(Ok(reply))
 
 
-def _say(served: int, at: int, *, ended: bool) -> None:
+def _print_served(served: int, at: int, *, ended: bool) -> None:
     from deedbook.cli.output import message
 
     rest = "; nothing was done after it (--run goes on from there)" if ended else ""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from deedbook.cli.common import Asked, json_option
+from deedbook.cli.common import GlobalOptions, json_option
 from deedbook.cli.output import as_json, data_command, say
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ SECTION: Final = "Record"
 @click.command("processes")
 @json_option
 @click.pass_obj
-def command(asked: Asked) -> int:
+def command(asked: GlobalOptions) -> int:
     """Show the processes that began sessions here, the runs of each, their sessions, and how each process ended."""
     from deedbook.format.files import Folder
     from deedbook.format.reader import sessions
@@ -32,16 +32,16 @@ def command(asked: Asked) -> int:
         with Folder.at(state) as folder:
             found, listed = survey(folder), {each.id: each for each in sessions(folder)}
     if asked.json:
-        as_json(_document(found, listed))
+        as_json(_build_document(found, listed))
     elif found.processes or found.sessions:
-        for line in _lines(found, listed):
+        for line in _format_lines(found, listed):
             say(line)
     else:
         say("no processes yet")
     return 0
 
 
-def _alone(found: "Processes") -> "list[Told]":
+def _find_unassigned(found: "Processes") -> "list[Told]":
     """Return the sessions that no run names."""
     return [each for each in found.sessions.values() if not each.run]
 
@@ -49,59 +49,59 @@ def _alone(found: "Processes") -> "list[Told]":
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def _document(found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+def _build_document(found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, Any]:
     return {
         "schema_version": "v1",
         "system_id": found.system,
-        "processes": [_process(each, found, listed) for each in found.processes.values()],
-        "sessions": [_session(each, listed) for each in _alone(found)],
+        "processes": [_process_as_json(each, found, listed) for each in found.processes.values()],
+        "sessions": [_session_as_json(each, listed) for each in _find_unassigned(found)],
     }
 
 
-def _process(process: "Process", found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+def _process_as_json(process: "Process", found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, Any]:
     runs = [
-        {"run_id": run, "sessions": [_session(found.sessions[name], listed) for name in names]}
+        {"run_id": run, "sessions": [_session_as_json(found.sessions[name], listed) for name in names]}
         for run, names in process.runs.items()
     ]
-    told = {
+    document = {
         "process_id": process.id, "kind": process.kind, "pid": process.pid, "kernel": process.kernel,
         "charter": process.charter, "started": process.started, "state": process.state,
     }  # fmt: skip
     end = {"ended": process.ended, "reason": process.reason} if process.ended else {}
-    return {**told, **end, **({"recovered": process.recovered} if process.recovered else {}), "runs": runs}
+    return {**document, **end, **({"recovered": process.recovered} if process.recovered else {}), "runs": runs}
 
 
-def _session(told: "Told", listed: "Mapping[str, Listed]") -> dict[str, Any]:
-    seen = listed.get(told.id)
-    state, events = (seen.state, seen.events) if seen else ("missing", told.events)
-    return {"session_id": told.id, "trace_id": told.trace, "state": state, "events": events}
+def _session_as_json(session: "Told", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+    seen = listed.get(session.id)
+    state, events = (seen.state, seen.events) if seen else ("missing", session.events)
+    return {"session_id": session.id, "trace_id": session.trace, "state": state, "events": events}
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def _lines(found: "Processes", listed: "Mapping[str, Listed]") -> "Iterator[str]":
+def _format_lines(found: "Processes", listed: "Mapping[str, Listed]") -> "Iterator[str]":
     from deedbook.format.terminal import plain
 
     yield plain(f"system {found.system}")
     for process in found.processes.values():
-        yield plain(f"  process {process.id}  {process.kind}  {process.started}  {_end(process)}")
-        yield from (plain(f"    {line}") for line in _recovered(process.recovered))
+        yield plain(f"  process {process.id}  {process.kind}  {process.started}  {_format_end(process)}")
+        yield from (plain(f"    {line}") for line in _format_recovered(process.recovered))
         for run, names in process.runs.items():
             yield plain(f"    run {run}")
-            yield from (plain(f"      {_told(found.sessions[name], listed)}") for name in names)
-    if alone := _alone(found):
+            yield from (plain(f"      {_format_session(found.sessions[name], listed)}") for name in names)
+    if alone := _find_unassigned(found):
         yield "  no process: older than processes are told, or theirs died while they began"
-        yield from (plain(f"    {_told(each, listed)}") for each in alone)
+        yield from (plain(f"    {_format_session(each, listed)}") for each in alone)
 
 
-def _end(process: "Process") -> str:
+def _format_end(process: "Process") -> str:
     if process.state == "running":
         return f"running, pid {process.pid}"
     return f"{process.state} {process.ended} ({process.reason})" if process.ended else process.state
 
 
-def _recovered(found: "Mapping[str, Any]") -> "Iterator[str]":
+def _format_recovered(found: "Mapping[str, Any]") -> "Iterator[str]":
     """Yield what a process found dead; a part that is sealed is left out."""
     if died := found.get("died"):
         yield f"found dead: {', '.join(each for each in died if isinstance(each, str))}"
@@ -114,7 +114,7 @@ def _recovered(found: "Mapping[str, Any]") -> "Iterator[str]":
         yield f"removed: session {name}, which never began"
 
 
-def _told(told: "Told", listed: "Mapping[str, Listed]") -> str:
-    session = _session(told, listed)
-    count = f"{session['events']} event{'' if session['events'] == 1 else 's'}"
-    return f"session {session['session_id']}  {session['state']}  {count}"
+def _format_session(entry: "Told", listed: "Mapping[str, Listed]") -> str:
+    document = _session_as_json(entry, listed)
+    count = f"{document['events']} event{'' if document['events'] == 1 else 's'}"
+    return f"session {document['session_id']}  {document['state']}  {count}"

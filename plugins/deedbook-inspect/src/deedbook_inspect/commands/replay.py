@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown, span_option
+from deedbook.cli.common import GlobalOptions, display_path, json_option, span_option
 from deedbook.cli.output import as_json, data_command, message, say
 from deedbook_inspect.reading import UNSOUND, types_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deedbook_inspect.replaying.page import Checked
+    from deedbook_inspect.replaying.page import VerificationResult
 
 SECTION: Final = "Record"
 _STYLE: Final = Path(__file__).parents[1] / "pages" / "replay.css"
@@ -31,7 +31,7 @@ MOST_BYTES = 256 * 1024 * 1024
 @span_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, session: str, html: bool, out: str | None, span: str | None) -> int:
+def command(asked: GlobalOptions, session: str, html: bool, out: str | None, span: str | None) -> int:
     """Tell the story of SESSION (an id, or a file) from its ledger; `--json` prints the state it came to.
 
     The first line says what verification says of the ledger; the exit status is 4 where it is not sound. Nothing is
@@ -49,72 +49,72 @@ def command(asked: Asked, session: str, html: bool, out: str | None, span: str |
     if span is not None and (html or asked.json):
         raise click.UsageError("--span is for the story; leave --html and --json out")
     place = session_file(asked.workspace, session)
-    checked = _checked(asked, place)
+    checked = _verify(asked, place)
     status = UNSOUND if checked.sound is False else 0
     if html:
-        _page(place, checked, out)
+        _write_page(place, checked, out)
         return status
     if asked.json:
         found = fold(SnapshotFold(types_in(place)), read(place)).as_json()
-        as_json({**found, "verified": checked.sound, "verdict": checked.words})
+        as_json({**found, "verified": checked.sound, "verdict": checked.summary})
         return status
-    say(plain(checked.words))
+    say(plain(checked.summary))
     for line in transcript(subtree(read(place), span) if span else read(place), types_in(place)):
         say(line)
     return status
 
 
-def _checked(asked: Asked, place: Path) -> "Checked":
+def _verify(asked: GlobalOptions, place: Path) -> "VerificationResult":
     """Return what verification says of the ledger at *place*."""
     from deedbook.format.report import UNHASHED, UNWITNESSED
     from deedbook.format.upcasting.naming import parted
-    from deedbook_audit.commands.naming import one, own_keys
+    from deedbook_audit.commands.naming import own_keys, select_one
     from deedbook_audit.whole import verify
-    from deedbook_inspect.replaying.page import Checked
+    from deedbook_inspect.replaying.page import VerificationResult
 
     file, _ = parted(place)
     if file.stat().st_size > MOST_BYTES:
-        return Checked(None, "not verified: the ledger is large; `deedbook verify` checks it")
-    found = verify(one(asked.workspace, str(file)), own_keys=own_keys, named=shown)
+        return VerificationResult(None, "not verified: the ledger is large; `deedbook verify` checks it")
+    found = verify(select_one(asked.workspace, str(file)), own_keys=own_keys, named=display_path)
     verdict = found.verdict
     lines = [line for each in found.reports for line in list(each.lines())[:-1] if line not in (UNWITNESSED, UNHASHED)]
     sound = None if verdict.kind == "unhashed" else verdict.sound
-    return Checked(sound, verdict.said, (*found.trust.notes, *lines), verdict.kind == "checkpointed")
+    return VerificationResult(sound, verdict.summary, (*found.trust.notes, *lines), verdict.kind == "checkpointed")
 
 
-def _page(place: Path, checked: "Checked", out: str | None) -> None:
+def _write_page(place: Path, checked: "VerificationResult", out: str | None) -> None:
     """Print or write the page of the ledger at *place*."""
     from deedbook.format.folds import fold
     from deedbook.format.reader import read
     from deedbook_inspect.replaying.account import AccountFold
-    from deedbook_inspect.replaying.page import MOST_EVENTS, page
+    from deedbook_inspect.replaying.page import MOST_EVENTS, render_page
 
     events = read(place)
     account = fold(AccountFold(types_in(place)), islice(events, MOST_EVENTS))
     left_out = sum(1 for _ in events)
     style = _STYLE.read_text(encoding="utf-8")
-    parts = page(_name(place), account, checked, style, left_out=left_out)
+    parts = render_page(_find_name(place), account, checked, style, left_out=left_out)
     if out is None:
         for part in parts:
             say(part, nl=False)
         return
-    _write(Path(out), parts)
-    message(f"the page is {shown(Path(out).absolute())}")
+    _write_file(Path(out), parts)
+    message(f"the page is {display_path(Path(out).absolute())}")
 
 
-def _write(place: Path, parts: "Iterator[str]") -> None:
+def _write_file(place: Path, parts: "Iterator[str]") -> None:
     from deedbook.format.files import Folder
 
     with Folder.at(place.absolute().parent) as folder:
         folder.replace(place.name, "".join(parts).encode(), mode=0o644)
 
 
-def _name(place: Path) -> str:
+def _find_name(place: Path) -> str:
     """Return the id of the session at *place*; of a ledger of an older form the name of its file."""
-    from deedbook.cli.ledgers import identity
+    from deedbook.cli.ledgers import ledger_identity
     from deedbook.format.errors import DeedbookError
 
     try:
-        return identity(place)[0]
+        return ledger_identity(place)[0]
     except DeedbookError:
         return place.stem

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown
-from deedbook.cli.output import as_json, complain, data_command, say, table
-from deedbook_inspect.reading import UNSOUND, Found, Ledgers, unread
+from deedbook.cli.common import GlobalOptions, display_path, json_option
+from deedbook.cli.output import as_json, data_command, report_error, say, table
+from deedbook_inspect.reading import UNSOUND, LedgerFile, Ledgers, describe_unread
 
 if TYPE_CHECKING:
     from deedbook.format.errors import DeedbookError
@@ -38,48 +38,51 @@ _LISTS: Final = (
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked, /, sessions: tuple[str, ...], since: str | None, until: str | None, prices: str | None, *,
+    asked: GlobalOptions, /, sessions: tuple[str, ...], since: str | None, until: str | None, prices: str | None, *,
     prometheus: bool,
 ) -> int:  # fmt: skip
     """Count calls, their time and outcome, tokens, cost, denials and approvals of each SESSION, or of all.
 
     A SESSION is an id, or a file. A ledger that is being written counts as far as it is.
     """
-    from deedbook_inspect.observing.accounts import as_json as told
+    from deedbook_inspect.observing.accounts import build_document as told
     from deedbook_inspect.observing.figures import FiguresFold
 
     if prometheus and asked.json:
         raise click.UsageError("say either --json or --prometheus")
     ledgers = Ledgers(asked.workspace)
     fold = FiguresFold(
-        providers=ledgers.providers, prices=_prices(prices), window=_window(since, until), types=ledgers.types
+        providers=ledgers.list_providers,
+        prices=_read_prices(prices),
+        window=_build_window(since, until),
+        types=ledgers.types,
     )
-    figures, damaged = _counted(fold, _chosen(ledgers, sessions))
+    figures, damaged = _count(fold, _choose(ledgers, sessions))
     if asked.json:
         wrong = [{"ledger": place, "code": error.errors[0].code, "message": str(error)} for place, error in damaged]
         as_json({**told(figures), "damaged": wrong})
     elif prometheus:
-        from deedbook_inspect.observing.exposition import exposed
+        from deedbook_inspect.observing.exposition import format_figures
 
-        for line in exposed(figures):
+        for line in format_figures(figures):
             say(line)
     else:
-        _tell(told(figures))
+        _print_figures(told(figures))
     for place, error in damaged:
-        complain(f"{place} is counted as far as it can be read: {error}")
+        report_error(f"{place} is counted as far as it can be read: {error}")
     return UNSOUND if damaged else 0
 
 
 # --- what is counted --------------------------------------------------------------------------------------------------
 
 
-def _chosen(ledgers: Ledgers, names: tuple[str, ...]) -> list[Found]:
+def _choose(ledgers: Ledgers, names: tuple[str, ...]) -> list[LedgerFile]:
     if names and EVERY not in names:
-        return list({found.place: found for name in names for found in _parts(ledgers.named(name))}.values())
-    return list(ledgers.every())
+        return list({found.place: found for name in names for found in _list_parts(ledgers.find(name))}.values())
+    return list(ledgers.list_all())
 
 
-def _parts(found: Found) -> list[Found]:
+def _list_parts(found: LedgerFile) -> list[LedgerFile]:
     """Return what one name stands for: a ledger, or each session of a file of an older form that holds several."""
     from deedbook.format.errors import LedgerError
     from deedbook.format.reader import sessions_in
@@ -90,48 +93,48 @@ def _parts(found: Found) -> list[Found]:
         names = [] if session else sessions_in(place)
     except LedgerError:  # reading it says what is wrong with it
         names = []
-    return [Found(Path(f"{place}#{name}")) for name in names] if len(names) > 1 else [found]
+    return [LedgerFile(Path(f"{place}#{name}")) for name in names] if len(names) > 1 else [found]
 
 
-def _counted(fold: "FiguresFold", chosen: list[Found]) -> "tuple[Figures, list[tuple[str, DeedbookError]]]":
+def _count(fold: "FiguresFold", ledgers: list[LedgerFile]) -> "tuple[Figures, list[tuple[str, DeedbookError]]]":
     """Count the ledgers one after the other; return the figures, and which ledgers could not be read to their end.
 
     Where the workspace's own is among them, it tells the approvals of all.
     """
-    from deedbook.cli.progress import Counting
+    from deedbook.cli.progress import ProgressCounter
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.reader import read
 
     figures = fold.start()
     damaged: list[tuple[str, DeedbookError]] = []
-    with Counting("events counted") as counting:
-        for each in chosen:
-            fold.approvals = each.own or not any(other.own for other in chosen)
+    with ProgressCounter("events counted") as counting:
+        for each in ledgers:
+            fold.approvals = each.is_workspace or not any(other.is_workspace for other in ledgers)
             try:
                 for event in counting(read(each.place)):
                     fold.step(figures, event)
-                if why := unread(each):
-                    damaged.append((shown(each.place), LedgerError(fault("LEDGER_UNSOUND", why))))
+                if why := describe_unread(each):
+                    damaged.append((display_path(each.place), LedgerError(fault("LEDGER_UNSOUND", why))))
             except LedgerError as problem:
-                damaged.append((shown(each.place), problem))
-            fold.close(figures, live=each.live)
+                damaged.append((display_path(each.place), problem))
+            fold.close(figures, live=each.is_live)
     return figures, damaged
 
 
-def _window(since: str | None, until: str | None) -> "Window":
+def _build_window(since: str | None, until: str | None) -> "Window":
     from deedbook_inspect.observing.figures import Window
-    from deedbook_inspect.observing.times import moment
+    from deedbook_inspect.observing.times import parse_moment
 
-    now, told = time.time(), []
+    now, ends = time.time(), []
     for name, text in (("--since", since), ("--until", until)):
         try:
-            told.append(None if text is None else moment(text, now))
+            ends.append(None if text is None else parse_moment(text, now))
         except ValueError as problem:
             raise click.BadParameter(str(problem), param_hint=name) from None
-    return Window(*told)
+    return Window(*ends)
 
 
-def _prices(path: str | None) -> "Prices | None":
+def _read_prices(path: str | None) -> "Prices | None":
     """Read a file of prices; raises `SourceError`."""
     from deedbook.format.errors import SourceError, fault
     from deedbook.format.schema import Schemas, data_folder
@@ -146,75 +149,75 @@ def _prices(path: str | None) -> "Prices | None":
         raise SourceError(
             *(fault("SCHEMA_VIOLATION", f"{each.path} {each.message}", place=path) for each in violations)
         )
-    return Prices.of(document)
+    return Prices.parse(document)
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-def _tell(told: Mapping[str, Any]) -> None:
-    if not told["events"]:
+def _print_figures(figures: Mapping[str, Any]) -> None:
+    if not figures["events"]:
         say("nothing to count")
         return
-    ledgers = "1 ledger" if told["ledgers"] == 1 else f"{told['ledgers']} ledgers"
-    say(f"{ledgers}, {told['events']} events, {told['first']} to {told['last']}")
+    ledgers = "1 ledger" if figures["ledgers"] == 1 else f"{figures['ledgers']} ledgers"
+    say(f"{ledgers}, {figures['events']} events, {figures['first']} to {figures['last']}")
     for name in ("sessions", "layers", "approvals", "violations"):
-        words = [f"{word} {count}" for word, count in told[name].items() if isinstance(count, int)]
-        waited = told[name].get("wait_ms")
-        words += [f"waited p50 {waited['p50']} ms, longest {waited['max']} ms"] if waited else []
+        words = [f"{word} {count}" for word, count in figures[name].items() if isinstance(count, int)]
+        wait = figures[name].get("wait_ms")
+        words += [f"waited p50 {wait['p50']} ms, longest {wait['max']} ms"] if wait else []
         if words:
             say(f"{name}: {', '.join(words)}")
-    _tell_calls(told["abilities"])
-    _tell_models(told["models"])
-    _tell_roles(told["roles"])
+    _print_calls(figures["abilities"])
+    _print_models(figures["models"])
+    _print_roles(figures["roles"])
     for name, keys, last in _LISTS:
-        _section(name, [*keys, last], ([row[key] for key in (*keys, last)] for row in told[name]))
+        _print_section(name, [*keys, last], ([row[key] for key in (*keys, last)] for row in figures[name]))
 
 
-def _tell_calls(rows: list[Mapping[str, Any]]) -> None:
+def _print_calls(rows: list[Mapping[str, Any]]) -> None:
     heads = ["ability", "kind", "calls", "outcomes", "denied", "p50 ms", "p90", "p99", "max"]
-    _section("abilities", heads, (
-        [row["ability"], row["kind"], row["calls"], _words(row["outcomes"]), row["denied"], *_times(row["latency_ms"])]
+    _print_section("abilities", heads, (
+        [row["ability"], row["kind"], row["calls"], _format_counts(row["outcomes"]), row["denied"], *_format_times(row["latency_ms"])]
         for row in rows
     ))  # fmt: skip
 
 
-def _tell_models(rows: list[Mapping[str, Any]]) -> None:
+def _print_models(rows: list[Mapping[str, Any]]) -> None:
     heads = ["provider", "model", "role", "calls", "in", "out", "US$", "p50 ms", "p90", "p99", "max"]
-    _section("models", heads, (
+    _print_section("models", heads, (
         [row["provider"], row["model"], row["role"], row["calls"], row["input_tokens"], row["output_tokens"],
-         _cost(row["cost_usd"]), *_times(row["latency_ms"])]
+         _format_cost(row["cost_usd"]), *_format_times(row["latency_ms"])]
         for row in rows
     ))  # fmt: skip
 
 
-def _tell_roles(rows: list[Mapping[str, Any]]) -> None:
+def _print_roles(rows: list[Mapping[str, Any]]) -> None:
     heads = ["role", "model calls", "other calls", "denied", "in", "out", "US$"]
     members = ("role", "model_calls", "other_calls", "denied", "input_tokens", "output_tokens", "cost_usd")
-    _section("roles", heads, ([row[member] for member in members] for row in rows))
+    _print_section("roles", heads, ([row[member] for member in members] for row in rows))
 
 
-def _section(name: str, heads: list[str], rows: Iterator[list[Any]]) -> None:
-    made = [tuple(map(_cell, row)) for row in rows]
-    if made:
+def _print_section(name: str, heads: list[str], rows: Iterator[list[Any]]) -> None:
+    cells = [tuple(map(_format_cell, row)) for row in rows]
+    if cells:
         say(f"\n{name}")
-        table([tuple(heads), *made])
+        table([tuple(heads), *cells])
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if isinstance(value, dict):
-        return _words(value)
+        return _format_counts(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _words(counted: Mapping[str, int]) -> str:
-    return ", ".join(f"{word} {count}" for word, count in counted.items()) or "-"
+def _format_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{word} {count}" for word, count in counts.items()) or "-"
 
 
-def _times(latency: Mapping[str, int] | None) -> list[Any]:
+def _format_times(latency: Mapping[str, int] | None) -> list[Any]:
     return [latency[name] for name in ("p50", "p90", "p99", "max")] if latency else ["-"] * 4
 
 
-def _cost(cost: Mapping[str, Any]) -> str:
+def _format_cost(cost: Mapping[str, Any]) -> str:
     known = f"{cost['recorded'] + cost['priced']:g}"
     return f"{known} (and {cost['unpriced_answers']} unpriced)" if cost["unpriced_answers"] else known

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, span_option
+from deedbook.cli.common import GlobalOptions, json_option, span_option
 from deedbook.cli.output import as_json, data_command, say
 
 SECTION: Final = "Record"
@@ -22,24 +22,30 @@ SECTION: Final = "Record"
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked, session: str | None, trace: str | None, span: str | None, max_depth: int | None, *, no_payload: bool
+    asked: GlobalOptions,
+    session: str | None,
+    trace: str | None,
+    span: str | None,
+    max_depth: int | None,
+    *,
+    no_payload: bool,
 ) -> int:
     """Show the causal tree of SESSION (an id, or a file), with its roots and orphans counted."""
     from deedbook.format.folds import TreeFold, fold, subtree
     from deedbook.format.reader import read
-    from deedbook_inspect.reading import torn, types_in
+    from deedbook_inspect.reading import report_torn_end, types_in
 
-    place = _place(asked, session, trace)
+    place = _find_ledger(asked, session, trace)
     tree = fold(TreeFold(types_in(place)), subtree(read(place), span) if span else read(place))
     if asked.json:
         as_json(tree.as_json())
     else:
         for line in tree.lines(depth=max_depth, payloads=not no_payload):
             say(line)
-    return torn(place)
+    return report_torn_end(place)
 
 
-def _place(asked: Asked, session: str | None, trace: str | None) -> Path:
+def _find_ledger(asked: GlobalOptions, session: str | None, trace: str | None) -> Path:
     from deedbook.cli.ledgers import session_file, session_of_trace
 
     if (session is None) == (trace is None):

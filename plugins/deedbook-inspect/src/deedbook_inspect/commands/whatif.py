@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, announce, json_option, profile_option
+from deedbook.cli.common import GlobalOptions, announce, json_option, profile_option
 from deedbook.cli.output import as_json, data_command, message, say
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from deedbook.policy.charter import Charter
     from deedbook.workspace.declarations import Workspace
-    from deedbook_inspect.rejudging.whatif import Changed, WhatIf
+    from deedbook_inspect.rejudging.whatif import DecisionChange, WhatIf
 
 SECTION: Final = "Workspace"
 
@@ -35,7 +35,7 @@ _SHOWN = 12
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked,
+    asked: GlobalOptions,
     sessions: tuple[str, ...],
     system: str,
     profile: str | None,
@@ -52,24 +52,24 @@ def command(
     from deedbook_audit.rederive import rejudge
     from deedbook_inspect.rejudging.whatif import WhatIf
 
-    places = _places(asked.workspace, sessions, everything=everything)
+    places = _list_ledgers(asked.workspace, sessions, everything=everything)
     found = WhatIf(limit)
-    with bound_for_judging(_other(system, profile)) as bindings:
+    with bound_for_judging(_read_other(system, profile)) as bindings:
         for place in places:
-            found.take(rejudge(place, bindings))
+            found.add(rejudge(place, bindings))
         charter = bindings.charter
     if asked.json:
         as_json({"schema_version": "v1", "charter": charter.digest, "sessions": len(places), **found.as_json()})
     else:
-        _announce(asked.workspace, charter)
-        _tell(found, len(places))
+        _print_differences(asked.workspace, charter)
+        _print_result(found, len(places))
         message(f"charter {charter.digest} of {system}; nothing was called and nothing is changed")
     return CHANGED if found.changed and not exit_zero else 0
 
 
-def _places(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
+def _list_ledgers(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
     """Return the ledgers to be read, each once; of all sessions those that began."""
-    from deedbook.cli.ledgers import ledger_of, session_file, session_ids
+    from deedbook.cli.ledgers import ledger_path, session_file, session_ids
     from deedbook.workspace.workspace import read_workspace
 
     if everything == bool(sessions):
@@ -77,11 +77,11 @@ def _places(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> l
     if not everything:
         return list(dict.fromkeys(session_file(workspace, name) for name in sessions))
     source = read_workspace(workspace)
-    places = (ledger_of(source, name) for name in session_ids(source))
+    places = (ledger_path(source, name) for name in session_ids(source))
     return [place for place in places if os.path.lexists(place) and (not place.is_file() or place.stat().st_size)]
 
 
-def _other(system: str, profile: str | None) -> "Workspace":
+def _read_other(system: str, profile: str | None) -> "Workspace":
     """Read the other workspace, which is not looked for above *system*: nobody means another one by it."""
     from deedbook.workspace.workspace import read_workspace
 
@@ -92,7 +92,7 @@ def _other(system: str, profile: str | None) -> "Workspace":
     return read_workspace(root, profile)
 
 
-def _announce(workspace: str, charter: "Charter") -> None:
+def _print_differences(workspace: str, charter: "Charter") -> None:
     """Say what is looser or tighter in the other charter than in the one that was last in force here, if it is kept."""
     from deedbook.charter.changes import compare
     from deedbook.charter.locks import ActiveCharter
@@ -105,23 +105,23 @@ def _announce(workspace: str, charter: "Charter") -> None:
         store = Store(state)
         digest = store.current()
         try:
-            kept = store.find(digest) if digest else None
-            if kept:
-                kept.refuse_uncanonical()
+            current = store.find(digest) if digest else None
+            if current:
+                current.refuse_uncanonical()
         except BindingError as problem:
             message(f"the two charters cannot be compared: {problem}")
             return
-        if kept and kept.digest != charter.digest:
-            announce(ActiveCharter(charter, digest, compare(kept.document, charter.document)))
+        if current and current.digest != charter.digest:
+            announce(ActiveCharter(charter, digest, compare(current.document, charter.document)))
 
 
-def _tell(found: "WhatIf", sessions: int) -> None:
+def _print_result(found: "WhatIf", sessions: int) -> None:
     from deedbook.format.report import counted
     from deedbook.format.terminal import plain
     from deedbook_inspect.rejudging.whatif import TOTALS
 
     for change in found.changes:
-        say(plain(_line(change)))
+        say(plain(_format_change(change)))
     hidden = found.changed - len(found.changes)
     if hidden:
         say(f"and {hidden} more; --limit 0 lists all")
@@ -132,19 +132,23 @@ def _tell(found: "WhatIf", sessions: int) -> None:
             for why, number in found.reasons.most_common():
                 say(plain(f"{number:>8}    {why}"))
     calls = counted(sum(found.totals.values()), "call")
-    ways = f"{found.ways['looser']} looser, {found.ways['tighter']} tighter" if found.changed else "nothing changed"
+    ways = (
+        f"{found.directions['looser']} looser, {found.directions['tighter']} tighter"
+        if found.changed
+        else "nothing changed"
+    )
     say(f"{calls} of {counted(sessions, 'session')} judged again: {ways}")
 
 
-def _line(change: "Changed") -> str:
+def _format_change(change: "DecisionChange") -> str:
     """Return a change in the words of ``deedbook lock``: its way, what it is about, and by which rule."""
-    call, verdict = change.found.call, change.found.verdict
+    call, verdict = change.rejudged.call, change.rejudged.verdict
     assert verdict is not None
-    by = change.by()
+    by = change.find_decider()
     maker = next((f"{kind} {by[kind]}" for kind in ("policy", "hook", "scope", "rule") if kind in by), "")
     place = by.get("rule") if isinstance(by.get("rule"), str) and maker != f"rule {by.get('rule')}" else by.get("place")
-    said = ", ".join(str(part) for part in (maker, place, verdict.reason or call.reason) if part)
-    words = f"{call.outcome} → {change.now}" if change.found.change != "rewritten" else "other arguments"
+    details = ", ".join(str(part) for part in (maker, place, verdict.reason or call.reason) if part)
+    words = f"{call.outcome} → {change.now}" if change.rejudged.change != "rewritten" else "other arguments"
     who = f" for {call.principal}" if call.principal else ""
-    why = f" ({said})" if said else ""
-    return f"{change.way:8}{call.ability}{who}: {words}{why} at {call.told.id[:_SHOWN]} {call.seq}"
+    why = f" ({details})" if details else ""
+    return f"{change.direction:8}{call.ability}{who}: {words}{why} at {call.session.id[:_SHOWN]} {call.seq}"

@@ -37,7 +37,7 @@ class Fork:
         return Origin("session.forked", payload, self.recall)
 
 
-def plan(kernel: Kernel, parent: Parent, at: int, *, goes_on: bool, leaves: bool, prompts: Sequence[str]) -> Fork:
+def plan_fork(kernel: Kernel, parent: Parent, at: int, *, goes_on: bool, leaves: bool, prompts: Sequence[str]) -> Fork:
     """Return the fork of *parent* at the event *at*.
 
     *goes_on*: what it was doing, and what it was asked for later, is done; with *prompts* these are run instead.
@@ -46,10 +46,10 @@ def plan(kernel: Kernel, parent: Parent, at: int, *, goes_on: bool, leaves: bool
     if not 0 <= at < len(parent.events):
         why = f"session {parent.session} has the events 0 to {len(parent.events) - 1}, and no event {at}"
         raise LedgerError(fault("FORK_REFUSED", why))
-    asked = list(work(parent))
-    later = [task for task in asked if task.seq > at] if goes_on else []
+    requested = list(work(parent))
+    later = [task for task in requested if task.seq > at] if goes_on else []
     after = [Task(at, "run", text=prompt) for prompt in prompts] if prompts else later
-    tasks = [task for task in asked if task.seq <= at]
+    tasks = [task for task in requested if task.seq <= at]
     for task in (*tasks, *after):
         if task.why and task.kind != "call":
             why = f"event {task.seq} of session {parent.session} cannot be asked for again: {task.why}"
@@ -58,28 +58,28 @@ def plan(kernel: Kernel, parent: Parent, at: int, *, goes_on: bool, leaves: bool
     return Fork(recall, tasks, after)
 
 
-def redo(session: Session, fork: Fork) -> Result[Json | Reply]:
+def redo_work(session: Session, fork: Fork) -> Result[Json | Reply]:
     """Ask for everything again in *session*; return what came of the last thing, an `Err` where the past was left."""
     recall = fork.recall
     recall.note = lambda payload: session.note("call.diverged", "runtime", payload)
-    came: Result[Json | Reply] = Ok(None)
+    result: Result[Json | Reply] = Ok(None)
     for task in fork.tasks:
-        came = _ask(session, task)
+        result = _ask(session, task)
         if task.why and recall.state == "serving":
-            _leave(session, recall, came)
-    _settle(session, recall)
+            _leave_past(session, recall, result)
+    _end_recall(session, recall)
     if recall.state != "diverged":
         if fork.after:
             recall.resume()
         for task in fork.after:
-            came = _ask(session, task)
-    return Err(recall.why) if recall.state == "diverged" and recall.why else came
+            result = _ask(session, task)
+    return Err(recall.why) if recall.state == "diverged" and recall.why else result
 
 
 def _ask(session: Session, task: Task) -> Result[Json | Reply]:
     if task.kind == "run":
-        ran = session.run(task.text)
-        return ran if isinstance(ran, Err) else Ok(ran.value)
+        result = session.run(task.text)
+        return result if isinstance(result, Err) else Ok(result.value)
     if task.kind == "submit":
         submitted = session.submit(task.text)
         return submitted if isinstance(submitted, Err) else Ok(None)
@@ -89,19 +89,19 @@ def _ask(session: Session, task: Task) -> Result[Json | Reply]:
     return called if isinstance(called, Err) else Ok(called.value)
 
 
-def _leave(session: Session, recall: Recall, came: Result[Json | Reply]) -> None:
+def _leave_past(session: Session, recall: Recall, result: Result[Json | Reply]) -> None:
     """Leave the past, where something cannot even be asked for again."""
     first = next(recall.past.due(), None)
-    if isinstance(came, Err) and first is not None:
-        recall.leave(came.error, [])
+    if isinstance(result, Err) and first is not None:
+        recall.leave(result.error, [])
         session.note("call.diverged", "runtime", recall.told(first))
 
 
-def _settle(session: Session, recall: Recall) -> None:
+def _end_recall(session: Session, recall: Recall) -> None:
     """Leave the past if something of it was not asked for again."""
-    left = [made for made in recall.past.left if made.kind != "flow" and made.ended is not None]
-    if recall.state == "serving" and left:
-        first, more = left[0], f", and {len(left) - 1} more" if left[1:] else ""
+    pending = [made for made in recall.past.left if made.kind != "flow" and made.ended is not None]
+    if recall.state == "serving" and pending:
+        first, more = pending[0], f", and {len(pending) - 1} more" if pending[1:] else ""
         name = (
             f"event {first.intent.seq} of session {recall.past.parent.session}, a {first.intent.type} of {first.name}"
         )

@@ -7,10 +7,10 @@ from typing import Any, Final
 from deedbook.format.families import CATALOGUE, NOTHING_DECLARED, DeclaredTypes
 from deedbook.format.terminal import plain
 
-from .recorded import Recorded
-from .times import milliseconds
+from .ledger_reader import LedgerEvent
+from .times import parse_time
 
-__all__ = ["CONTENT_TYPE", "cloudevents"]
+__all__ = ["CONTENT_TYPE", "encode_events"]
 
 CONTENT_TYPE: Final = "application/cloudevents+json"
 """The media type of one such event; a file of them is JSON lines."""
@@ -18,28 +18,28 @@ CONTENT_TYPE: Final = "application/cloudevents+json"
 _SUBJECTS: Final = ("tool_name", "ability", "flow", "name", "skill", "to")
 
 
-def cloudevents(
-    recorded: Iterable[Recorded], *, source: str = "", data: bool = True, declared: DeclaredTypes = NOTHING_DECLARED
+def encode_events(
+    events: Iterable[LedgerEvent], *, source: str = "", data: bool = True, declared: DeclaredTypes = NOTHING_DECLARED
 ) -> Iterator[bytes]:
     r"""Yield events in structured mode, each with its ``\n``.
 
     *source* is a URI; where it is empty, it is that of the ledger. *data* says whether payloads come with them, in
     which sealed values stay the marks that they are. *declared* has the event types of plugins.
     """
-    for each in recorded:
-        head = json.dumps(_attributes(each, source, declared), separators=(",", ":")).encode()
-        yield head[:-1] + (_data(each) if data else b"") + b"}\n"
+    for each in events:
+        head = json.dumps(_build_attributes(each, source, declared), separators=(",", ":")).encode()
+        yield head[:-1] + (_encode_data(each) if data else b"") + b"}\n"
 
 
-def _attributes(each: Recorded, source: str, declared: DeclaredTypes) -> dict[str, Any]:
+def _build_attributes(each: LedgerEvent, source: str, declared: DeclaredTypes) -> dict[str, Any]:
     event = each.event
-    told: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "specversion": "1.0",
         "id": f"{each.session}:{event.seq}",
         "source": source or f"urn:deedbook:ledger:{each.session}",
         "type": f"deedbook.{event.type}.v1",
-        "subject": _subject(each),
-        "time": event.ts if milliseconds(event.ts) is not None else None,
+        "subject": _find_subject(each),
+        "time": event.ts if parse_time(event.ts) is not None else None,
         # Distributed Tracing, and Sequence, as the specification's extensions have them
         "traceparent": f"00-{each.trace}-{event.span}-01",
         "sequence": f"{event.seq:016d}",
@@ -53,17 +53,17 @@ def _attributes(each: Recorded, source: str, declared: DeclaredTypes) -> dict[st
         "deedbookprevious": each.previous,
         "deedbookpayload": each.payload_hash,
     }
-    return {name: value for name, value in told.items() if value is not None and value != ""}
+    return {name: value for name, value in attributes.items() if value is not None and value != ""}
 
 
-def _subject(each: Recorded) -> str | None:
+def _find_subject(each: LedgerEvent) -> str | None:
     """Return what the event is about, where its payload names an ability, a skill or a role."""
     payload = each.event.payload
     named = next((payload[name] for name in _SUBJECTS if isinstance(payload.get(name), str)), None)
     return plain(named) if named else None
 
 
-def _data(each: Recorded) -> bytes:
+def _encode_data(each: LedgerEvent) -> bytes:
     """Return the members about the payload: its bytes are those that the line's hash is of."""
     schema = CATALOGUE.get(each.event.type)
     of = f'"dataschema":"urn:deedbook:schema:{schema}",' if schema else ""

@@ -15,31 +15,31 @@ from deedbook.format.families import DeclaredTypes
 from .figures import Figures
 from .histograms import BOUNDS, Histogram
 
-__all__ = ["CONTENT_TYPE", "exposed"]
+__all__ = ["CONTENT_TYPE", "format_figures"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _NANO: Final = 1_000_000_000
 _OPEN: Final = "open"
 _ESCAPED: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
-_UNSPOKEN: Final = re.compile("[\ud800-\udfff\r]")
+_UNPRINTABLE: Final = re.compile("[\ud800-\udfff\r]")
 
 _Sample = tuple[Mapping[str, str], float]
 
 
-def exposed(state: Figures) -> Iterator[str]:
+def format_figures(state: Figures) -> Iterator[str]:
     """Yield the lines of the exposition, without line ends."""
-    for name, says, samples in _counters(state):
-        yield from _head(name, "counter", says)
+    for name, help_text, samples in _counters(state):
+        yield from _format_head(name, "counter", help_text)
         for labels, value in samples:
-            yield f"{name}{_labels(labels)} {_number(value)}"
-    for name, says, samples in _gauges(state):
-        yield from _head(name, "gauge", says)
+            yield f"{name}{_format_labels(labels)} {_format_number(value)}"
+    for name, help_text, samples in _gauges(state):
+        yield from _format_head(name, "gauge", help_text)
         for labels, value in samples:
-            yield f"{name}{_labels(labels)} {_number(value)}"
-    for name, says, timed in _histograms(state):
-        yield from _head(name, "histogram", says)
-        for labels, histogram in timed:
-            yield from _buckets(name, labels, histogram)
+            yield f"{name}{_format_labels(labels)} {_format_number(value)}"
+    for name, help_text, histograms in _histograms(state):
+        yield from _format_head(name, "histogram", help_text)
+        for labels, histogram in histograms:
+            yield from _format_buckets(name, labels, histogram)
 
 
 def _counters(state: Figures) -> Iterator[tuple[str, str, Iterable[_Sample]]]:
@@ -62,26 +62,26 @@ def _counters(state: Figures) -> Iterator[tuple[str, str, Iterable[_Sample]]]:
         (
             ({"ability": key[1], "kind": key[0], "outcome": name}, count)
             for key, calls in state.calls.rows()
-            for name, count in _ended(calls.outcomes)
+            for name, count in _list_ended(calls.outcomes)
         ),
     )
     yield (
         "deedbook_ability_errors_total",
         "Calls without a result, by code.",
-        _told(state.errors.rows(), "kind", "ability", "code"),
+        _build_samples(state.errors.rows(), "kind", "ability", "code"),
     )
     yield (
         "deedbook_denials_total",
         "Calls denied, by who decided.",
-        _told(state.denials.rows(), "kind", "ability", "code", "by", "name"),
+        _build_samples(state.denials.rows(), "kind", "ability", "code", "by", "name"),
     )
-    yield "deedbook_hook_decisions_total", "Answers of hooks.", _decisions(state.hooks.rows(), "hook", "event")
+    yield "deedbook_hook_decisions_total", "Answers of hooks.", _build_decisions(state.hooks.rows(), "hook", "event")
     yield (
         "deedbook_policy_decisions_total",
         "Answers of policies.",
-        _decisions(state.policies.rows(), "policy", "enforcement"),
+        _build_decisions(state.policies.rows(), "policy", "enforcement"),
     )
-    yield from _spent(state)
+    yield from _model_counters(state)
     yield (
         "deedbook_schema_violations_total",
         "Values that did not fit their schema.",
@@ -94,20 +94,24 @@ def _counters(state: Figures) -> Iterator[tuple[str, str, Iterable[_Sample]]]:
     )
 
 
-def _spent(state: Figures) -> Iterator[tuple[str, str, Iterable[_Sample]]]:
-    rows = [(dict(zip(("provider", "model", "role"), key, strict=True)), spent) for key, spent in state.models.rows()]
+def _model_counters(state: Figures) -> Iterator[tuple[str, str, Iterable[_Sample]]]:
+    rows = [(dict(zip(("provider", "model", "role"), key, strict=True)), usage) for key, usage in state.models.rows()]
     yield (
         "deedbook_model_calls_total",
         "Calls of models, by outcome.",
-        (({**labels, "outcome": name}, count) for labels, spent in rows for name, count in _ended(spent.outcomes)),
+        (({**labels, "outcome": name}, count) for labels, usage in rows for name, count in _list_ended(usage.outcomes)),
     )
     yield (
         "deedbook_model_tokens_total",
         "Tokens of models; cached ones are input, too.",
         (
             ({**labels, "type": name}, count)
-            for labels, spent in rows
-            for name, count in (("input", spent.read), ("output", spent.written), ("cached_input", spent.cached))
+            for labels, usage in rows
+            for name, count in (
+                ("input", usage.input_tokens),
+                ("output", usage.output_tokens),
+                ("cached_input", usage.cached_tokens),
+            )
             if count is not None
         ),
     )
@@ -116,14 +120,14 @@ def _spent(state: Figures) -> Iterator[tuple[str, str, Iterable[_Sample]]]:
         "US dollars, as recorded or by the prices given.",
         (
             ({**labels, "source": name}, nano / _NANO)
-            for labels, spent in rows
-            for name, nano in (("recorded", spent.recorded), ("priced", spent.priced))
+            for labels, usage in rows
+            for name, nano in (("recorded", usage.recorded_cost), ("priced", usage.priced_cost))
         ),
     )
     yield (
         "deedbook_model_unpriced_answers_total",
         "Answers of which nobody knows what they cost.",
-        ((labels, spent.unpriced) for labels, spent in rows),
+        ((labels, usage.unpriced) for labels, usage in rows),
     )
 
 
@@ -146,7 +150,7 @@ def _gauges(state: Figures) -> Iterator[tuple[str, str, Iterable[_Sample]]]:
     yield "deedbook_approvals_waiting", "Requests that wait for a person.", [({}, state.approvals["waiting"])]
 
 
-def _ended(outcomes: Counter[str]) -> list[tuple[str, int]]:
+def _list_ended(outcomes: Counter[str]) -> list[tuple[str, int]]:
     return sorted((name, count) for name, count in outcomes.items() if name != _OPEN)
 
 
@@ -160,46 +164,46 @@ def _histograms(state: Figures) -> Iterator[tuple[str, str, Iterable[tuple[Mappi
         "deedbook_model_call_duration_seconds",
         "From the request to the answer of a model.",
         (
-            (dict(zip(("provider", "model", "role"), key, strict=True)), spent.time)
-            for key, spent in state.models.rows()
-            if spent.time.count
+            (dict(zip(("provider", "model", "role"), key, strict=True)), usage.time)
+            for key, usage in state.models.rows()
+            if usage.time.count
         ),
     )
-    yield "deedbook_approval_wait_seconds", "From a request to a person until the answer.", [({}, state.waited)]
+    yield "deedbook_approval_wait_seconds", "From a request to a person until the answer.", [({}, state.approval_wait)]
 
 
-def _told(rows: Iterable[tuple[tuple[str, ...], Counter[str]]], *names: str) -> Iterator[_Sample]:
+def _build_samples(rows: Iterable[tuple[tuple[str, ...], Counter[str]]], *names: str) -> Iterator[_Sample]:
     for key, count in rows:
         yield dict(zip(names, key, strict=True)), count.total()
 
 
-def _decisions(rows: Iterable[tuple[tuple[str, ...], Counter[str]]], *names: str) -> Iterator[_Sample]:
+def _build_decisions(rows: Iterable[tuple[tuple[str, ...], Counter[str]]], *names: str) -> Iterator[_Sample]:
     for key, counted in rows:
         for decision, count in sorted(counted.items()):
             yield {**dict(zip(names, key, strict=True)), "decision": decision}, count
 
 
-def _head(name: str, kind: str, says: str) -> Iterator[str]:
-    yield f"# HELP {name} {says}"
+def _format_head(name: str, kind: str, help_text: str) -> Iterator[str]:
+    yield f"# HELP {name} {help_text}"
     yield f"# TYPE {name} {kind}"
 
 
-def _buckets(name: str, labels: Mapping[str, str], histogram: Histogram) -> Iterator[str]:
-    *counts, every = histogram.cumulative()
+def _format_buckets(name: str, labels: Mapping[str, str], histogram: Histogram) -> Iterator[str]:
+    *counts, every = histogram.count_cumulative()
     for bound, count in zip(BOUNDS, counts, strict=True):
-        yield f"{name}_bucket{_labels({**labels, 'le': _number(bound / 1000)})} {count}"
-    yield f"{name}_bucket{_labels({**labels, 'le': '+Inf'})} {every}"
-    yield f"{name}_sum{_labels(labels)} {_number(histogram.sum / 1000)}"
-    yield f"{name}_count{_labels(labels)} {every}"
+        yield f"{name}_bucket{_format_labels({**labels, 'le': _format_number(bound / 1000)})} {count}"
+    yield f"{name}_bucket{_format_labels({**labels, 'le': '+Inf'})} {every}"
+    yield f"{name}_sum{_format_labels(labels)} {_format_number(histogram.sum / 1000)}"
+    yield f"{name}_count{_format_labels(labels)} {every}"
 
 
-def _labels(labels: Mapping[str, str]) -> str:
+def _format_labels(labels: Mapping[str, str]) -> str:
     """Return labels in braces; what UTF-8 or a line cannot hold is replaced."""
     if not labels:
         return ""
-    told = (f'{name}="{_UNSPOKEN.sub("?", value).translate(_ESCAPED)}"' for name, value in labels.items())
-    return f"{{{','.join(told)}}}"
+    parts = (f'{name}="{_UNPRINTABLE.sub("?", value).translate(_ESCAPED)}"' for name, value in labels.items())
+    return f"{{{','.join(parts)}}}"
 
 
-def _number(value: Any) -> str:
+def _format_number(value: Any) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))

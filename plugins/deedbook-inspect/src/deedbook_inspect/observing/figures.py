@@ -18,10 +18,10 @@ from deedbook.format.folds import NAMED_BY
 
 from .histograms import Histogram
 from .prices import Prices
-from .tables import Table, sealed_or, tally
-from .times import milliseconds
+from .tables import Table, count_word, read_name
+from .times import parse_time
 
-__all__ = ["Calls", "Figures", "FiguresFold", "Spent", "Window"]
+__all__ = ["AbilityCalls", "Figures", "FiguresFold", "ModelUsage", "Window"]
 
 Providers = Callable[[str], Mapping[str, str]]
 """The provider behind each model ability of the charter with a digest."""
@@ -40,7 +40,7 @@ class Window:
     since: int | None = None
     until: int | None = None
 
-    def holds(self, at: int | None) -> bool:
+    def contains(self, at: int | None) -> bool:
         """Say whether the moment *at* is within; what has no time that can be read is only in a window without ends."""
         if at is None:
             return self.since is None and self.until is None
@@ -48,7 +48,7 @@ class Window:
 
 
 @attrs.define
-class Calls:
+class AbilityCalls:
     """The calls of one ability: how they ended (*outcomes*), which results came *late*, how long they took."""
 
     outcomes: Counter[str] = attrs.field(factory=Counter)
@@ -58,25 +58,25 @@ class Calls:
 
 
 @attrs.define
-class Spent:
+class ModelUsage:
     """What one model spent for one role; costs in billionths of a US dollar.
 
-    *cached* is ``None`` where no answer said how much of what it read was cached. *unpriced* counts the answers of
+    *cached_tokens* is ``None`` where no answer said how much of what it read was cached. *unpriced* counts the answers of
     which nobody knows what they cost.
     """
 
     outcomes: Counter[str] = attrs.field(factory=Counter)
-    read: int = 0
-    written: int = 0
-    cached: int | None = None
-    recorded: int = 0
-    priced: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int | None = None
+    recorded_cost: int = 0
+    priced_cost: int = 0
     unpriced: int = 0
     time: Histogram = attrs.field(factory=Histogram)
 
 
 @attrs.define
-class Role:
+class RoleCalls:
     """What one role asked for: calls of models and of anything else, and denials."""
 
     models: int = 0
@@ -85,11 +85,11 @@ class Role:
 
 
 @attrs.frozen
-class _Open:
+class _OpenCall:
     """A call without outcome: when it began, and of whom and what it is."""
 
     at: int | None
-    calls: Calls
+    calls: AbilityCalls
     role: str
     ability: str
     model: str | None = None
@@ -105,23 +105,23 @@ class Figures:
     last: str = ""
     sessions: Counter[str] = attrs.field(factory=Counter)
     types: Table[Counter[str]] = attrs.field(factory=partial(Table, Counter))
-    calls: Table[Calls] = attrs.field(factory=partial(Table, Calls))
+    calls: Table[AbilityCalls] = attrs.field(factory=partial(Table, AbilityCalls))
     errors: Table[Counter[str]] = attrs.field(factory=partial(Table, Counter))
     denials: Table[Counter[str]] = attrs.field(factory=partial(Table, Counter))
     hooks: Table[Counter[str]] = attrs.field(factory=partial(Table, Counter))
     policies: Table[Counter[str]] = attrs.field(factory=partial(Table, Counter))
-    models: Table[Spent] = attrs.field(factory=partial(Table, Spent))
-    roles: Table[Role] = attrs.field(factory=partial(Table, Role))
+    models: Table[ModelUsage] = attrs.field(factory=partial(Table, ModelUsage))
+    roles: Table[RoleCalls] = attrs.field(factory=partial(Table, RoleCalls))
     violations: Counter[str] = attrs.field(factory=Counter)
     approvals: Counter[str] = attrs.field(factory=Counter)
-    waited: Histogram = attrs.field(factory=Histogram)
+    approval_wait: Histogram = attrs.field(factory=Histogram)
     # of the ledger that is being read
     charter: str = ""
     declared: dict[str, Mapping[str, Any]] = attrs.field(factory=dict)
     ended: str = ""
-    begun: bool = False
-    open: dict[str, _Open] = attrs.field(factory=dict)
-    asked: dict[str, int | None] = attrs.field(factory=dict)
+    has_started: bool = False
+    open: dict[str, _OpenCall] = attrs.field(factory=dict)
+    open_approvals: dict[str, int | None] = attrs.field(factory=dict)
 
 
 def _nothing_declared(_charter: str) -> DeclaredTypes:
@@ -155,90 +155,95 @@ class FiguresFold:
     def step(self, state: Figures, event: Event) -> Figures:
         """Count *event*. A call belongs to the window that it began in, whenever it ended."""
         if event.type == "session.start":
-            state.charter = sealed_or(event.payload.get("charter"), "")
+            state.charter = read_name(event.payload.get("charter"), "")
             state.declared.update(self._types(state.charter).rows)
         elif event.type == "session.end":
-            state.ended = _ending(event.payload.get("ok"))
-        at = milliseconds(event.ts)
+            state.ended = _describe_end(event.payload.get("ok"))
+        at = parse_time(event.ts)
         family, _, what = event.type.partition(".")
         if event.type in _CLOSING and event.parent in state.open:
             self._end(state, event, at)
-        if not self._window.holds(at):
+        if not self._window.contains(at):
             return state
         state.events += 1
         state.first, state.last = min(state.first or event.ts, event.ts), max(state.last, event.ts)
-        state.types.at(event.type)[""] += 1
+        state.types.get(event.type)[""] += 1
         if event.type in OUTCOMES:
             self._begin(state, event, family, at)
         elif family == "approval":
             if self.approvals:
-                _take_approval(state, event.payload, what, at)
-        elif take := _TAKE.get(event.type):
+                _apply_approval(state, event.payload, what, at)
+        elif take := _HANDLERS.get(event.type):
             take(state, event)
         return state
 
     def close(self, state: Figures, *, live: bool = False) -> Figures:
         """End a ledger: calls without outcome are ``open`` while somebody writes it (*live*), else ``unknown``."""
         for each in state.open.values():
-            _settle(each, "open" if live else "unknown", state, self._maker(state, each))
-        if state.begun:
+            _count_end(each, "open" if live else "unknown", state, self._find_provider(state, each))
+        if state.has_started:
             state.sessions[state.ended or ("open" if live else "interrupted")] += 1
-        state.approvals["waiting"] += len(state.asked)
+        state.approvals["waiting"] += len(state.open_approvals)
         state.ledgers += 1
-        state.charter, state.ended, state.begun = "", "", False
-        state.open, state.asked = {}, {}
+        state.charter, state.ended, state.has_started = "", "", False
+        state.open, state.open_approvals = {}, {}
         return state
 
     def _begin(self, state: Figures, event: Event, family: str, at: int | None) -> None:
-        ability = sealed_or(event.payload.get(NAMED_BY.get(family, "ability")))
-        calls = state.calls.at(_KINDS.get(family, family), ability)
-        role, model = _role(event), None
+        ability = read_name(event.payload.get(NAMED_BY.get(family, "ability")))
+        calls = state.calls.get(_KINDS.get(family, family), ability)
+        role, model = _find_role(event), None
         if family == "llm":
             request = event.payload.get("request")
-            asked: Object = request if isinstance(request, dict) else {}
-            role, model = sealed_or(asked.get("role"), role), sealed_or(asked.get("model"), "[unknown]")
-            state.roles.at(role).models += 1
+            members: Object = request if isinstance(request, dict) else {}
+            role, model = read_name(members.get("role"), role), read_name(members.get("model"), "[unknown]")
+            state.roles.get(role).models += 1
         else:
-            state.roles.at(role).others += 1
+            state.roles.get(role).others += 1
         if len(state.open) >= _MOST_OPEN:
             oldest = next(iter(state.open))
             lost = state.open.pop(oldest)
-            _settle(lost, "unknown", state, self._maker(state, lost))
-        state.open[event.span] = _Open(at, calls, role, ability, model)
+            _count_end(lost, "unknown", state, self._find_provider(state, lost))
+        state.open[event.span] = _OpenCall(at, calls, role, ability, model)
 
     def _end(self, state: Figures, event: Event, at: int | None) -> None:
         """Count the outcome of a call; one that was lost took nobody knows how long."""
-        begun = state.open.pop(event.parent or "")
-        outcome = "ok" if event.type.endswith(_GOOD) else sealed_or(event.payload.get("outcome"), "failed")
+        call = state.open.pop(event.parent or "")
+        outcome = "ok" if event.type.endswith(_GOOD) else read_name(event.payload.get("outcome"), "failed")
         if outcome != "ok":
             family = event.type.partition(".")[0]
-            code = sealed_or(event.payload.get("code"))
-            tally(state.errors.at(_KINDS.get(family, family), begun.ability, code), outcome)
-        begun.calls.late += event.payload.get("late") is True
-        took = at - begun.at if at is not None and begun.at is not None and outcome != "unknown" else -1
-        maker = self._maker(state, begun)
-        spent = _settle(begun, outcome, state, maker, _answered(event.payload))
-        for time in (begun.calls.time, *([spent.time] if spent else [])):
+            code = read_name(event.payload.get("code"))
+            count_word(state.errors.get(_KINDS.get(family, family), call.ability, code), outcome)
+        call.calls.late += event.payload.get("late") is True
+        took = at - call.at if at is not None and call.at is not None and outcome != "unknown" else -1
+        maker = self._find_provider(state, call)
+        model_usage = _count_end(call, outcome, state, maker, _find_model(event.payload))
+        for time in (call.calls.time, *([model_usage.time] if model_usage else [])):
             if took >= 0:  # else the clock was set back in between
                 time.add(took)
-        if spent and outcome == "ok":
-            self._pay(spent, maker, _answered(event.payload) or begun.model or "", _usage(event.payload))
+        if model_usage and outcome == "ok":
+            self._count_usage(
+                model_usage, maker, _find_model(event.payload) or call.model or "", _find_usage(event.payload)
+            )
 
-    def _maker(self, state: Figures, begun: _Open) -> str:
-        return self._providers(state.charter).get(begun.ability, "[unknown]") if begun.model is not None else ""
+    def _find_provider(self, state: Figures, call: _OpenCall) -> str:
+        return self._providers(state.charter).get(call.ability, "[unknown]") if call.model is not None else ""
 
-    def _pay(self, spent: Spent, provider: str, model: str, usage: Object) -> None:
-        read, written, cached = (_count(usage, name) for name in _TOKENS)
-        spent.read, spent.written = spent.read + (read or 0), spent.written + (written or 0)
+    def _count_usage(self, model_usage: ModelUsage, provider: str, model: str, usage: Object) -> None:
+        read, written, cached = (_get_count(usage, name) for name in _TOKENS)
+        model_usage.input_tokens, model_usage.output_tokens = (
+            model_usage.input_tokens + (read or 0),
+            model_usage.output_tokens + (written or 0),
+        )
         if cached is not None:
-            spent.cached = (spent.cached or 0) + cached
+            model_usage.cached_tokens = (model_usage.cached_tokens or 0) + cached
         cost = usage.get("cost_usd")
         if isinstance(cost, int | float) and not isinstance(cost, bool):
-            spent.recorded += round(cost * 1_000_000_000)
-        elif (price := self._prices.cost(provider, model, (read or 0, written or 0, cached or 0))) is not None:
-            spent.priced += price
+            model_usage.recorded_cost += round(cost * 1_000_000_000)
+        elif (price := self._prices.compute_cost(provider, model, (read or 0, written or 0, cached or 0))) is not None:
+            model_usage.priced_cost += price
         else:
-            spent.unpriced += 1
+            model_usage.unpriced += 1
 
 
 _TOKENS: Final = ("input_tokens", "output_tokens", "cached_input_tokens")
@@ -246,92 +251,94 @@ _GOOD: Final = (".result", ".response")
 _CLOSING: Final = frozenset(outcome for outcomes in OUTCOMES.values() for outcome in outcomes)
 
 
-def _settle(begun: _Open, outcome: str, state: Figures, provider: str, model: str | None = None) -> Spent | None:
+def _count_end(
+    call: _OpenCall, outcome: str, state: Figures, provider: str, model: str | None = None
+) -> ModelUsage | None:
     """Count how a call ended, for its ability, and for its model if it is a model's."""
-    tally(begun.calls.outcomes, outcome)
-    if begun.model is None:
+    count_word(call.calls.outcomes, outcome)
+    if call.model is None:
         return None
-    spent = state.models.at(provider, model or begun.model, begun.role)
-    tally(spent.outcomes, outcome)
-    return spent
+    model_usage = state.models.get(provider, model or call.model, call.role)
+    count_word(model_usage.outcomes, outcome)
+    return model_usage
 
 
-def _ending(ok: Any) -> str:
+def _describe_end(ok: Any) -> str:
     """Return how a session ended; the ends of older forms do not say whether it went well."""
     return "ok" if ok is True else "failed" if ok is False else "ended"
 
 
-def _response(payload: Object) -> Object:
+def _find_response(payload: Object) -> Object:
     response = payload.get("response")
     return response if isinstance(response, dict) else payload
 
 
-def _answered(payload: Object) -> str | None:
-    model = _response(payload).get("model")
+def _find_model(payload: Object) -> str | None:
+    model = _find_response(payload).get("model")
     return model[:200] if isinstance(model, str) else None
 
 
-def _usage(payload: Object) -> Object:
-    usage = _response(payload).get("usage")
+def _find_usage(payload: Object) -> Object:
+    usage = _find_response(payload).get("usage")
     return usage if isinstance(usage, dict) else {}
 
 
-def _count(usage: Object, name: str) -> int | None:
+def _get_count(usage: Object, name: str) -> int | None:
     value = usage.get(name)
     return value if type(value) is int and value >= 0 else None
 
 
-def _role(event: Event) -> str:
+def _find_role(event: Event) -> str:
     who = event.principal or ""
     return who.removeprefix(_AGENT) if who.startswith(_AGENT) else _NO_ROLE
 
 
-def _take_start(state: Figures, _: Event) -> None:
-    state.begun = True
+def _apply_start(state: Figures, _: Event) -> None:
+    state.has_started = True
 
 
-def _take_denied(state: Figures, event: Event) -> None:
+def _apply_denial(state: Figures, event: Event) -> None:
     """Count a denial by whoever decided: a hook, a policy, a skill's or a client's scope, else the door itself."""
     payload = event.payload
-    kind, name = sealed_or(payload.get("kind")), sealed_or(payload.get("name"))
+    kind, name = read_name(payload.get("kind")), read_name(payload.get("name"))
     by = payload.get("by")
     who = next((each for each in _DECIDERS if each in by), "door") if isinstance(by, dict) else "door"
-    named = sealed_or(by.get(who), "") if isinstance(by, dict) else ""
-    state.denials.at(kind, name, sealed_or(payload.get("code")), who, named)[""] += 1
-    state.calls.at(kind, name).denied += 1
-    state.roles.at(_role(event)).denied += 1
+    named = read_name(by.get(who), "") if isinstance(by, dict) else ""
+    state.denials.get(kind, name, read_name(payload.get("code")), who, named)[""] += 1
+    state.calls.get(kind, name).denied += 1
+    state.roles.get(_find_role(event)).denied += 1
 
 
-def _take_hooks(state: Figures, event: Event) -> None:
-    about = sealed_or(event.payload.get("event"))
-    for each in _objects(event.payload.get("asked")):
-        tally(state.hooks.at(sealed_or(each.get("hook")), about), sealed_or(each.get("decision")))
+def _apply_hooks(state: Figures, event: Event) -> None:
+    about = read_name(event.payload.get("event"))
+    for each in _list_objects(event.payload.get("asked")):
+        count_word(state.hooks.get(read_name(each.get("hook")), about), read_name(each.get("decision")))
 
 
-def _take_policies(state: Figures, event: Event) -> None:
-    mode = sealed_or(event.payload.get("enforcement"))
-    for each in _objects(event.payload.get("asked")):
-        tally(state.policies.at(sealed_or(each.get("policy")), mode), sealed_or(each.get("decision")))
+def _apply_policies(state: Figures, event: Event) -> None:
+    mode = read_name(event.payload.get("enforcement"))
+    for each in _list_objects(event.payload.get("asked")):
+        count_word(state.policies.get(read_name(each.get("policy")), mode), read_name(each.get("decision")))
 
 
-def _take_violation(state: Figures, event: Event) -> None:
-    tally(state.violations, sealed_or(event.payload.get("subject")))
+def _apply_violation(state: Figures, event: Event) -> None:
+    count_word(state.violations, read_name(event.payload.get("subject")))
 
 
-def _take_approval(state: Figures, payload: Object, what: str, at: int | None) -> None:
+def _apply_approval(state: Figures, payload: Object, what: str, at: int | None) -> None:
     """Count what became of a request; it waited from when it was made, which it says itself, to its answer."""
-    identity = sealed_or(payload.get("approval"))
-    if what == "requested" and len(state.asked) < _MOST_OPEN:
-        state.asked[identity] = milliseconds(sealed_or(payload.get("requested"), "")) or at
+    identity = read_name(payload.get("approval"))
+    if what == "requested" and len(state.open_approvals) < _MOST_OPEN:
+        state.open_approvals[identity] = parse_time(read_name(payload.get("requested"), "")) or at
         state.approvals["requested"] += 1
-    elif identity in state.asked and (outcome := _ANSWERS.get((what, payload.get("answer")))):
-        asked = state.asked.pop(identity)
+    elif identity in state.open_approvals and (outcome := _ANSWERS.get((what, payload.get("answer")))):
+        request_time = state.open_approvals.pop(identity)
         state.approvals[outcome] += 1
-        if asked is not None and at is not None and at >= asked and outcome in ("granted", "refused"):
-            state.waited.add(at - asked)
+        if request_time is not None and at is not None and at >= request_time and outcome in ("granted", "refused"):
+            state.approval_wait.add(at - request_time)
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
+def _list_objects(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
@@ -345,12 +352,12 @@ _ANSWERS: Final[Mapping[tuple[str, Any], str]] = MappingProxyType(
         ("answered", "deny"): "refused",
     }
 )
-_TAKE: Final[Mapping[str, Callable[[Figures, Event], None]]] = MappingProxyType(
+_HANDLERS: Final[Mapping[str, Callable[[Figures, Event], None]]] = MappingProxyType(
     {
-        "session.start": _take_start,
-        "tool.denied": _take_denied,
-        "hook.fired": _take_hooks,
-        "policy.check": _take_policies,
-        "schema.violation": _take_violation,
+        "session.start": _apply_start,
+        "tool.denied": _apply_denial,
+        "hook.fired": _apply_hooks,
+        "policy.check": _apply_policies,
+        "schema.violation": _apply_violation,
     }
 )

@@ -21,7 +21,7 @@ _STEPS: Final = 32
 _BITS: Final = 6  # bits of a number of `_EXACT` - 1
 
 
-def _bucket(value: int) -> int:
+def _find_bucket(value: int) -> int:
     """Return the number of the bucket that holds *value*."""
     if value < _EXACT:
         return value
@@ -29,7 +29,7 @@ def _bucket(value: int) -> int:
     return _EXACT + (shift - 1) * _STEPS + (value >> shift) - _STEPS
 
 
-def _highest(bucket: int) -> int:
+def _find_highest(bucket: int) -> int:
     """Return the greatest value that a bucket holds."""
     if bucket < _EXACT:
         return bucket
@@ -39,18 +39,18 @@ def _highest(bucket: int) -> int:
 
 @attrs.define
 class Histogram:
-    """How long things took: how many (*count*), their *sum* and the longest (*most*), in milliseconds."""
+    """How long things took: how many (*count*), their *sum* and the longest (*longest*), in milliseconds."""
 
     count: int = 0
     sum: int = 0
-    most: int = 0
+    longest: int = 0
     _fine: dict[int, int] = attrs.field(factory=dict)
     _wide: list[int] = attrs.field(factory=lambda: [0] * (len(BOUNDS) + 1))
 
     def add(self, value: int) -> None:
         """Count a duration of *value* milliseconds, which is not negative."""
-        self.count, self.sum, self.most = self.count + 1, self.sum + value, max(self.most, value)
-        bucket = _bucket(value)
+        self.count, self.sum, self.longest = self.count + 1, self.sum + value, max(self.longest, value)
+        bucket = _find_bucket(value)
         self._fine[bucket] = self._fine.get(bucket, 0) + 1
         self._wide[bisect_left(BOUNDS, value)] += 1
 
@@ -61,10 +61,10 @@ class Histogram:
         for bucket in sorted(self._fine):
             seen += self._fine[bucket]
             if seen >= wanted:
-                return min(_highest(bucket), self.most)
+                return min(_find_highest(bucket), self.longest)
         return 0
 
-    def cumulative(self) -> list[int]:
+    def count_cumulative(self) -> list[int]:
         """Return how many took at most each of `BOUNDS`, and last how many there are."""
         return list(accumulate(self._wide))
 
@@ -73,4 +73,4 @@ class Histogram:
         if not self.count:
             return None
         shares = {"p50": self.quantile(0.5), "p90": self.quantile(0.9), "p99": self.quantile(0.99)}
-        return {"count": self.count, "sum": self.sum, **shares, "max": self.most}
+        return {"count": self.count, "sum": self.sum, **shares, "max": self.longest}

@@ -20,11 +20,11 @@ class Prices:
     models: Mapping[str, Mapping[str, float]] = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "Prices":
+    def parse(cls, document: Mapping[str, Any]) -> "Prices":
         """Take prices out of a document that fits `SCHEMA`."""
         return cls(document["models"])
 
-    def cost(self, provider: str, model: str, tokens: tuple[int, int, int]) -> int | None:
+    def compute_cost(self, provider: str, model: str, tokens: tuple[int, int, int]) -> int | None:
         """Return what *tokens* (read, written, and of those read cached) cost, in billionths of a US dollar.
 
         ``None`` for a model that has no price here.

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-__all__ = ["LIMIT", "OTHER", "Table", "sealed_or", "tally"]
+__all__ = ["LIMIT", "OTHER", "Table", "count_word", "read_name"]
 
 V = TypeVar("V")
 
@@ -24,7 +24,7 @@ class Table(Generic[V]):
         self._make, self._limit = make, limit
         self._rows: dict[tuple[str, ...], V] = {}
 
-    def at(self, *key: str) -> V:
+    def get(self, *key: str) -> V:
         """Return the value under *key*, made when it is asked for first."""
         found = self._rows.get(key)
         if found is not None:
@@ -37,12 +37,12 @@ class Table(Generic[V]):
         yield from sorted(self._rows.items(), key=lambda row: row[0])
 
 
-def tally(counted: Counter[str], word: str) -> None:
+def count_word(counted: Counter[str], word: str) -> None:
     """Count one more of *word*, of which there are few; in a ledger that somebody forged there may be many."""
     counted[word if word in counted or len(counted) < _WORDS else OTHER] += 1
 
 
-def sealed_or(value: object, otherwise: str = "[none]") -> str:
+def read_name(value: object, otherwise: str = "[none]") -> str:
     """Return a name out of a payload, at most 200 characters of it; a sealed one, or none at all, is said to be so."""
     if isinstance(value, str):
         return value[:200]

@@ -7,38 +7,38 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["milliseconds", "moment"]
+__all__ = ["parse_moment", "parse_time"]
 
 _FORMAT: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})Z")
 _AGO: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])")
 _UNITS: Final[Mapping[str, int]] = MappingProxyType({"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800})
 
 
-def milliseconds(ts: str) -> int | None:
+def parse_time(ts: str) -> int | None:
     """Return a time of a ledger as milliseconds since the epoch; ``None`` for what is no time.
 
     Older forms of ledgers have times with other fractions, or with an offset.
     """
     match = _FORMAT.fullmatch(ts)
     if match:
-        second = _second(match[1])
+        second = _parse_second(match[1])
         return None if second is None else second + int(match[2])
     try:
-        told = datetime.fromisoformat(ts)
+        moment = datetime.fromisoformat(ts)
     except ValueError:
         return None
-    return round((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1000)
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 @lru_cache(maxsize=64)
-def _second(text: str) -> int | None:
+def _parse_second(text: str) -> int | None:
     try:
         return round(datetime.fromisoformat(f"{text}+00:00").timestamp()) * 1000
     except ValueError:
         return None
 
 
-def moment(text: str, now: float) -> int:
+def parse_moment(text: str, now: float) -> int:
     """Return the moment that a person means by *text*, in milliseconds since the epoch.
 
     RFC 3339, a date, or how long before *now* (seconds since the epoch): ``90s``, ``30m``, ``24h``, ``7d``, ``2w``.
@@ -47,7 +47,7 @@ def moment(text: str, now: float) -> int:
     match = _AGO.fullmatch(text)
     if match:
         return round((now - int(match[1]) * _UNITS[match[2]]) * 1000)
-    found = milliseconds(text)
+    found = parse_time(text)
     if found is None:
         raise ValueError(f"{text!r} is no time; say 2026-11-22, 2026-11-22T08:00:00Z, or how long ago: 30m, 24h, 7d")
     return found

@@ -15,66 +15,66 @@ from deedbook.contract import Event
 from deedbook.format.families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
 from deedbook.format.folds import NAMED_BY, Snapshot, SnapshotFold, Tree, TreeFold
 
-_GIVEN: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
-_GAVE: Final[Mapping[str, str]] = MappingProxyType({"llm": "response"})
+_ARGS_MEMBERS: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
+_RESULT_MEMBERS: Final[Mapping[str, str]] = MappingProxyType({"llm": "response"})
 _ENDS: Final = frozenset(outcome for outcomes in OUTCOMES.values() for outcome in outcomes)
-_ASKED: Final = frozenset({"hook.fired", "policy.check", "schema.violation"})
-_SAID: Final = frozenset({"user.message", "agent.reply"})
+_GATE_EVENTS: Final = frozenset({"hook.fired", "policy.check", "schema.violation"})
+_MESSAGES: Final = frozenset({"user.message", "agent.reply"})
 
 
 @attrs.define(eq=False)
 class Use:
-    """One use of an ability, or an attempt at one: *intent* is ``None`` where it was refused (*ended*: the denial).
+    """One use of an ability, or an attempt at one: *intent* is ``None`` where it was refused (*end*: the denial).
 
-    *asked* are the events about it before (hooks, policies, violations, a person), *after* those that hang under its
+    *gate_events* are the events about it before (hooks, policies, violations, a person), *after* those that hang under its
     intent or its outcome. *depth* counts the calls around it.
     """
 
     kind: str
     name: str
     args: Any
-    asked: list[Event]
+    gate_events: list[Event]
     intent: Event | None
-    ended: Event | None
+    end: Event | None
     depth: int
     after: list[Event] = attrs.field(factory=list)
 
     @property
     def first(self) -> Event:
         """The event that it is shown under."""
-        found = self.intent or self.ended
+        found = self.intent or self.end
         assert found is not None
         return found
 
     @property
     def outcome(self) -> str:
         """How it ended: ``result``, ``denied``, or what the error says; ``unknown`` where nothing came."""
-        if self.ended is None:
+        if self.end is None:
             return "unknown"
         if self.intent is None:
             return "denied"
-        return "result" if self.gave else _word(self.ended.payload.get("outcome"), "unknown")
+        return "result" if self.has_result else _get_text(self.end.payload.get("outcome"), "unknown")
 
     @property
-    def gave(self) -> bool:
+    def has_result(self) -> bool:
         """Whether there is a result."""
-        return self.ended is not None and self.ended.type.endswith((".result", ".response"))
+        return self.end is not None and self.end.type.endswith((".result", ".response"))
 
     @property
     def result(self) -> Any:
         """What came back, as the ledger holds it; of an error or a denial the whole payload."""
-        assert self.ended is not None
-        member = _GAVE.get(self.ended.type.partition(".")[0], "result")
-        return self.ended.payload.get(member) if self.gave else dict(self.ended.payload)
+        assert self.end is not None
+        member = _RESULT_MEMBERS.get(self.end.type.partition(".")[0], "result")
+        return self.end.payload.get(member) if self.has_result else dict(self.end.payload)
 
     @property
     def milliseconds(self) -> int | None:
         """How long it took by the ledger's clock."""
-        return None if self.intent is None or self.ended is None else between(self.intent.ts, self.ended.ts)
+        return None if self.intent is None or self.end is None else measure_milliseconds(self.intent.ts, self.end.ts)
 
 
 @attrs.define
-class Spent:
+class AbilityUsage:
     """What the uses of one ability came to: counts, time in milliseconds, tokens, and dollars where somebody said."""
 
     uses: int = 0
@@ -91,43 +91,43 @@ class Spent:
         self.errors += use.outcome not in ("result", "denied")
         self.denied += use.outcome == "denied"
         self.milliseconds += use.milliseconds or 0
-        usage = use.result.get("usage") if use.gave and isinstance(use.result, dict) else None
+        usage = use.result.get("usage") if use.has_result and isinstance(use.result, dict) else None
         if use.kind == "model" and isinstance(usage, dict):
-            self.tokens_in += _count(usage.get("input_tokens"))
-            self.tokens_out += _count(usage.get("output_tokens"))
+            self.tokens_in += _get_count(usage.get("input_tokens"))
+            self.tokens_out += _get_count(usage.get("output_tokens"))
             if isinstance(usage.get("cost_usd"), int | float):
                 self.dollars = (self.dollars or 0) + usage["cost_usd"]
 
 
 @attrs.define(eq=False)
-class Account:
+class SessionAccount:
     """The account of one ledger.
 
     *erased* names each sealed digest that was deleted, *excised* each line whose payload was taken out, *amended* each
     line that was corrected, with the events that say so.
     """
 
-    came: Snapshot
+    snapshot: Snapshot
     tree: Tree
     events: list[Event] = attrs.field(factory=list)
     uses: list[Use] = attrs.field(factory=list)
-    said: list[Event] = attrs.field(factory=list)
+    messages: list[Event] = attrs.field(factory=list)
     rounds: list[Event] = attrs.field(factory=list)
     erased: dict[str, Event] = attrs.field(factory=dict)
     excised: dict[int, Event] = attrs.field(factory=dict)
     amended: dict[int, list[Event]] = attrs.field(factory=dict)
     forked: Event | None = None
 
-    def spent(self) -> dict[str, Spent]:
+    def compute_usage(self) -> dict[str, AbilityUsage]:
         """Return what was spent, by ability, in the order of first use."""
-        found: dict[str, Spent] = {}
+        found: dict[str, AbilityUsage] = {}
         for use in self.uses:
-            found.setdefault(use.name, Spent()).add(use)
+            found.setdefault(use.name, AbilityUsage()).add(use)
         return found
 
 
 class AccountFold:
-    """The fold whose state is an `Account`; one of it for each ledger."""
+    """The fold whose state is an `SessionAccount`; one of it for each ledger."""
 
     def __init__(self, declared: DeclaredTypes = NOTHING_DECLARED) -> None:
         self._snapshot, self._tree = SnapshotFold(declared), TreeFold(declared)
@@ -136,47 +136,47 @@ class AccountFold:
         self._depth: dict[str | None, int] = {None: 0}
         self._under: dict[str, Use] = {}
 
-    def start(self) -> Account:
+    def start(self) -> SessionAccount:
         """Return the account of nothing."""
-        return Account(self._snapshot.start(), self._tree.start())
+        return SessionAccount(self._snapshot.start(), self._tree.start())
 
-    def step(self, state: Account, event: Event) -> Account:
+    def step(self, state: SessionAccount, event: Event) -> SessionAccount:
         """Take *event* in."""
-        state.came, state.tree = self._snapshot.step(state.came, event), self._tree.step(state.tree, event)
+        state.snapshot, state.tree = self._snapshot.step(state.snapshot, event), self._tree.step(state.tree, event)
         state.events.append(event)
         self._depth[event.span] = self._depth.get(event.parent, 0) + (event.type in OUTCOMES)
         if event.type in OUTCOMES or event.type == "tool.denied":
             self._begin(state, event)
         elif event.type in _ENDS:
             self._end(event)
-        elif event.type in _ASKED or event.type.startswith("approval."):
-            self._ask(state, event)
-        elif event.type in _SAID:
-            state.said.append(event)
+        elif event.type in _GATE_EVENTS or event.type.startswith("approval."):
+            self._add_gate_event(state, event)
+        elif event.type in _MESSAGES:
+            state.messages.append(event)
         elif event.type.startswith("call.") and event.parent in self._under:
             self._under[event.parent].after.append(event)
-        self._correct(state, event)
+        self._apply_correction(state, event)
         return state
 
-    def _begin(self, state: Account, event: Event) -> None:
+    def _begin(self, state: SessionAccount, event: Event) -> None:
         family = event.type.partition(".")[0]
         refused = event.type == "tool.denied"
         name = event.payload.get("name" if refused else NAMED_BY.get(family, "tool_name"))
         kind = event.payload.get("kind") if refused else {"llm": "model"}.get(family, family)
         use = Use(
-            kind=_word(kind, "tool"),
-            name=_word(name, "[sealed]"),
-            args=event.payload.get("args" if refused else _GIVEN.get(family, "args")),
-            asked=self._asked(event.parent),
+            kind=_get_text(kind, "tool"),
+            name=_get_text(name, "[sealed]"),
+            args=event.payload.get("args" if refused else _ARGS_MEMBERS.get(family, "args")),
+            gate_events=self._take_gate_events(event.parent),
             intent=None if refused else event,
-            ended=event if refused else None,
+            end=event if refused else None,
             depth=self._depth.get(event.parent, 0),
         )
         state.uses.append(use)
         if not refused:
             self._open[event.span] = self._under[event.span] = use
 
-    def _asked(self, cause: str | None) -> list[Event]:
+    def _take_gate_events(self, cause: str | None) -> list[Event]:
         """Take what was kept for the call under *cause*, also where a person was asked meanwhile."""
         asked = self._waiting.pop(cause, [])
         for event in asked:
@@ -187,10 +187,10 @@ class AccountFold:
     def _end(self, event: Event) -> None:
         use = self._open.pop(event.parent or "", None)
         if use is not None:
-            use.ended = event
+            use.end = event
             self._under[event.span] = use
 
-    def _ask(self, state: Account, event: Event) -> None:
+    def _add_gate_event(self, state: SessionAccount, event: Event) -> None:
         """Keep what is said about a call for the call that follows under the same cause; other hooks stand alone.
 
         A request and its answer hang one under the other, and the call under the answer.
@@ -206,20 +206,20 @@ class AccountFold:
                 self._waiting[event.span] = [*above, event]
             self._waiting[event.parent] = [*above, event]
 
-    def _correct(self, state: Account, event: Event) -> None:
-        said = event.payload
+    def _apply_correction(self, state: SessionAccount, event: Event) -> None:
+        payload = event.payload
         if event.type == "payload.erased":
-            digests = said.get("digests")
+            digests = payload.get("digests")
             state.erased |= {str(digest): event for digest in digests} if isinstance(digests, list) else {}
-        elif event.type == "ledger.excised" and isinstance(said.get("seq"), int):
-            state.excised[said["seq"]] = event
-        elif event.type == "event.amended" and isinstance(said.get("seq"), int):
-            state.amended.setdefault(said["seq"], []).append(event)
+        elif event.type == "ledger.excised" and isinstance(payload.get("seq"), int):
+            state.excised[payload["seq"]] = event
+        elif event.type == "event.amended" and isinstance(payload.get("seq"), int):
+            state.amended.setdefault(payload["seq"], []).append(event)
         elif event.type == "session.forked":
             state.forked = event
 
 
-def between(first: str, last: str) -> int:
+def measure_milliseconds(first: str, last: str) -> int:
     """Return the milliseconds between two times of a ledger; 0 where one is no time."""
     try:
         passed = datetime.fromisoformat(last) - datetime.fromisoformat(first)
@@ -228,9 +228,9 @@ def between(first: str, last: str) -> int:
     return max(0, round(passed.total_seconds() * 1000))
 
 
-def _word(value: Any, otherwise: str) -> str:
+def _get_text(value: Any, otherwise: str) -> str:
     return value if isinstance(value, str) else otherwise
 
 
-def _count(value: Any) -> int:
+def _get_count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .account import Use, between
-from .markup import text
+from .account import Use, measure_milliseconds
+from .markup import escape_text
 
-MOST: Final = 300
+MAX_BARS: Final = 300
 """Bars that are drawn; those of later calls are only in the lists."""
 WIDTH: Final = 1000
 HEIGHT: Final = 18
@@ -14,25 +14,25 @@ LABEL: Final = 300
 _KINDS: Final = frozenset({"tool", "model", "flow", "memory"})
 
 
-def drawn(uses: Sequence[Use], begun: str, ended: str) -> Iterator[str]:
+def draw_bars(uses: Sequence[Use], start: str, end: str) -> Iterator[str]:
     """Yield the drawing of *uses* between two times of the ledger; nothing where there are none."""
-    shown = [use for use in uses if use.intent is not None][:MOST]
+    shown = [use for use in uses if use.intent is not None][:MAX_BARS]
     if not shown:
         return
-    whole = max(1, between(begun, ended))
+    whole = max(1, measure_milliseconds(start, end))
     high = HEIGHT * len(shown) + HEIGHT
     yield f'<svg class="bars" role="img" viewBox="0 0 {WIDTH} {high}" aria-label="Calls over {whole} milliseconds">'
     for line, use in enumerate(shown):
-        yield _bar(use, line, begun, whole)
+        yield _draw_bar(use, line, start, whole)
     yield f'<text x="{LABEL}" y="{high - 5}">0</text>'
     yield f'<text x="{WIDTH}" y="{high - 5}" text-anchor="end">{whole} ms</text>'
     yield "</svg>"
 
 
-def _bar(use: Use, line: int, begun: str, whole: int) -> str:
+def _draw_bar(use: Use, line: int, start: str, whole: int) -> str:
     assert use.intent is not None
     room, high = WIDTH - LABEL, HEIGHT * line
-    left = LABEL + room * min(between(begun, use.intent.ts), whole) / whole
+    left = LABEL + room * min(measure_milliseconds(start, use.intent.ts), whole) / whole
     wide = max(2.0, room * (use.milliseconds or 0) / whole)
     left = min(left, WIDTH - 2.0)
     look = use.kind if use.kind in _KINDS else "tool"
@@ -41,7 +41,7 @@ def _bar(use: Use, line: int, begun: str, whole: int) -> str:
     title = f"event {use.intent.seq}: {use.name}: {use.outcome}, {took}"
     name = use.name if len(use.name) <= 34 else f"{use.name[:33]}…"
     return (
-        f'<a href="#e{use.intent.seq}"><title>{text(title)}</title>'
-        f'<text x="{6 + 10 * min(use.depth, 8)}" y="{high + 13}">{text(name)}</text>'
+        f'<a href="#e{use.intent.seq}"><title>{escape_text(title)}</title>'
+        f'<text x="{6 + 10 * min(use.depth, 8)}" y="{high + 13}">{escape_text(name)}</text>'
         f'<rect class="{look}" x="{left:.1f}" y="{high + 4}" width="{min(wide, WIDTH - left):.1f}" height="10"/></a>'
     )

@@ -1,6 +1,6 @@
 """HTML of which nothing that somebody else wrote can be a part: text is text, wherever it stands.
 
-Everything from outside passes `text`: what HTML could act on is escaped, and what a reader could not see (controls,
+Everything from outside passes `escape_text`: what HTML could act on is escaped, and what a reader could not see (controls,
 bidirectional marks, lone surrogates) is spelled out. The page may load nothing and run nothing, which its own policy
 says to the browser, too.
 """
@@ -13,53 +13,53 @@ from html import escape
 from deedbook.format.terminal import plain
 
 
-def text(value: object) -> str:
+def escape_text(value: object) -> str:
     """Return *value* as text that is safe in HTML, inside a tag's quotes as well as between tags; one line."""
     return escape(plain(str(value)))
 
 
-def prose(value: str) -> str:
+def escape_lines(value: str) -> str:
     """Return text of several lines, each safe; tabs are spaces."""
-    return "\n".join(text(line.removesuffix("\r").expandtabs(8)) for line in value.split("\n"))
+    return "\n".join(escape_text(line.removesuffix("\r").expandtabs(8)) for line in value.split("\n"))
 
 
-def tag(name: str, content: str = "", /, **attributes: str) -> str:
+def render_tag(name: str, content: str = "", /, **attributes: str) -> str:
     """Return an element around *content*, which is HTML already; ``class_`` stands for ``class``."""
-    said = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"' for key, value in attributes.items() if value
+    rendered = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape_text(value)}"' for key, value in attributes.items() if value
     )
-    return f"<{name}{said}>{content}</{name}>"
+    return f"<{name}{rendered}>{content}</{name}>"
 
 
-def chip(word: str, kind: str = "") -> str:
+def render_chip(word: str, kind: str = "") -> str:
     """Return a word that stands out."""
-    return tag("span", text(word), class_=f"chip {kind}".strip())
+    return render_tag("span", escape_text(word), class_=f"chip {kind}".strip())
 
 
-def pairs(rows: Iterable[tuple[str, str]]) -> str:
+def render_pairs(rows: Iterable[tuple[str, str]]) -> str:
     """Return a list of names, each with its value, which is HTML already; empty values are left out."""
-    return tag("dl", "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in rows if value))
+    return render_tag("dl", "".join(f"<dt>{escape_text(name)}</dt><dd>{value}</dd>" for name, value in rows if value))
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]], class_: str = "") -> Iterator[str]:
+def render_table(head: Iterable[str], rows: Iterable[Iterable[str]], class_: str = "") -> Iterator[str]:
     """Yield a table; its cells are HTML already."""
-    yield f'<div class="wide"><table class="{text(class_)}"><thead><tr>'
-    yield "".join(f'<th scope="col">{text(name)}</th>' for name in head)
+    yield f'<div class="wide"><table class="{escape_text(class_)}"><thead><tr>'
+    yield "".join(f'<th scope="col">{escape_text(name)}</th>' for name in head)
     yield "</tr></thead><tbody>"
     for row in rows:
         yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
     yield "</tbody></table></div>"
 
 
-def document(title: str, style: str, body: Iterable[str]) -> Iterator[str]:
+def render_document(title: str, style: str, body: Iterable[str]) -> Iterator[str]:
     """Yield a whole page, a line or more at a time; *style* is the only thing that it lets the browser take in."""
     allowed = b64encode(sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{allowed}'; base-uri 'none'; form-action 'none'"
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{text(policy)}">\n'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{escape_text(policy)}">\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     yield '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
-    yield f"<title>{text(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+    yield f"<title>{escape_text(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
     for part in body:
         yield f"{part}\n"
     yield "</body>\n</html>\n"

@@ -10,12 +10,12 @@ from deedbook.format.event_text import show, summary
 from deedbook.format.terminal import short
 
 from . import markup
-from .account import Account, Spent
-from .bars import MOST as BARS
-from .bars import drawn
-from .markup import chip, pairs, tag, text
-from .payloads import Payloads, is_excised
-from .uses import decided, entry, told
+from .account import AbilityUsage, SessionAccount
+from .bars import MAX_BARS as BARS
+from .bars import draw_bars
+from .markup import escape_text, render_chip, render_pairs, render_tag
+from .payloads import PayloadRenderer, is_excised
+from .uses import build_decision_row, render_answers, render_call
 
 MOST_EVENTS: Final = 50_000
 """Events that a page holds; of a longer ledger it is the first ones, and the page says so."""
@@ -31,78 +31,92 @@ _BAD: Final = frozenset({"tool.denied", "tool.error", "llm.error", "flow.error",
 
 
 @attrs.frozen
-class Checked:
-    """What verification said of a ledger: *sound* or not (``None``: it was not verified), in *words*, and *notes*.
+class VerificationResult:
+    """What verification said of a ledger: *sound* or not (``None``: it was not verified), in *summary*, and *notes*.
 
-    *covered*: a checkpoint vouches for it, so that more than the file itself says so.
+    *is_covered*: a checkpoint vouches for it, so that more than the file itself says so.
     """
 
     sound: bool | None
-    words: str
+    summary: str
     notes: tuple[str, ...] = ()
-    covered: bool = False
+    is_covered: bool = False
 
     @property
-    def look(self) -> str:
+    def style(self) -> str:
         """How it is shown."""
         if self.sound is False:
             return "bad"
-        return "good" if self.sound and self.covered else "odd"
+        return "good" if self.sound and self.is_covered else "odd"
 
 
-def page(name: str, account: Account, checked: Checked, style: str, *, left_out: int = 0) -> Iterator[str]:
+def render_page(
+    name: str, account: SessionAccount, verification: VerificationResult, style: str, *, left_out: int = 0
+) -> Iterator[str]:
     """Yield the page of the ledger *name*, in parts; *left_out* counts the events that *account* does not have."""
-    return markup.document(f"Session {name}", style, _body(name, account, checked, left_out))
+    return markup.render_document(f"Session {name}", style, _render_body(name, account, verification, left_out))
 
 
-def _body(name: str, account: Account, checked: Checked, left_out: int) -> Iterator[str]:
-    payloads = Payloads(account.erased.keys())
-    yield tag("h1", f"Session {text(name)}")
-    yield from _verdict(checked, left_out)
-    yield _facts(account)
-    yield tag("nav", "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title in _SECTIONS))
-    parts = (_said(account, payloads), _decisions(account), _calls(account, payloads), _costs(account))
-    for (anchor, title), part in zip(_SECTIONS, (*parts, _timeline(account), _tree(account, payloads)), strict=True):
-        yield f'<section id="{anchor}">{tag("h2", title)}'
+def _render_body(name: str, account: SessionAccount, verification: VerificationResult, left_out: int) -> Iterator[str]:
+    payloads = PayloadRenderer(account.erased.keys())
+    yield render_tag("h1", f"Session {escape_text(name)}")
+    yield from _render_verdict(verification, left_out)
+    yield _render_facts(account)
+    yield render_tag("nav", "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title in _SECTIONS))
+    parts = (
+        _render_messages(account, payloads),
+        _render_decisions(account),
+        _render_calls(account, payloads),
+        _render_costs(account),
+    )
+    for (anchor, title), part in zip(
+        _SECTIONS, (*parts, _render_timeline(account), _render_tree(account, payloads)), strict=True
+    ):
+        yield f'<section id="{anchor}">{render_tag("h2", title)}'
         yield from part
         yield "</section>"
 
 
-def _verdict(checked: Checked, left_out: int) -> Iterator[str]:
-    yield f'<div class="verdict {checked.look}">{tag("p", text(checked.words), class_="words")}'
-    yield from (tag("p", text(note)) for note in checked.notes)
+def _render_verdict(verification: VerificationResult, left_out: int) -> Iterator[str]:
+    yield f'<div class="verdict {verification.style}">{render_tag("p", escape_text(verification.summary), class_="words")}'
+    yield from (render_tag("p", escape_text(note)) for note in verification.notes)
     yield "</div>"
     if left_out:
-        yield tag("p", f"This page holds the first {MOST_EVENTS} events; {left_out} more stand in the ledger.")
+        yield render_tag("p", f"This page holds the first {MOST_EVENTS} events; {left_out} more stand in the ledger.")
 
 
-def _ending(ok: Any, reason: Any) -> str:
+def _format_end(ok: Any, reason: Any) -> str:
     """Return how a session ended, as far as its end says: older forms have no `ok`, and no reason."""
     how = "ended" if ok is None else f"ended {'ok' if ok is True else 'not ok'}"
     return how if reason is None else f"{how}: {show(reason)}"
 
 
-def _facts(account: Account) -> str:
-    came, events = account.came, account.events
+def _render_facts(account: SessionAccount) -> str:
+    snapshot, events = account.snapshot, account.events
     first, last = (events[0], events[-1]) if events else (None, None)
-    ended = _ending(came.ok, came.reason) if came.closed else "not ended"
-    who = came.principal
-    counts = f"{came.events} events, {came.calls.total()} calls, {len(came.denied)} denied, {len(came.errors)} errors"
+    ended = _format_end(snapshot.ok, snapshot.reason) if snapshot.closed else "not ended"
+    who = snapshot.principal
+    counts = f"{snapshot.events} events, {snapshot.calls.total()} calls, {len(snapshot.denied)} denied, {len(snapshot.errors)} errors"
     rows = [
-        ("State", text(ended)),
-        ("For", text(_who(who)) if who else ""),
-        ("Began", text(first.ts) if first else ""),
-        ("Last event", text(last.ts) if last else ""),
-        ("Counted", text(f"{counts}, {came.unknown} with an unknown outcome")),
-        ("Tokens", text(f"{came.cost['input']:g} in, {came.cost['output']:g} out{_dollars(came.cost.get('usd'))}")),
-        ("Enforcement", text(show(came.enforcement)) if came.enforcement else ""),
-        ("Charter", tag("code", text(show(came.charter))) if came.charter else ""),
-        ("Forked from", text(_origin(account.forked)) if account.forked else ""),
+        ("State", escape_text(ended)),
+        ("For", escape_text(_format_principal(who)) if who else ""),
+        ("Began", escape_text(first.ts) if first else ""),
+        ("Last event", escape_text(last.ts) if last else ""),
+        ("Counted", escape_text(f"{counts}, {snapshot.unknown} with an unknown outcome")),
+        (
+            "Tokens",
+            escape_text(
+                f"{snapshot.cost['input']:g} in, {snapshot.cost['output']:g} out{_format_dollars(snapshot.cost.get('usd'))}"
+            ),
+        ),
+        ("Enforcement", escape_text(show(snapshot.enforcement)) if snapshot.enforcement else ""),
+        ("Charter", render_tag("code", escape_text(show(snapshot.charter))) if snapshot.charter else ""),
+        ("Forked from", escape_text(_format_origin(account.forked)) if account.forked else ""),
     ]
-    return pairs(rows)
+    return render_pairs(rows)
 
 
-def _who(who: Any) -> str:
+def _format_principal(who: Any) -> str:
     if not isinstance(who, dict) or "id" not in who:
         return show(who)
     roles = who.get("roles")
@@ -111,88 +125,103 @@ def _who(who: Any) -> str:
     return f"{show(who['id'])}{named} by {show(who.get('via'))}{behalf}"
 
 
-def _origin(event: Event) -> str:
+def _format_origin(event: Event) -> str:
     return f"session {show(event.payload.get('session'))}, event {show(event.payload.get('seq'))}"
 
 
-def _dollars(spent: float | None) -> str:
-    return "" if spent is None else f", {spent:.6g} US dollars"
+def _format_dollars(cost: float | None) -> str:
+    return "" if cost is None else f", {cost:.6g} US dollars"
 
 
 # --- what was said, decided, called and spent -------------------------------------------------------------------------
 
 
-def _said(account: Account, payloads: Payloads) -> Iterator[str]:
-    for event in account.said:
+def _render_messages(account: SessionAccount, payloads: PayloadRenderer) -> Iterator[str]:
+    for event in account.messages:
         user = event.type == "user.message"
-        words = event.payload if is_excised(event.payload) else event.payload.get("text" if user else "reply")
-        yield tag("p", f"{chip('user' if user else 'agent')} {_link(event)} {text(event.ts)}")
-        yield payloads.shown(words)
-    if not account.said:
-        yield tag("p", "Nothing was said.", class_="note")
+        message = event.payload if is_excised(event.payload) else event.payload.get("text" if user else "reply")
+        yield render_tag(
+            "p", f"{render_chip('user' if user else 'agent')} {_render_link(event)} {escape_text(event.ts)}"
+        )
+        yield payloads.render(message)
+    if not account.messages:
+        yield render_tag("p", "Nothing was said.", class_="note")
 
 
-def _decisions(account: Account) -> Iterator[str]:
-    rows = [*(decided(use) for use in account.uses), *(_round(event) for event in account.rounds)]
+def _render_decisions(account: SessionAccount) -> Iterator[str]:
+    rows = [*(build_decision_row(use) for use in account.uses), *(_build_round_row(event) for event in account.rounds)]
     rows.sort(key=lambda row: row[0])
     if rows:
-        yield from markup.table(
+        yield from markup.render_table(
             ("Event", "About", "Decision", "Who decided, and where the rule stands"), (r[1] for r in rows)
         )
     else:
-        yield tag("p", "Nobody was asked about anything.", class_="note")
+        yield render_tag("p", "Nobody was asked about anything.", class_="note")
 
 
-def _round(event: Event) -> tuple[int, tuple[str, ...]]:
+def _build_round_row(event: Event) -> tuple[int, tuple[str, ...]]:
     """Return the row of a life-cycle event that hooks were asked about."""
-    said = event.payload
-    word = show(said.get("decision"))
-    cell = chip(word, "good" if word == "allow" else "odd")
-    return event.seq, (_link(event), text(show(said.get("event"))), cell, told(event))
+    payload = event.payload
+    word = show(payload.get("decision"))
+    cell = render_chip(word, "good" if word == "allow" else "odd")
+    return event.seq, (_render_link(event), escape_text(show(payload.get("event"))), cell, render_answers(event))
 
 
-def _calls(account: Account, payloads: Payloads) -> Iterator[str]:
+def _render_calls(account: SessionAccount, payloads: PayloadRenderer) -> Iterator[str]:
     for use in account.uses:
-        yield entry(use, payloads)
+        yield render_call(use, payloads)
     if not account.uses:
-        yield tag("p", "Nothing was called.", class_="note")
+        yield render_tag("p", "Nothing was called.", class_="note")
 
 
-def _costs(account: Account) -> Iterator[str]:
+def _render_costs(account: SessionAccount) -> Iterator[str]:
     head = ("Ability", "Uses", "Errors", "Denied", "Milliseconds", "Tokens in", "Tokens out", "US dollars")
-    yield from markup.table(head, ((text(name), *_spent(spent)) for name, spent in account.spent().items()))
+    yield from markup.render_table(
+        head, ((escape_text(name), *_format_usage(usage)) for name, usage in account.compute_usage().items())
+    )
 
 
-def _spent(spent: Spent) -> tuple[str, ...]:
-    counts = (spent.uses, spent.errors, spent.denied, spent.milliseconds, spent.tokens_in, spent.tokens_out)
-    return (*map(str, counts), "" if spent.dollars is None else f"{spent.dollars:.6g}")
+def _format_usage(usage: AbilityUsage) -> tuple[str, ...]:
+    counts = (usage.uses, usage.errors, usage.denied, usage.milliseconds, usage.tokens_in, usage.tokens_out)
+    return (*map(str, counts), "" if usage.dollars is None else f"{usage.dollars:.6g}")
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def _timeline(account: Account) -> Iterator[str]:
+def _render_timeline(account: SessionAccount) -> Iterator[str]:
     events = account.events
     if not events:
         return
-    yield from drawn(account.uses, events[0].ts, events[-1].ts)
+    yield from draw_bars(account.uses, events[0].ts, events[-1].ts)
     if len(account.uses) > BARS:
-        yield tag("p", f"The drawing has the first {BARS} calls.", class_="note")
+        yield render_tag("p", f"The drawing has the first {BARS} calls.", class_="note")
     head = ("Event", "Time", "What", "Actor", "Principal")
-    rows = ((_link(each), text(each.ts), _kind(each), text(each.actor), text(each.principal or "")) for each in events)
+    rows = (
+        (
+            _render_link(each),
+            escape_text(each.ts),
+            _render_kind(each),
+            escape_text(each.actor),
+            escape_text(each.principal or ""),
+        )
+        for each in events
+    )
     yield "<details><summary>Every event in the order of the ledger</summary>"
-    yield from markup.table(head, rows)
+    yield from markup.render_table(head, rows)
     yield "</details>"
 
 
-def _tree(account: Account, payloads: Payloads) -> Iterator[str]:
+def _render_tree(account: SessionAccount, payloads: PayloadRenderer) -> Iterator[str]:
     tree = account.tree
-    yield tag("p", f"{len(tree.nodes)} spans, {len(tree.roots)} roots, {len(tree.orphans)} orphans", class_="note")
+    yield render_tag(
+        "p", f"{len(tree.nodes)} spans, {len(tree.roots)} roots, {len(tree.orphans)} orphans", class_="note"
+    )
     yield '<div class="tree">'
     stack = [(event, "", "") for event in reversed([*tree.roots, *tree.orphans])]
     while stack:
         event, branch, indent = stack.pop()
-        yield _node(event, branch, account, payloads)
+        yield _render_node(event, branch, account, payloads)
         below = tree.children.get(event.span, []) if tree.nodes.get(event.span) is event else []
         stack.extend(
             (child, f"{indent}{'├─ ' if more else '└─ '}", f"{indent}{'│  ' if more else '   '}")
@@ -201,39 +230,41 @@ def _tree(account: Account, payloads: Payloads) -> Iterator[str]:
     yield "</div>"
 
 
-def _node(event: Event, branch: str, account: Account, payloads: Payloads) -> str:
-    marks = "".join(_marks(event, account))
-    line = f"{_branch(branch)}{_kind(event)} {marks}{text(_brief(event, account))}"
-    who = text(f"event {event.seq}, {event.ts}, {event.actor}{f', for {event.principal}' if event.principal else ''}")
-    body = f'<p class="note">{who}</p>{payloads.shown(dict(event.payload))}'
+def _render_node(event: Event, branch: str, account: SessionAccount, payloads: PayloadRenderer) -> str:
+    marks = "".join(_render_marks(event, account))
+    line = f"{_render_branch(branch)}{_render_kind(event)} {marks}{escape_text(_summarize(event, account))}"
+    who = escape_text(
+        f"event {event.seq}, {event.ts}, {event.actor}{f', for {event.principal}' if event.principal else ''}"
+    )
+    body = f'<p class="note">{who}</p>{payloads.render(dict(event.payload))}'
     for each in account.amended.get(event.seq, ()):
-        body += f'<p class="note">corrected by {_link(each)}:</p>{payloads.shown(dict(each.payload))}'
+        body += f'<p class="note">corrected by {_render_link(each)}:</p>{payloads.render(dict(each.payload))}'
     return f'<details id="e{event.seq}"><summary>{line}</summary>{body}</details>'
 
 
-def _marks(event: Event, account: Account) -> Iterator[str]:
+def _render_marks(event: Event, account: SessionAccount) -> Iterator[str]:
     """Yield what has to be known before a payload is believed."""
     if is_excised(event.payload) or event.seq in account.excised:
-        yield f"{tag('mark', 'taken out', class_='erased')} "
+        yield f"{render_tag('mark', 'taken out', class_='erased')} "
     if event.seq in account.amended:
-        yield f"{tag('mark', 'corrected')} "
+        yield f"{render_tag('mark', 'corrected')} "
     if event.payload.get("outcome") == "unknown":
-        yield f"{tag('mark', 'outcome unknown')} "
+        yield f"{render_tag('mark', 'outcome unknown')} "
 
 
-def _brief(event: Event, account: Account) -> str:
+def _summarize(event: Event, account: SessionAccount) -> str:
     return "" if is_excised(event.payload) else short(summary(event, account.tree.declared), 160)
 
 
-def _branch(branch: str) -> str:
+def _render_branch(branch: str) -> str:
     """Return the lines of the tree before an event; of one that lies very deep the last of them."""
     shown = branch if len(branch) <= 60 else f"…{branch[-57:]}"
-    return tag("span", shown, class_="branch")
+    return render_tag("span", shown, class_="branch")
 
 
-def _kind(event: Event) -> str:
-    return tag("code", text(event.type), class_="bad" if event.type in _BAD else "")
+def _render_kind(event: Event) -> str:
+    return render_tag("code", escape_text(event.type), class_="bad" if event.type in _BAD else "")
 
 
-def _link(event: Event) -> str:
+def _render_link(event: Event) -> str:
     return f'<a href="#e{event.seq}">{event.seq}</a>'

@@ -7,36 +7,36 @@ from typing import Any, Final
 from deedbook.contract import Object
 from deedbook.format.canonical import SEALED_KEY
 
-from .markup import prose, tag, text
+from .markup import escape_lines, escape_text, render_tag
 
 EXCISED_KEY: Final = "$excised"
 """The one member of a payload whose bytes were taken out of the line."""
-MOST: Final = 16_384
+MAX_VALUE: Final = 16_384
 """Characters that are shown of one value."""
-TOTAL: Final = 24 * 1024 * 1024
+MAX_TOTAL: Final = 24 * 1024 * 1024
 """Characters that are shown of all values of a page; of each later one there is only the beginning."""
 BRIEF: Final = 400
-DEEPEST: Final = 80
+MAX_DEPTH: Final = 80
 CUT: Final = '<span class="note"> … cut here; the ledger holds the whole</span>'
 
 
-class Payloads:
+class PayloadRenderer:
     """Shows the values of one page; *erased* are the digests whose bytes were deleted."""
 
-    def __init__(self, erased: Collection[str], *, total: int = TOTAL) -> None:
+    def __init__(self, erased: Collection[str], *, total: int = MAX_TOTAL) -> None:
         self._erased = erased
-        self._left = total
+        self._remaining = total
 
-    def shown(self, value: Any) -> str:
+    def render(self, value: Any) -> str:
         """Return a value: text as it was written, anything else as indented JSON."""
         if isinstance(value, str):
-            return tag("pre", self._written(value), dir="auto")
-        return tag("pre", self._cut(_spelled(value, self._mark, 0)), class_="json")
+            return render_tag("pre", self._render_text(value), dir="auto")
+        return render_tag("pre", self._cut(_render_json(value, self._mark, 0)), class_="json")
 
-    def _written(self, value: str) -> str:
+    def _render_text(self, value: str) -> str:
         limit = self._limit()
-        self._left -= min(len(value), limit)
-        return prose(value[:limit]) + (CUT if len(value) > limit else "")
+        self._remaining -= min(len(value), limit)
+        return escape_lines(value[:limit]) + (CUT if len(value) > limit else "")
 
     def _cut(self, pieces: Iterator[str]) -> str:
         """Join *pieces*, which are HTML, until there are too many."""
@@ -47,18 +47,20 @@ class Payloads:
             if size > limit:
                 parts.append(CUT)
                 break
-        self._left -= size
+        self._remaining -= size
         return "".join(parts)
 
     def _limit(self) -> int:
-        return MOST if self._left > 0 else BRIEF
+        return MAX_VALUE if self._remaining > 0 else BRIEF
 
     def _mark(self, value: dict[str, Any]) -> str:
         if EXCISED_KEY in value:
-            return tag("mark", "taken out of the line; only its hash is left", class_="erased")
-        gone = isinstance(value[SEALED_KEY], str) and value[SEALED_KEY] in self._erased
-        word = "erased" if gone else "sealed"
-        return tag("mark", f"{word}, {text(value.get('size'))} bytes", class_=word, title=str(value[SEALED_KEY]))
+            return render_tag("mark", "taken out of the line; only its hash is left", class_="erased")
+        is_erased = isinstance(value[SEALED_KEY], str) and value[SEALED_KEY] in self._erased
+        word = "erased" if is_erased else "sealed"
+        return render_tag(
+            "mark", f"{word}, {escape_text(value.get('size'))} bytes", class_=word, title=str(value[SEALED_KEY])
+        )
 
 
 def is_excised(payload: Object) -> bool:
@@ -71,28 +73,28 @@ def is_sealed(value: Any) -> bool:
     return isinstance(value, dict) and SEALED_KEY in value
 
 
-def _spelled(value: Any, mark: Callable[[dict[str, Any]], str], depth: int) -> Iterator[str]:
+def _render_json(value: Any, mark: Callable[[dict[str, Any]], str], depth: int) -> Iterator[str]:
     """Yield a value's spelling in pieces, each HTML by itself."""
     if is_sealed(value) or (isinstance(value, dict) and is_excised(value)):
         yield mark(value)
-    elif depth > DEEPEST:
+    elif depth > MAX_DEPTH:
         yield "…"
     elif isinstance(value, dict) and value:
         for index, (key, item) in enumerate(value.items()):
-            yield f"{',' if index else '{'}\n{_indent(depth + 1)}<b>{_scalar(key)}</b>: "
-            yield from _spelled(item, mark, depth + 1)
+            yield f"{',' if index else '{'}\n{_indent(depth + 1)}<b>{_render_scalar(key)}</b>: "
+            yield from _render_json(item, mark, depth + 1)
         yield f"\n{_indent(depth)}}}"
     elif isinstance(value, list) and value:
         for index, item in enumerate(value):
             yield f"{',' if index else '['}\n{_indent(depth + 1)}"
-            yield from _spelled(item, mark, depth + 1)
+            yield from _render_json(item, mark, depth + 1)
         yield f"\n{_indent(depth)}]"
     else:
-        yield _scalar(value)
+        yield _render_scalar(value)
 
 
-def _scalar(value: Any) -> str:
-    return text(json.dumps(value, ensure_ascii=False, default=str)[: MOST + 1])
+def _render_scalar(value: Any) -> str:
+    return escape_text(json.dumps(value, ensure_ascii=False, default=str)[: MAX_VALUE + 1])
 
 
 def _indent(depth: int) -> str:

@@ -7,8 +7,8 @@ from deedbook.contract import Event
 from deedbook.format.event_text import show
 
 from .account import Use
-from .markup import chip, tag, text
-from .payloads import Payloads, is_sealed
+from .markup import escape_text, render_chip, render_tag
+from .payloads import PayloadRenderer, is_sealed
 
 _LOOKS: Final = {"result": "good", "denied": "bad", "unknown": "odd"}
 _WORDS: Final = {
@@ -18,105 +18,107 @@ _WORDS: Final = {
 }
 
 
-def decided(use: Use) -> tuple[int, tuple[str, ...]]:
+def build_decision_row(use: Use) -> tuple[int, tuple[str, ...]]:
     """Return a row of the table of decisions: the event, the ability, the decision, and who decided."""
     refused = use.intent is None
-    who = list(_deciders(use)) or ["no hook and no policy was asked: scope and schema let it pass"]
-    cell = chip("denied", "bad") if refused else chip("allowed", "good")
+    who = list(_render_deciders(use)) or ["no hook and no policy was asked: scope and schema let it pass"]
+    cell = render_chip("denied", "bad") if refused else render_chip("allowed", "good")
     event = use.first
-    return event.seq, (f'<a href="#e{event.seq}">{event.seq}</a>', text(use.name), cell, "<br>".join(who))
+    return event.seq, (f'<a href="#e{event.seq}">{event.seq}</a>', escape_text(use.name), cell, "<br>".join(who))
 
 
-def told(event: Event) -> str:
+def render_answers(event: Event) -> str:
     """Return who was asked in one round of hooks or policies and what each answered, with the place of its rule."""
-    asked = event.payload.get("asked")
-    if not isinstance(asked, list):
-        return text(show(asked))
-    return "<br>".join(_answer(each) for each in asked if isinstance(each, dict))
+    gate_answers = event.payload.get("asked")
+    if not isinstance(gate_answers, list):
+        return escape_text(show(gate_answers))
+    return "<br>".join(_render_answer(each) for each in gate_answers if isinstance(each, dict))
 
 
-def _deciders(use: Use) -> Iterator[str]:
-    if use.intent is None and use.ended is not None:
-        said = use.ended.payload
-        yield f"<b>{text(show(said.get('code')))}</b> {text(show(said.get('reason')))}{_by(said.get('by'))}"
-    for event in use.asked:
+def _render_deciders(use: Use) -> Iterator[str]:
+    if use.intent is None and use.end is not None:
+        payload = use.end.payload
+        yield f"<b>{escape_text(show(payload.get('code')))}</b> {escape_text(show(payload.get('reason')))}{_render_decider(payload.get('by'))}"
+    for event in use.gate_events:
         if event.type.startswith("approval."):
-            yield text(_person(event))
+            yield escape_text(_format_person(event))
         elif event.type == "schema.violation":
-            yield text(f"schema: {show(event.payload.get('errors'))}")
+            yield escape_text(f"schema: {show(event.payload.get('errors'))}")
         else:
-            yield told(event) + _observed(event)
+            yield render_answers(event) + _format_observed(event)
 
 
-def _answer(said: Mapping[str, Any]) -> str:
-    who = next((f"{kind} {show(said[kind])}" for kind in ("hook", "policy") if kind in said), "somebody")
-    reason = f": {show(said['reason'])}" if said.get("reason") else ""
-    rule = f" {tag('code', text(show(said['rule'])))}" if said.get("rule") not in (None, "") else ""
-    return text(f"{who} answered {show(said.get('decision'))}{reason}") + rule
+def _render_answer(payload: Mapping[str, Any]) -> str:
+    who = next((f"{kind} {show(payload[kind])}" for kind in ("hook", "policy") if kind in payload), "somebody")
+    reason = f": {show(payload['reason'])}" if payload.get("reason") else ""
+    rule = f" {render_tag('code', escape_text(show(payload['rule'])))}" if payload.get("rule") not in (None, "") else ""
+    return escape_text(f"{who} answered {show(payload.get('decision'))}{reason}") + rule
 
 
-def _by(by: Any) -> str:
+def _render_decider(by: Any) -> str:
     if not isinstance(by, dict):
         return ""
     who = next((f"{kind} {show(by[kind])}" for kind in ("hook", "policy", "skill", "scope") if kind in by), "a rule")
     place = by.get("rule", by.get("place"))
-    where = "" if place in (None, "") else f" {tag('code', text(show(place)))}"
-    return f" — decided by {text(who)}{where}"
+    where = "" if place in (None, "") else f" {render_tag('code', escape_text(show(place)))}"
+    return f" — decided by {escape_text(who)}{where}"
 
 
-def _observed(event: Event) -> str:
+def _format_observed(event: Event) -> str:
     return " (observed only, not binding)" if event.payload.get("enforcement") == "observe" else ""
 
 
-def _person(event: Event) -> str:
-    said = event.payload
+def _format_person(event: Event) -> str:
+    payload = event.payload
     word = _WORDS.get(event.type, event.type.removeprefix("approval."))
-    who = f" by {show(said['approver'])}" if "approver" in said else ""
-    why = f": {show(said['reason'])}" if said.get("reason") else ""
-    return f"{word}{who}{why} (request {show(said.get('approval'))[:8]})"
+    who = f" by {show(payload['approver'])}" if "approver" in payload else ""
+    why = f": {show(payload['reason'])}" if payload.get("reason") else ""
+    return f"{word}{who}{why} (request {show(payload.get('approval'))[:8]})"
 
 
-def entry(use: Use, payloads: Payloads) -> str:
+def render_call(use: Use, payloads: PayloadRenderer) -> str:
     """Return one call, folded: what went in, who decided, what came back."""
     event = use.first
     took = "" if use.milliseconds is None else f" in {use.milliseconds} ms"
     word = "outcome unknown" if use.outcome == "unknown" else use.outcome
-    served = "".join(chip("served again, not run", "odd") for each in use.after if each.type == "call.served")
-    late = chip("late", "odd") if use.gave and use.ended is not None and use.ended.payload.get("late") else ""
-    line = f"{chip(use.kind)} <b>{text(use.name)}</b> {chip(word, _LOOKS.get(use.outcome, 'bad'))}{late}{served}"
+    served = "".join(render_chip("served again, not run", "odd") for each in use.after if each.type == "call.served")
+    late = render_chip("late", "odd") if use.has_result and use.end is not None and use.end.payload.get("late") else ""
+    line = f"{render_chip(use.kind)} <b>{escape_text(use.name)}</b> {render_chip(word, _LOOKS.get(use.outcome, 'bad'))}{late}{served}"
     parts = [
-        f'<p class="note">{text(event.ts)}{took}, <a href="#e{event.seq}">event {event.seq}</a></p>',
-        *_went_in(use, payloads),
-        _labelled("Who decided", tag("p", decided(use)[1][3])),
-        *_came_back(use, payloads),
+        f'<p class="note">{escape_text(event.ts)}{took}, <a href="#e{event.seq}">event {event.seq}</a></p>',
+        *_render_args(use, payloads),
+        _render_labelled("Who decided", render_tag("p", build_decision_row(use)[1][3])),
+        *_render_outcome(use, payloads),
     ]
     return f"<details><summary>{'· ' * min(use.depth, 8)}{line}</summary>{''.join(parts)}</details>"
 
 
-def _went_in(use: Use, payloads: Payloads) -> Iterator[str]:
+def _render_args(use: Use, payloads: PayloadRenderer) -> Iterator[str]:
     """Yield the arguments; of a request to a model its messages as they were written, and then the rest."""
     messages = use.args.get("messages") if isinstance(use.args, dict) else None
     if use.kind != "model" or not isinstance(messages, list):
-        yield _labelled("Arguments", payloads.shown(use.args))
+        yield _render_labelled("Arguments", payloads.render(use.args))
         return
     for message in messages:
-        said = message if isinstance(message, dict) and not is_sealed(message) else {"content": message}
-        yield _labelled(show(said.get("role", "message")), payloads.shown(said.get("content")))
-        if said.get("tool_calls"):
-            yield _labelled("tool calls", payloads.shown(said["tool_calls"]))
-    yield _labelled("The rest of the request", payloads.shown({k: v for k, v in use.args.items() if k != "messages"}))
+        members = message if isinstance(message, dict) and not is_sealed(message) else {"content": message}
+        yield _render_labelled(show(members.get("role", "message")), payloads.render(members.get("content")))
+        if members.get("tool_calls"):
+            yield _render_labelled("tool calls", payloads.render(members["tool_calls"]))
+    yield _render_labelled(
+        "The rest of the request", payloads.render({k: v for k, v in use.args.items() if k != "messages"})
+    )
 
 
-def _came_back(use: Use, payloads: Payloads) -> Iterator[str]:
+def _render_outcome(use: Use, payloads: PayloadRenderer) -> Iterator[str]:
     if use.intent is None:
         return
-    if use.ended is None:
-        yield tag("p", "No outcome was recorded: nobody knows whether it happened.", class_="odd")
+    if use.end is None:
+        yield render_tag("p", "No outcome was recorded: nobody knows whether it happened.", class_="odd")
         return
-    yield _labelled("Result" if use.gave else "Error", payloads.shown(use.result))
+    yield _render_labelled("Result" if use.has_result else "Error", payloads.render(use.result))
     for event in use.after:
-        yield _labelled(event.type, payloads.shown(dict(event.payload)))
+        yield _render_labelled(event.type, payloads.render(dict(event.payload)))
 
 
-def _labelled(name: str, content: str) -> str:
-    return f'<p class="note">{text(name)}</p>{content}'
+def _render_labelled(name: str, content: str) -> str:
+    return f'<p class="note">{escape_text(name)}</p>{content}'

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deedbook.cli.common import Asked, principal_option, shown
+from deedbook.cli.common import GlobalOptions, display_path, principal_option
 from deedbook.cli.output import data_command, message, say
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @principal_option
 @click.option("--as-is", metavar="REASON", help="Take it in although its own rules say that it is not sound.")
 @click.pass_obj
-def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -> int:
+def command(asked: GlobalOptions, file: str, principal: str | None, as_is: str | None) -> int:
     """Take in FILE, a ledger of an older form: its bytes stay, and its sessions have ids here.
 
     Older forms are envelope 1.0, seed 000's events and seed 002's EventLedger. Every reading command shows their
@@ -50,10 +50,10 @@ def command(asked: Asked, file: str, principal: str | None, as_is: str | None) -
         else:
             if not report.faultless and as_is is None:
                 why = f"its own rules find it unsound ({_first(report)}); to take it in nevertheless, say why: --as-is"
-                raise LedgerError(fault("IMPORT_REFUSED", why, place=shown(place)))
+                raise LedgerError(fault("IMPORT_REFUSED", why, place=display_path(place)))
             with Folder.at(source.state, create=True) as state, own(Site.of(source)) as ledger:
                 found = import_ledger(state, ledger, old, report, by=by, as_is=as_is)
-            message(f"taken in: {shown(found.place(source.state))}")
+            message(f"taken in: {display_path(found.place(source.state))}")
     if found.verdict == "unhashed":
         message("its form has no hashes: what it said before it was taken in cannot be verified")
     for each in found.sessions:

@@ -17,7 +17,7 @@ from deedbook.format.proofs import Checkpoint, Tree, leaf_hash
 from deedbook.format.witness_requests import DONE
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.ledger.newest import keep, newest
-from deedbook_audit.submission import Ahead, Party, Shared
+from deedbook_audit.submission import FolderChannel, WitnessAheadError, WitnessClient
 
 WITNESSED: Final = "ledger.witnessed"
 
@@ -83,7 +83,7 @@ class Attestation:
     Called with what was written. Raises `WitnessError` and `LedgerError`; then it is asked again after the next one.
     """
 
-    def __init__(self, party: Party, state: Folder, ledger: WorkspaceLedger, leaves: Leaves) -> None:
+    def __init__(self, party: WitnessClient, state: Folder, ledger: WorkspaceLedger, leaves: Leaves) -> None:
         self._party, self._leaves = party, leaves
         self._state, self._ledger = state, ledger
 
@@ -100,7 +100,7 @@ class Attestation:
                 return
             try:
                 signed = self._party.submit(note, lambda old: leaves.prove(old, checkpoint), known)
-            except Ahead as ahead:
+            except WitnessAheadError as ahead:
                 leaves.catch_up()
                 if leaves.tree.size < ahead.known:
                     raise
@@ -110,11 +110,11 @@ class Attestation:
     def _collect(self) -> None:
         """Take over what the witness answered when nobody waited any more; what is no cosignature is asked anew."""
         channel = self._party.channel
-        late = channel.collect(origin_of(self._ledger.session_id)) if isinstance(channel, Shared) else []
+        late = channel.collect(origin_of(self._ledger.session_id)) if isinstance(channel, FolderChannel) else []
         for request, answer in late:
             if answer.status == DONE and request.checkpoint.size > self._leaves.seen.get(str(self._party.key), 0):
                 try:
-                    signed = self._party.cosigned(str(request.note), answer.text)
+                    signed = self._party.add_cosignature(str(request.note), answer.text)
                 except WitnessError:
                     continue
                 self._record(signed, request.checkpoint.size)

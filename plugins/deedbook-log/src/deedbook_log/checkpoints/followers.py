@@ -18,10 +18,10 @@ def followers(settings: CheckpointSettings, state: Folder, ledger: WorkspaceLedg
     """Return who is to be told, for a process that writes the workspace's *ledger* in *state*."""
     if not settings.witnesses:
         return ()
-    from deedbook_audit.submission import Party  # noqa: PLC0415 - few workspaces name a witness
+    from deedbook_audit.submission import WitnessClient  # noqa: PLC0415 - few workspaces name a witness
 
     from .attestation import Attestation, Leaves  # noqa: PLC0415
 
     leaves = Leaves(ledger)
-    parties = [Party.read(each) for each in settings.witnesses]
+    parties = [WitnessClient.read(each) for each in settings.witnesses]
     return tuple(Attestation(party, state, ledger, leaves) for party in parties)

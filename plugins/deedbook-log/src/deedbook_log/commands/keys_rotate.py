@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from deedbook.cli.common import Asked, json_option, shown
+from deedbook.cli.common import GlobalOptions, display_path, json_option
 from deedbook.cli.keys import out_option, refuse_place, tell
-from deedbook.cli.output import complain, data_command, message, worded
+from deedbook.cli.output import data_command, format_error, message, report_error
 
 UNSOUND = 4
 
@@ -17,7 +17,7 @@ UNSOUND = 4
 @out_option
 @json_option
 @click.pass_obj
-def command(asked: Asked, out: str | None, *, lost: bool) -> int:
+def command(asked: GlobalOptions, out: str | None, *, lost: bool) -> int:
     """Make the key that signs this workspace's log, or another in its place, and print its public half.
 
     From then on checkpoints are written, and the ledgers that are here are covered at once.
@@ -37,11 +37,13 @@ def command(asked: Asked, out: str | None, *, lost: bool) -> int:
     was = f"the key before, {done.before.id}, " if done.before else ""
     if was:
         message(f"{was}{'is lost and has not signed this' if done.lost else 'has signed this and is removed'}")
-    message(f"the private key is in {shown(done.where)}; whoever can read it can sign checkpoints of this workspace")
+    message(
+        f"the private key is in {display_path(done.where)}; whoever can read it can sign checkpoints of this workspace"
+    )
     if not asked.json:
         file = Path(out).name if out else "log.pub"
         message(f"readers trust it by .system/deedbook.yaml: checkpoints: {{keys: [{file}]}}")
     left_out = done.asked.covered.left_out
     for name, why in left_out.items():
-        complain(f"session {name} is not covered: {worded(why)}")
+        report_error(f"session {name} is not covered: {format_error(why)}")
     return UNSOUND if left_out else 0

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deedbook.cli.common import Asked, json_option
-from deedbook.cli.output import as_json, complain, data_command, message, say, worded
+from deedbook.cli.common import GlobalOptions, json_option
+from deedbook.cli.output import as_json, data_command, format_error, message, report_error, say
 
 if TYPE_CHECKING:
     from deedbook.format.errors import DomainError
@@ -18,7 +18,7 @@ UNSOUND = 4
 @click.command("checkpoint")
 @json_option
 @click.pass_obj
-def command(asked: Asked) -> int:
+def command(asked: GlobalOptions) -> int:
     """Sign how far all ledgers have come, also those that other processes write or left behind.
 
     Prints the signed checkpoint, which is good to keep elsewhere.
@@ -38,7 +38,7 @@ def command(asked: Asked) -> int:
     else:
         _tell(found)
     for name, why in found.covered.left_out.items():
-        complain(f"session {name} is not covered: {worded(why)}")
+        report_error(f"session {name} is not covered: {format_error(why)}")
     return UNSOUND if found.covered.left_out or any(map(_is_denied, found.unheard)) else 0
 
 
@@ -55,7 +55,7 @@ def _tell(found: "Found") -> None:
     for line in found.note.splitlines():
         say(line)
     for why in found.unheard:
-        (complain if _is_denied(why) else message)(worded(why))
+        (report_error if _is_denied(why) else message)(format_error(why))
 
 
 def _document(found: "Found") -> dict[str, Any]:

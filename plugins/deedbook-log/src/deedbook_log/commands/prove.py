@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option
+from deedbook.cli.common import GlobalOptions, json_option
 from deedbook.cli.output import as_json, data_command
 
 SECTION: Final = "Proof"
@@ -21,12 +21,12 @@ SECTION: Final = "Proof"
 )  # fmt: skip
 @json_option
 @click.pass_obj
-def command(asked: Asked, session: str | None, event: int | None, consistency: tuple[str, str] | None) -> int:
+def command(asked: GlobalOptions, session: str | None, event: int | None, consistency: tuple[str, str] | None) -> int:
     """Print a proof, as JSON, that SESSION (or one event of it) stands in the workspace's log, up to a checkpoint.
 
     `workspace` is the workspace's own ledger. `deedbook verify --proof FILE` checks it, on any machine.
     """
-    from deedbook.cli.ledgers import WORKSPACE, session_here
+    from deedbook.cli.ledgers import WORKSPACE, own_session
     from deedbook.format.files import Folder
     from deedbook.workspace.workspace import read_workspace
     from deedbook_audit import proving
@@ -36,10 +36,10 @@ def command(asked: Asked, session: str | None, event: int | None, consistency: t
     source = read_workspace(asked.workspace)
     with Folder.at(source.state) as state:
         if consistency:
-            as_json(proving.consistency(state, *map(_noted, consistency)))
+            as_json(proving.prove_consistency(state, *map(_noted, consistency)))
         elif session:
-            named = WORKSPACE if session == WORKSPACE else session_here(source, session)
-            as_json(proving.inclusion(state, named, event))
+            named = WORKSPACE if session == WORKSPACE else own_session(source, session)
+            as_json(proving.prove_inclusion(state, named, event))
     return 0
 
 

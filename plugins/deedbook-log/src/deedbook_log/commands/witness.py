@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from deedbook.cli.common import Asked, Suggesting, json_option, shown
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, display_path, json_option
 from deedbook.cli.output import as_json, data_command, message, say
 
 SECTION: Final = "Proof"
@@ -27,7 +27,7 @@ store_option = click.option(
 
 
 @data_command
-@click.group("witness", cls=Suggesting)
+@click.group("witness", cls=SuggestingGroup)
 def command() -> None:
     """Be a witness for logs: remember how far each was, and cosign only what goes on from there. Needs no workspace."""
 
@@ -37,7 +37,7 @@ def command() -> None:
 @store_option
 @json_option
 @click.pass_obj
-def new(asked: Asked, name: str, place: str | None) -> int:
+def new(asked: GlobalOptions, name: str, place: str | None) -> int:
     """Make a witness NAME with a key of its own, which stays in its store, and print the key's public half.
 
     A name is best a URL without its scheme, such as witness.example.com/w1.
@@ -45,7 +45,9 @@ def new(asked: Asked, name: str, place: str | None) -> int:
     from deedbook_log.witnessing.store import Store
 
     store = Store.create(_place(place), name)
-    message(f"the witness's key and what it knows are in {shown(store.place)}; a copy of it could be made to go back")
+    message(
+        f"the witness's key and what it knows are in {display_path(store.place)}; a copy of it could be made to go back"
+    )
     _tell(asked, store)
     return 0
 
@@ -54,7 +56,7 @@ def new(asked: Asked, name: str, place: str | None) -> int:
 @store_option
 @json_option
 @click.pass_obj
-def show(asked: Asked, place: str | None) -> int:
+def show(asked: GlobalOptions, place: str | None) -> int:
     """Print the witness's public key, and the logs it serves with the size that it cosigned last."""
     from deedbook_log.witnessing.store import Store
 
@@ -69,7 +71,7 @@ def show(asked: Asked, place: str | None) -> int:
 )
 @store_option
 @click.pass_obj
-def trust(_: Asked, logkey: str, origin: str | None, place: str | None) -> int:
+def trust(_: GlobalOptions, logkey: str, origin: str | None, place: str | None) -> int:
     """Serve the log whose checkpoints LOGKEY signs: a key, a file that holds one, or a signed change of keys.
 
     A log may have several keys. A change of keys counts where a key that is trusted already signed it.
@@ -87,7 +89,7 @@ def trust(_: Asked, logkey: str, origin: str | None, place: str | None) -> int:
 @click.option("--listen", default="127.0.0.1:8098", show_default=True, metavar="HOST:PORT", help="Where to answer.")
 @store_option
 @click.pass_obj
-def serve(_: Asked, listen: str, place: str | None) -> int:
+def serve(_: GlobalOptions, listen: str, place: str | None) -> int:
     """Answer over HTTP, as C2SP's tlog-witness has it, until SIGTERM or Ctrl-C."""
     from deedbook_log.witnessing.listener import Listener
     from deedbook_log.witnessing.store import Store
@@ -108,7 +110,7 @@ def serve(_: Asked, listen: str, place: str | None) -> int:
 @click.option("--once", is_flag=True, help="Answer what is asked now, and end.")
 @store_option
 @click.pass_obj
-def watch(_: Asked, folder: str, place: str | None, *, once: bool) -> int:
+def watch(_: GlobalOptions, folder: str, place: str | None, *, once: bool) -> int:
     """Answer requests that stand as files in FOLDER, for another user of this machine or a mount that both see."""
     from deedbook_log.witnessing.inbox import Inbox
     from deedbook_log.witnessing.store import Store
@@ -160,7 +162,7 @@ def _key(store: "Store", given: str, origin: str | None) -> "tuple[VerifierKey, 
     return change.key, change.origin
 
 
-def _tell(asked: Asked, store: "Store") -> None:
+def _tell(asked: GlobalOptions, store: "Store") -> None:
     from deedbook.format.proofs import Checkpoint
     from deedbook.format.terminal import plain
     from deedbook.format.witness_requests import origin_hash

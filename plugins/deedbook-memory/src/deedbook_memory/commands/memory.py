@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli.common import (
-    Asked,
+    GlobalOptions,
     RefusedJson,
-    Suggesting,
+    SuggestingGroup,
     json_option,
     principal_option,
     profile_option,
     read_json,
     wait_option,
 )
-from deedbook.cli.output import as_json, data_command, message, say, spelled, table
+from deedbook.cli.output import as_json, data_command, escape_json, message, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from deedbook.call.session import Session
-    from deedbook.cli.acting import Ending
+    from deedbook.cli.execution import Ending
     from deedbook.workspace.declarations import Workspace
     from deedbook_memory.recall import Change
 
@@ -43,12 +43,12 @@ expected_option = click.option(
 
 
 @data_command
-@click.group("memory", cls=Suggesting)
+@click.group("memory", cls=SuggestingGroup)
 def command() -> None:
     """Show what is remembered and why; propose, retract, rebuild, import."""
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
 @command.command("list", short_help="List what is remembered, zone by zone.")
@@ -56,7 +56,7 @@ def command() -> None:
 @persona_option
 @json_option
 @click.pass_obj
-def listed(asked: Asked, *, zone: str | None, persona: str | None) -> int:
+def listed(asked: GlobalOptions, *, zone: str | None, persona: str | None) -> int:
     """List what is remembered, zone by zone; it is read from the ledger, and nothing is written."""
     from deedbook_memory.recall import Name
 
@@ -82,7 +82,7 @@ def listed(asked: Asked, *, zone: str | None, persona: str | None) -> int:
 @persona_option
 @json_option
 @click.pass_obj
-def show(asked: Asked, zone: str, key: str, persona: str | None) -> int:
+def show(asked: GlobalOptions, zone: str, key: str, persona: str | None) -> int:
     """Show what is remembered as KEY in ZONE, who proposed it, and on what grounds."""
     from deedbook.format.errors import MemoryRefused, fault
     from deedbook_memory.recall import Name
@@ -109,7 +109,7 @@ def show(asked: Asked, zone: str, key: str, persona: str | None) -> int:
 @persona_option
 @json_option
 @click.pass_obj
-def history(asked: Asked, zone: str | None, key: str | None, persona: str | None) -> int:
+def history(asked: GlobalOptions, zone: str | None, key: str | None, persona: str | None) -> int:
     """Tell everything that happened to a zone or to KEY: committed, refused, retracted, imported; the whole ledger."""
     from deedbook_memory.book import history as changes
 
@@ -132,7 +132,7 @@ def history(asked: Asked, zone: str | None, key: str | None, persona: str | None
     return 0
 
 
-# --- changing ---------------------------------------------------------------------------------------------------------
+# --- changing -------------------------------------------------------------------------------------------------------
 
 
 @command.command("propose")
@@ -151,7 +151,7 @@ def history(asked: Asked, zone: str | None, key: str | None, persona: str | None
 @json_option
 @click.pass_obj
 def propose(  # noqa: PLR0913 - one for each option
-    asked: Asked, zone: str, key: str, value: str, *, said: str | None, result: str | None, pointer: str,
+    asked: GlobalOptions, zone: str, key: str, value: str, *, said: str | None, result: str | None, pointer: str,
     approved: bool, reason: str | None, expected: int | None, profile: str | None, principal: str | None, wait: float,
 ) -> int:  # fmt: skip
     """Propose VALUE (JSON, or text) as KEY in ZONE. For world_state you declare it, unless you say otherwise."""
@@ -165,10 +165,10 @@ def propose(  # noqa: PLR0913 - one for each option
     declares = said if said is not None else f"{key} = {value}" if zone == "world_state" and not grounds else None
 
     def work(session: "Session") -> "Ending":
-        from deedbook.cli.acting import given
+        from deedbook.cli.execution import call_ending
 
         rests = _declared(session, declares) if declares is not None else grounds
-        return given(
+        return call_ending(
             session.call(_ability(session, "memory-propose"), {**args, **({"provenance": rests} if rests else {})})
         )
 
@@ -186,16 +186,16 @@ def propose(  # noqa: PLR0913 - one for each option
 @json_option
 @click.pass_obj
 def retract(  # noqa: PLR0913 - one for each option
-    asked: Asked, zone: str, key: str, *, reason: str, expected: int | None, profile: str | None,
+    asked: GlobalOptions, zone: str, key: str, *, reason: str, expected: int | None, profile: str | None,
     principal: str | None, wait: float,
 ) -> int:  # fmt: skip
     """Let KEY in ZONE hold nothing any more; what it held stays in the ledger."""
     args = {"zone": zone, "key": key, "reason": reason, **({} if expected is None else {"expected_version": expected})}
 
     def work(session: "Session") -> "Ending":
-        from deedbook.cli.acting import given
+        from deedbook.cli.execution import call_ending
 
-        return given(session.call(_ability(session, "memory-retract"), args))
+        return call_ending(session.call(_ability(session, "memory-retract"), args))
 
     return _act(asked, work, principal, wait, profile)
 
@@ -203,7 +203,7 @@ def retract(  # noqa: PLR0913 - one for each option
 @command.command("rebuild", short_help="Write the memory store anew from the ledger.")
 @json_option
 @click.pass_obj
-def rebuild(asked: Asked) -> int:
+def rebuild(asked: GlobalOptions) -> int:
     """Write the memory store anew from the ledger, whatever is there now; one of a later form is left alone."""
     workspace = _workspace(asked)
     with _book(workspace, afresh=True) as book:
@@ -224,7 +224,7 @@ def rebuild(asked: Asked) -> int:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @json_option
 @click.pass_obj
-def imported(asked: Asked, file: str) -> int:
+def imported(asked: GlobalOptions, file: str) -> int:
     """Take over a memory_store.json of an older form into the zone legacy; its bytes are kept as they are."""
     from pathlib import Path
 
@@ -254,11 +254,11 @@ def _take_over(workspace: "Workspace", book: Any, raw: bytes, *, moved: bool = F
 
 
 def _act(
-    asked: Asked, work: "Callable[[Session], Ending]", principal: str | None, wait: float, profile: str | None
+    asked: GlobalOptions, work: "Callable[[Session], Ending]", principal: str | None, wait: float, profile: str | None
 ) -> int:
-    from deedbook.cli.acting import act, beginning
+    from deedbook.cli.execution import execute, session_starter
 
-    return act(asked, beginning("call", principal, wait), work, profile=profile)
+    return execute(asked, session_starter("call", principal, wait), work, profile=profile)
 
 
 def _ability(session: "Session", tool: str) -> str:
@@ -283,7 +283,7 @@ def _declared(session: "Session", text: str) -> dict[str, Any]:
     return {"kind": "user_declared", "session": session.id, "span": submitted.value.message}
 
 
-def _result(asked: Asked, name: str, pointer: str) -> dict[str, Any]:
+def _result(asked: GlobalOptions, name: str, pointer: str) -> dict[str, Any]:
     """Return the result of a tool that *name* names as grounds; raises `click.BadParameter`."""
     from deedbook.cli.ledgers import session_file
     from deedbook.format.events import split_line
@@ -313,10 +313,10 @@ def _given(text: str) -> Any:
         return text
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- what is said ---------------------------------------------------------------------------------------------------
 
 
-def _workspace(asked: Asked) -> "Workspace":
+def _workspace(asked: GlobalOptions) -> "Workspace":
     from deedbook.workspace.workspace import read_workspace
 
     return read_workspace(asked.workspace)
@@ -365,4 +365,4 @@ def _value(row: dict[str, Any]) -> str:
 def _plain(value: Any) -> str:
     if isinstance(value, str) and value.isprintable():
         return str(value)
-    return spelled(json.dumps(value, ensure_ascii=False))
+    return escape_json(json.dumps(value, ensure_ascii=False))

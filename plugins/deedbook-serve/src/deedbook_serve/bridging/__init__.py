@@ -1,1 +1,1 @@
-"""The bridge for hooks of coding agents: the client that an agent starts, and the side of the server."""
+"""The bridge for hooks of coding agents: the client that an agent starts, and the server's side."""

@@ -1,11 +1,11 @@
-"""What a coding agent's hook starts: it sends the hook's JSON to the runtime and gives the answer back.
+"""The program that a coding agent's hook starts: it sends the hook's JSON to the runtime and returns the answer.
 
 A program of its own (``python -I -S client.py [--state DIR] [--limit SECONDS] AGENT EVENT``), started for every event,
-so that it imports nothing but what a socket needs. Whatever goes wrong, an event that can stop something stops it: no
-runtime, a late, broken or short answer, an input that is none. Nothing is decided here.
+so it imports only what a socket needs. On any failure it refuses an event that can be refused: no runtime, a late,
+broken or short answer, or an invalid input. The client decides nothing itself.
 """
 
-import _signal  # type: ignore[import-not-found]  # the module `signal` costs more than all that is done here
+import _signal  # type: ignore[import-not-found]  # importing `signal` costs more than the rest of this program
 import _socket
 import posix
 import sys
@@ -14,27 +14,27 @@ LARGEST = 16 * 1024 * 1024
 LIMIT = 10.0
 STATE = ".deedbook"
 SOCKET = "bridge.sock"
-REFUSED = (
+REFUSABLE_EVENTS = (
     "PreToolUse", "UserPromptSubmit", "UserPromptExpansion", "PreCompact", "ConfigChange", "TaskCreated", "Elicitation",
     "ElicitationResult", "PreModelSwitch", "PermissionRequest", "permissionRequest", "BeforeTool", "BeforeAgent",
     "BeforeModel",
 )  # fmt: skip
-"""Events at which exit status 2 refuses something. At any other it does not, or makes an agent go on that stops."""
-ASKED = "PermissionRequest"
-"""The event at which some agents take a refusal in JSON alone."""
+"""Events at which exit status 2 refuses something. At other events it does not, or it makes a stopping agent go on."""
+PERMISSION_REQUEST = "PermissionRequest"
+"""The event at which some agents accept a refusal only as JSON."""
 
 
 class _Late(BaseException):
-    """The limit is over."""
+    """The time limit is over."""
 
 
 def run(arguments: list[str]) -> int:
-    """Do what the *arguments* say with standard input; return the exit status. Never raises."""
+    """Answer one hook from standard input with these *arguments*; return the exit status. Never raises."""
     limit, event = LIMIT, ""
     try:
         try:
             state, limit, agent, event = _arguments(arguments)
-            _signal.signal(_signal.SIGALRM, _late)
+            _signal.signal(_signal.SIGALRM, _raise_late)
             _signal.setitimer(_signal.ITIMER_REAL, limit)
             out, err, status = _ask(state, agent, event, _input())
         finally:
@@ -44,31 +44,31 @@ def run(arguments: list[str]) -> int:
         why = "the answer could not be passed on"
     except _Late:
         why = f"no answer within {limit:g} s"
-    except BaseException as problem:  # noqa: BLE001 - whatever it is, nobody has allowed anything
+    except BaseException as problem:  # noqa: BLE001 - any failure is a refusal
         why = str(problem) or type(problem).__name__
     return _refuse(event, why)
 
 
 def _arguments(arguments: list[str]) -> tuple[str, float, str, str]:
-    state, limit, left = "", LIMIT, list(arguments)
-    while left and left[0].startswith("--") and len(left) > 1:
-        name, value = left.pop(0), left.pop(0)
+    state, limit, rest = "", LIMIT, list(arguments)
+    while rest and rest[0].startswith("--") and len(rest) > 1:
+        name, value = rest.pop(0), rest.pop(0)
         if name == "--state":
             state = value
         elif name == "--limit" and 0 < float(value) < 86400:
             limit = float(value)
         else:
             raise ValueError(f"unknown option {name} {value}")
-    if len(left) != 2:
+    if len(rest) != 2:
         raise ValueError("wrong usage: bridge [--state DIR] [--limit SECONDS] AGENT EVENT")
-    for word in left:
+    for word in rest:
         if (
             not word.replace("-", "").replace("_", "").replace(".", "").isalnum()
             or not word.isascii()
             or len(word) > 100
         ):
             raise ValueError("an agent and an event are named by letters, digits, - and _")
-    return state, limit, left[0], left[1]
+    return state, limit, rest[0], rest[1]
 
 
 def _input() -> bytes:
@@ -106,10 +106,10 @@ def _answer(link: _socket.socket) -> tuple[bytes, bytes, int]:
         head = raw.find(b"\n", 0, 64)
         if head < 0 and (not part or len(raw) > 64):
             raise ConnectionError("the runtime's answer is none")
-    told = bytes(raw[:head]).split(b" ")
-    if len(told) != 3 or not all(each.isdigit() for each in told):
+    header = bytes(raw[:head]).split(b" ")
+    if len(header) != 3 or not all(each.isdigit() for each in header):
         raise ConnectionError("the runtime's answer is none")
-    status, first, second = map(int, told)
+    status, first, second = map(int, header)
     if status > 255 or first + second > LARGEST:
         raise ConnectionError("the runtime's answer is none")
     whole = head + 1 + first + second
@@ -122,7 +122,7 @@ def _answer(link: _socket.socket) -> tuple[bytes, bytes, int]:
 
 
 def _enter(state: str) -> None:
-    """Make the state folder the working directory, so that the socket's name is short; without one, look above."""
+    """Change to the state folder, so that the socket's path is short; without *state*, search upwards."""
     if state:
         try:
             posix.chdir(state)
@@ -140,23 +140,25 @@ def _enter(state: str) -> None:
             here = here[: here.rfind("/")] or "/"
             continue
         if owner not in (posix.getuid(), 0):
-            raise PermissionError(f"{place} belongs to somebody else")
+            raise PermissionError(f"{place} belongs to another user")
         posix.chdir(place)
         return
 
 
-def _late(_number: int, _frame: object) -> None:
+def _raise_late(_number: int, _frame: object) -> None:
     raise _Late
 
 
 def _refuse(event: str, why: str) -> int:
-    """Say no in a form that every agent understands, or where nothing can be refused, say what is wrong."""
+    """Refuse in a form that every agent understands; at an event that cannot be refused, report the error."""
     text = "".join(c if c.isprintable() and c not in '"\\' else " " for c in why)[:500]
     _write(2, f"Deedbook: {text}\n".encode("utf-8", "replace"))
-    if event == ASKED:
+    if event == PERMISSION_REQUEST:
         decision = f'{{"behavior":"deny","message":"Deedbook: {text}"}}'
-        _write(1, f'{{"hookSpecificOutput":{{"hookEventName":"{ASKED}","decision":{decision}}}}}\n'.encode())
-    return 2 if event in REFUSED or not event else 1
+        _write(
+            1, f'{{"hookSpecificOutput":{{"hookEventName":"{PERMISSION_REQUEST}","decision":{decision}}}}}\n'.encode()
+        )
+    return 2 if event in REFUSABLE_EVENTS or not event else 1
 
 
 def _write(stream: int, text: bytes) -> bool:
@@ -169,8 +171,8 @@ def _write(stream: int, text: bytes) -> bool:
 
 
 def main() -> None:
-    """Answer one hook and end."""
-    posix._exit(run(sys.argv[1:]))  # noqa: SLF001 - nothing is left to be done, and tidying up takes longer
+    """Answer one hook and exit."""
+    posix._exit(run(sys.argv[1:]))  # noqa: SLF001 - nothing needs cleaning up, and a normal exit takes longer
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""The tool `elsewhere`: the handler of what is done by somebody else, such as a coding agent's own tools."""
+"""The tool `elsewhere`: the handler of abilities that another program performs, such as a coding agent's own tools."""
 
 from typing import ClassVar, Final, NoReturn
 
 from deedbook.contract import Ctx, Failed, Handler, HandlerSpec, Host, Object, Plugin
 
-ANYTHING: Final[Object] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
+ANY_VALUE: Final[Object] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
 """The JSON Schema of any value."""
 
 
 class ExternalTool:
-    """Never does anything: the door judges and records such a call, and its effect is the agent's."""
+    """Performs nothing: the door judges and records such a call, and the agent performs it."""
 
-    spec: ClassVar[HandlerSpec] = HandlerSpec(gives=ANYTHING, effects="none")
+    spec: ClassVar[HandlerSpec] = HandlerSpec(gives=ANY_VALUE, effects="none")
 
     def __init__(self, settings: Object, host: Host) -> None:
         pass

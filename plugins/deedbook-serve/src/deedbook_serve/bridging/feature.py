@@ -1,4 +1,4 @@
-"""The feature `agents`: the tools of known coding agents are abilities of the workspace that declares the agent."""
+"""The feature `agents`: the tools of supported coding agents are abilities of the workspace that declares the agent."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class Agents:
-    """Knows coding agents from their tables."""
+    """Provides abilities for coding agents from their tables."""
 
     @featureimpl
     def client_abilities(self, client: "ClientSource") -> "Iterable[AbilitySource]":
-        """Return the tools of a known agent as abilities."""
-        return tools.abilities(client)
+        """Return the tools of a supported agent as abilities."""
+        return tools.build_abilities(client)
 
     @featureimpl
     def client_problems(self, client: "ClientSource") -> Iterable[tuple[str, str]]:
-        """Return what the workspace may not say of the agent."""
-        return tools.problems(client)
+        """Return the faults of a workspace's declaration of the agent."""
+        return tools.find_problems(client)

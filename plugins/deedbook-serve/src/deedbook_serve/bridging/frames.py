@@ -1,4 +1,4 @@
-"""The bridge's own wire: one line that says who asks what, then the input; one line, then what is printed; pure."""
+"""The bridge's protocol: a request is one head line and the input, an answer one head line and the output; pure."""
 
 import re
 from typing import Final, NamedTuple
@@ -7,36 +7,36 @@ from deedbook.format.errors import DomainError, Err, Ok, Result, fault
 
 from .dialects import Reply
 
-LARGEST: Final = 16 * 1024 * 1024
-"""Bytes that an input may have."""
-LONGEST: Final = 256
-"""Bytes that the first line may have, with its newline."""
+MAX_INPUT: Final = 16 * 1024 * 1024
+"""The largest size of an input in bytes."""
+MAX_HEAD: Final = 256
+"""The largest size of the head line in bytes, with its newline."""
 _HEAD: Final = re.compile(rb"deedbook-bridge 1 ([A-Za-z0-9_.-]{1,100}) ([A-Za-z0-9_.-]{1,100}) ([0-9]{1,9})\n")
 
 
-class Asked(NamedTuple):
-    """What the first line of a request says: whose hook, for which event, and how many bytes follow."""
+class RequestHead(NamedTuple):
+    """The first line of a request: the agent, the event, and the number of bytes that follow."""
 
     agent: str
     event: str
     size: int
 
 
-def asked(line: bytes) -> Result[Asked]:
-    """Read the first line of a request."""
-    found = _HEAD.fullmatch(line)
-    if found is None:
-        return Err(_wrong("expected: deedbook-bridge 1 AGENT EVENT BYTES"))
-    said = Asked(found[1].decode(), found[2].decode(), int(found[3]))
-    if said.size > LARGEST:
-        return Err(_wrong(f"{said.size} bytes; at most {LARGEST} are taken"))
-    return Ok(said)
+def parse_head(line: bytes) -> Result[RequestHead]:
+    """Return the head in the first line of a request."""
+    match = _HEAD.fullmatch(line)
+    if match is None:
+        return Err(_head_error("expected: deedbook-bridge 1 AGENT EVENT BYTES"))
+    head = RequestHead(match[1].decode(), match[2].decode(), int(match[3]))
+    if head.size > MAX_INPUT:
+        return Err(_head_error(f"{head.size} bytes; at most {MAX_INPUT} are taken"))
+    return Ok(head)
 
 
-def answered(reply: Reply) -> bytes:
-    """Return an answer as it goes over the wire."""
+def encode_reply(reply: Reply) -> bytes:
+    """Return a reply in the bytes of the protocol."""
     return b"%d %d %d\n%b%b" % (reply.status, len(reply.out), len(reply.err), reply.out, reply.err)
 
 
-def _wrong(why: str) -> DomainError:
+def _head_error(why: str) -> DomainError:
     return fault("BRIDGE_INPUT", f"this is no request of a hook: {why}")

@@ -1,4 +1,4 @@
-"""Which sessions of coding agents a workspace's ledger tells of, and when each agent called last."""
+"""The sessions of coding agents in a workspace's ledger, and the last call of each agent."""
 
 import os
 from collections.abc import Iterator
@@ -12,15 +12,15 @@ from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.tail import lines_from_end
 
 TEST: Final = "deedbook-test-"
-"""What the name of an agent's session begins with where `deedbook bridge test` made it."""
+"""The prefix of the name of a session that `deedbook bridge test` makes."""
 _MARK: Final = b'"event_type":"bridge.session"'
-_AT_THE_END: Final = ("session.end", "tool.error")
-"""What the runtime writes by itself when it closes a session."""
+_CLOSING_EVENTS: Final = ("session.end", "tool.error")
+"""Events that the runtime writes itself when it closes a session."""
 _LATEST: Final = 20
 
 
-class Begun(NamedTuple):
-    """One session that an agent began: when, on whose behalf, its own name for it, and ours."""
+class AgentSession(NamedTuple):
+    """One session of an agent: its start, its principal, the agent's name for it, and ours."""
 
     ts: str
     agent: str
@@ -29,37 +29,39 @@ class Begun(NamedTuple):
     session_id: str
 
 
-def begun(place: Path) -> Iterator[Begun]:
-    """Yield the agents' sessions of the workspace ledger at *place*, oldest first; other lines are not taken apart."""
+def read_sessions(place: Path) -> Iterator[AgentSession]:
+    """Yield the agents' sessions of the workspace ledger at *place*, oldest first; other lines are not parsed."""
     with Folder.at(place.parent) as folder, folder.open(place.name) as file:
         for line in file:
             if _MARK in line and line.endswith(b"\n"):
                 event = split_line(line).event
                 who = [str(event.payload.get(name)) for name in ("agent", "on_behalf_of", "agent_session")]
-                yield Begun(event.ts, who[0], who[1], who[2], str(event.payload["session_id"]))
+                yield AgentSession(event.ts, who[0], who[1], who[2], str(event.payload["session_id"]))
 
 
-def last_calls(state: Path) -> dict[str, str]:
-    """Return when each agent's hook called last, of its latest sessions; tests do not count."""
-    found: dict[str, list[Begun]] = {}
+def find_last_calls(state: Path) -> dict[str, str]:
+    """Return the time of the last call of each agent's hooks, from its latest sessions; tests do not count."""
+    sessions: dict[str, list[AgentSession]] = {}
     try:
-        for each in begun(state / "workspace" / LEDGER_FILE):
+        for each in read_sessions(state / "workspace" / LEDGER_FILE):
             if not each.agent_session.startswith(TEST):
-                found.setdefault(each.agent, []).append(each)
+                sessions.setdefault(each.agent, []).append(each)
     except FileNotFoundError:
         return {}
-    return {agent: max(_last(state, each) for each in all_[-_LATEST:]) for agent, all_ in found.items()}
+    return {
+        agent: max(_find_last_activity(state, each) for each in all_[-_LATEST:]) for agent, all_ in sessions.items()
+    }
 
 
-def _last(state: Path, session: Begun) -> str:
-    """Return when the last event of a session was recorded that an agent caused; else when it began."""
+def _find_last_activity(state: Path, session: AgentSession) -> str:
+    """Return the time of the last event that an agent caused in a session, or else of the session's start."""
     place = f"sessions/{session.session_id}/{LEDGER_FILE}"
     try:
         with Folder.at(state) as folder, folder.open(place) as file:
             end = os.fstat(file.fileno()).st_size
             for _, line in lines_from_end(file.fileno(), end, place=place):
                 event = split_line(line) if line.endswith(b"\n") else None
-                if event is not None and event.event_type not in _AT_THE_END:
+                if event is not None and event.event_type not in _CLOSING_EVENTS:
                     return max(session.ts, event.ts)
     except (DeedbookError, OSError):
         pass

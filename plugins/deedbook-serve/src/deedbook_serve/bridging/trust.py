@@ -1,7 +1,7 @@
-"""Whether a coding agent trusts the hooks that stand in its files, where that can be read.
+"""Whether a coding agent trusts the hooks in its files, if that can be read.
 
-Codex keeps a digest of every hook that its person has trusted, Gemini CLI a list of folders. Other agents keep that
-beside logins or not at all: that is not read.
+Codex keeps a digest of every hook that its user has trusted, Gemini CLI a list of folders. Other agents keep no such
+record, or keep it beside logins, which Deedbook does not read.
 """
 
 import json
@@ -15,68 +15,69 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from deedbook.format.canonical import parse
 from deedbook.format.errors import DeedbookError, IntakeError
-from deedbook_serve.agents import Known
+from deedbook_serve.agents import CodingAgent
 
-from .installations import Place, moved, text_of
-from .settings import standing
+from .installations import HookLocation, expand_home, read_text
+from .settings import find_hooks
 
 
 class Trust(NamedTuple):
-    """Whether an agent runs the hooks of a file: ``True``, ``False``, or ``None`` where it cannot be read; and why."""
+    """Whether an agent runs the hooks of a file (``None``: it cannot be read), and the reason."""
 
     trusted: bool | None
     why: str
 
 
-_Reader: TypeAlias = Callable[[Known, Place, Path, Mapping[str, str]], Trust]
+_Reader: TypeAlias = Callable[[CodingAgent, HookLocation, Path, Mapping[str, str]], Trust]
 
 
-def trust(known: Known, place: Place, root: Path, environment: Mapping[str, str]) -> Trust:
-    """Return whether *known* runs the hooks at *place* for the workspace at *root*."""
-    read = _READERS.get(known.agent)
+def check_trust(agent: CodingAgent, location: HookLocation, root: Path, environment: Mapping[str, str]) -> Trust:
+    """Return whether *agent* runs the hooks at *location* for the workspace at *root*."""
+    read = _READERS.get(agent.agent)
     try:
-        return read(known, place, root.resolve(), environment) if read else Trust(None, known.trust)
+        return read(agent, location, root.resolve(), environment) if read else Trust(None, agent.trust)
     except (DeedbookError, ValueError) as problem:
-        return Trust(None, f"what {known.title} keeps of trust cannot be read: {problem}")
+        return Trust(None, f"what {agent.title} keeps of trust cannot be read: {problem}")
 
 
-# --- Codex ------------------------------------------------------------------------------------------------------------
+# --- Codex ----------------------------------------------------------------------------------------------------------
 
 
-def _codex(known: Known, place: Place, root: Path, environment: Mapping[str, str]) -> Trust:
-    config = moved(known, "~/.codex/config.toml", environment)
-    said = tomllib.loads(text_of(config))
-    if _at(said, "features", "hooks") is False:
+def _check_codex(agent: CodingAgent, location: HookLocation, root: Path, environment: Mapping[str, str]) -> Trust:
+    config = expand_home(agent, "~/.codex/config.toml", environment)
+    config_data = tomllib.loads(read_text(config))
+    if _get_member(config_data, "features", "hooks") is False:
         return Trust(False, f"{config} switches hooks off: features.hooks")
-    if not place.file.shared and not any(
-        _at(said, "projects", str(folder), "trust_level") == "trusted" for folder in (root, *root.parents)
+    if not location.file.is_shared and not any(
+        _get_member(config_data, "projects", str(folder), "trust_level") == "trusted"
+        for folder in (root, *root.parents)
     ):
         return Trust(False, f"{config} does not trust this project: Codex loads no hooks of its folder")
-    states = _at(said, "hooks", "state")
-    kept = states if isinstance(states, dict) else {}
-    missing = sorted({event for event, key, digest in _handlers(place) if not _is_trusted(kept, key, digest)})
+    states = _get_member(config_data, "hooks", "state")
+    trusted = states if isinstance(states, dict) else {}
+    missing = sorted({event for event, key, digest in _list_hooks(location) if not _is_trusted(trusted, key, digest)})
     if missing:
         todo = "open Codex here and look at them with /hooks; until then they are skipped without a message"
         return Trust(False, f"not trusted, or changed since: {', '.join(missing)}; {todo}")
     return Trust(True, f"{config} has the digest of each; one that is changed is skipped without a message")
 
 
-def _is_trusted(kept: Mapping[str, Any], keys: tuple[str, ...], digest: str) -> bool:
-    states = [kept[key] for key in keys if isinstance(kept.get(key), dict)]
+def _is_trusted(trusted: Mapping[str, Any], keys: tuple[str, ...], digest: str) -> bool:
+    states = [trusted[key] for key in keys if isinstance(trusted.get(key), dict)]
     return any(each.get("trusted_hash") == digest and each.get("enabled") is not False for each in states)
 
 
-def _handlers(place: Place) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    """Yield each hook of ours: its event, the keys under which Codex may have it, and its digest."""
-    paths = dict.fromkeys((str(place.path), str(place.path.resolve())))
-    for found in standing(text_of(place.path), place.only, place=str(place.path)):
+def _list_hooks(location: HookLocation) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Yield each of our hooks: its event, the keys under which Codex may record it, and its digest."""
+    paths = dict.fromkeys((str(location.path), str(location.path.resolve())))
+    for found in find_hooks(read_text(location.path), location.workspace, place=str(location.path)):
         event = re.sub(r"(?<!^)(?=[A-Z])", "_", found.event).lower()
         keys = tuple(f"{path}:{event}:{found.group}:{found.index}" for path in paths)
         yield found.event, keys, codex_digest(event, found.matcher, found.entry)
 
 
 def codex_digest(event: str, matcher: str | None, entry: Mapping[str, Any]) -> str:
-    """Return the digest by which Codex knows a hook: of its canonical JSON (``codex-rs/hooks``, `version_for_toml`)."""
+    """Return Codex's digest of a hook, over its canonical JSON (``codex-rs/hooks``, `version_for_toml`)."""
     hook = {"type": "command", "command": entry["command"], "timeout": entry.get("timeout", 600), "async": False}
     about: dict[str, Any] = {"event_name": event, "hooks": [hook]}
     if matcher is not None:
@@ -85,22 +86,22 @@ def codex_digest(event: str, matcher: str | None, entry: Mapping[str, Any]) -> s
     return f"sha256:{sha256(text.encode()).hexdigest()}"
 
 
-def _at(said: Any, *steps: str) -> Any:
+def _get_member(document: Any, *steps: str) -> Any:
     for step in steps:
-        said = said.get(step) if isinstance(said, dict) else None
-    return said
+        document = document.get(step) if isinstance(document, dict) else None
+    return document
 
 
-# --- Gemini CLI -------------------------------------------------------------------------------------------------------
+# --- Gemini CLI -----------------------------------------------------------------------------------------------------
 
 
-def _gemini(known: Known, _place: Place, root: Path, environment: Mapping[str, str]) -> Trust:
-    settings = moved(known, "~/.gemini/settings.json", environment)
-    folders = moved(known, "~/.gemini/trustedFolders.json", environment)
-    asks = _at(_json(settings), "security", "folderTrust", "enabled")
+def _check_gemini(agent: CodingAgent, _location: HookLocation, root: Path, environment: Mapping[str, str]) -> Trust:
+    settings = expand_home(agent, "~/.gemini/settings.json", environment)
+    folders = expand_home(agent, "~/.gemini/trustedFolders.json", environment)
+    asks = _get_member(_read_json(settings), "security", "folderTrust", "enabled")
     if asks is False:
         return Trust(True, f"{settings} switches the question off whether a folder is trusted")
-    rule = _rule(_json(folders), root)
+    rule = _find_rule(_read_json(folders), root)
     if rule is not None:
         word = "trusts" if rule else "does not trust"
         return Trust(rule, f"{folders} {word} this folder{'' if rule else ': no hook runs in it'}")
@@ -109,10 +110,10 @@ def _gemini(known: Known, _place: Place, root: Path, environment: Mapping[str, s
     return Trust(None, f"{folders} does not name this folder, and {settings} does not say whether that is needed")
 
 
-def _rule(said: Any, root: Path) -> bool | None:
-    """Return what the longest path says that *root* is or lies beneath."""
+def _find_rule(folders: Any, root: Path) -> bool | None:
+    """Return the trust level of the longest path that is *root* or contains it."""
     found: tuple[int, bool] | None = None
-    for name, level in said.items() if isinstance(said, dict) else ():
+    for name, level in folders.items() if isinstance(folders, dict) else ():
         folder = Path(name).parent if level == "TRUST_PARENT" else Path(name)
         if level in ("TRUST_FOLDER", "TRUST_PARENT", "DO_NOT_TRUST") and root.is_relative_to(folder.resolve()):
             size = len(folder.parts)
@@ -121,12 +122,12 @@ def _rule(said: Any, root: Path) -> bool | None:
     return found[1] if found else None
 
 
-def _json(path: Path) -> Any:
-    text = text_of(path)
+def _read_json(path: Path) -> Any:
+    text = read_text(path)
     try:
         return parse(text) if text.strip() else {}
     except IntakeError as problem:
         raise ValueError(f"{path}: {problem.error.message}") from None
 
 
-_READERS: Final[Mapping[str, _Reader]] = MappingProxyType({"codex": _codex, "gemini-cli": _gemini})
+_READERS: Final[Mapping[str, _Reader]] = MappingProxyType({"codex": _check_codex, "gemini-cli": _check_gemini})

@@ -4,14 +4,14 @@ from typing import Final
 
 import click
 
-from deedbook.cli.common import Asked, announce, json_option, profile_option, shown
+from deedbook.cli.common import GlobalOptions, announce, display_path, json_option, profile_option
 from deedbook.cli.output import as_json, data_command, message, say
 from deedbook.cli.process import Deadline
 
 SECTION: Final = "Serve"
 
-LAST: Final = 60.0
-"""Seconds, beyond what runs may take, in which the process has to end when it is told to."""
+SHUTDOWN_LIMIT: Final = 60.0
+"""Seconds, beyond the drain time, after which a stopping process is ended."""
 
 
 @data_command
@@ -34,17 +34,17 @@ LAST: Final = 60.0
 @json_option
 @click.pass_obj
 def command(
-    asked: Asked, profile: str | None, status: bool, check: bool, drain: float, grace: float, connections: int
+    asked: GlobalOptions, profile: str | None, status: bool, check: bool, drain: float, grace: float, connections: int
 ) -> int:
     """Serve the workspace until SIGTERM or Ctrl-C; then what runs may finish."""
     if status:
-        return _status(asked)
+        return _print_status(asked)
     from time import time
 
     from deedbook.kernel import open_kernel
     from deedbook_serve.serving.process import Limits, serve
 
-    last = Deadline(drain + LAST, "the runtime")
+    last = Deadline(drain + SHUTDOWN_LIMIT, "the runtime")
     with last, open_kernel(asked.workspace, profile=profile) as kernel:
         announce(kernel.opened)
         if check:
@@ -56,7 +56,7 @@ def command(
     return 0
 
 
-def _status(asked: Asked) -> int:
+def _print_status(asked: GlobalOptions) -> int:
     from deedbook.workspace.workspace import read_workspace
     from deedbook_serve.client import Runtime
 
@@ -66,6 +66,6 @@ def _status(asked: Asked) -> int:
     if asked.json:
         as_json({"schema_version": "v1", **health})
     else:
-        say(f"process {health['pid']} serves {shown(place)}: {health['sessions']} sessions of clients, "
+        say(f"process {health['pid']} serves {display_path(place)}: {health['sessions']} sessions of clients, "
             f"{health['agents']} of coding agents, {health['connections']} connections")  # fmt: skip
     return 0

@@ -7,12 +7,12 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import (
-    Asked,
-    Suggesting,
+    GlobalOptions,
+    SuggestingGroup,
     args_option,
-    given_arguments,
     json_option,
     pairs_argument,
+    parse_arguments,
     principal_option,
     profile_option,
     read_arguments,
@@ -22,7 +22,7 @@ from deedbook.cli.output import answer, as_json, data_command, message, say, tab
 
 if TYPE_CHECKING:
     from deedbook.call.session import Session
-    from deedbook.cli.acting import Ending
+    from deedbook.cli.execution import Ending
     from deedbook.format.errors import Result
     from deedbook.kernel import Kernel
     from deedbook.workspace.declarations import Workspace
@@ -33,9 +33,9 @@ SECTION: Final = "Do"
 
 
 def _task_names(workspace: "Workspace") -> Iterable[str]:
-    from deedbook_serve.tasks.book import Book
+    from deedbook_serve.tasks.book import TaskBook
 
-    with Book.of(workspace.state) as book:
+    with TaskBook.open(workspace.state) as book:
         return ["last", *(task.id for task in book)]
 
 
@@ -45,25 +45,25 @@ note_option = click.option("--note", default="", metavar="TEXT", help="Say how y
 
 
 @data_command
-@click.group("tasks", cls=Suggesting, invoke_without_command=True)
+@click.group("tasks", cls=SuggestingGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def command(ctx: click.Context) -> int:
     """List the tasks; make, run, change, delete or decide one."""
-    return int(ctx.invoke(listed, every=False)) if ctx.invoked_subcommand is None else 0
+    return int(ctx.invoke(list_tasks, every=False)) if ctx.invoked_subcommand is None else 0
 
 
 @command.command("list", short_help="List the tasks of the workspace, and how each stands.")
 @click.option("--all", "every", is_flag=True, help="Also what was deleted, and the records of direct runs.")
 @json_option
 @click.pass_obj
-def listed(asked: Asked, *, every: bool) -> int:
-    """List the tasks of the workspace, whoever made them, and how each stands."""
-    from deedbook_serve.tasks.views import view
+def list_tasks(asked: GlobalOptions, *, every: bool) -> int:
+    """List the tasks of the workspace, of all principals, and their states."""
+    from deedbook_serve.tasks.views import build_view
 
-    with _book(asked) as book:
-        found = [view(book, task) for task in book] if book else []
-    rows = [each for each in found if every or each.state == "unknown" or not (each.direct or each.state == "deleted")]
+    with _open_book(asked) as book:
+        views = [build_view(book, task) for task in book] if book else []
+    rows = [each for each in views if every or each.state == "unknown" or not (each.direct or each.state == "deleted")]
     if asked.json:
         as_json({"schema_version": "v1", "tasks": [each.as_json() for each in rows]})
     elif rows:
@@ -77,16 +77,16 @@ def listed(asked: Asked, *, every: bool) -> int:
 @task_argument
 @json_option
 @click.pass_obj
-def show(asked: Asked, task: str) -> int:
+def show(asked: GlobalOptions, task: str) -> int:
     """Show TASK: its input, what it is bound to, and all that happened to it, as its page tells it."""
-    from deedbook_serve.tasks.pages import rendered
-    from deedbook_serve.tasks.views import view
+    from deedbook_serve.tasks.pages import render
+    from deedbook_serve.tasks.views import build_view
 
-    with _needed(asked) as book:
+    with _require_book(asked) as book:
         found = book.find(task)
-        shown, text = view(book, found), rendered(book, found)
+        task_view, text = build_view(book, found), render(book, found)
     if asked.json:
-        as_json({"schema_version": "v1", "task": shown.as_json()})
+        as_json({"schema_version": "v1", "task": task_view.as_json()})
     else:
         answer(text.rstrip("\n"))
     return 0
@@ -102,12 +102,14 @@ def show(asked: Asked, task: str) -> int:
 @json_option
 @click.pass_obj
 def create(
-    asked: Asked, ability: str, pairs: tuple[str, ...], text: str | None, key: str | None, profile: str | None,
+    asked: GlobalOptions, ability: str, pairs: tuple[str, ...], text: str | None, key: str | None, profile: str | None,
     principal: str | None,
 ) -> int:  # fmt: skip
     """Make a task for one use of ABILITY, if the hooks of PreAbilityCreate let it; print its id."""
-    args = given_arguments(text, pairs)
-    return _act(asked, lambda tasks: _made(tasks.create(ability, args, idempotency_key=key)), profile, principal)
+    args = parse_arguments(text, pairs)
+    return _act(
+        asked, lambda tasks: _describe_created(tasks.create(ability, args, idempotency_key=key)), profile, principal
+    )
 
 
 @command.command("update", short_help="Bind TASK to the charter in force, with the same or other arguments.")
@@ -117,10 +119,10 @@ def create(
 @principal_option
 @json_option
 @click.pass_obj
-def update(asked: Asked, task: str, text: str | None, profile: str | None, principal: str | None) -> int:
+def update(asked: GlobalOptions, task: str, text: str | None, profile: str | None, principal: str | None) -> int:
     """Bind TASK to the charter in force, with other arguments or the same; its hooks are asked again."""
     args = None if text is None else read_arguments(text)
-    return _act(asked, lambda tasks: _made(tasks.update(_id(tasks, task), args)), profile, principal)
+    return _act(asked, lambda tasks: _describe_created(tasks.update(_find_id(tasks, task), args)), profile, principal)
 
 
 @command.command("run", short_help="Run TASK through the door, once, and print its result.")
@@ -130,17 +132,17 @@ def update(asked: Asked, task: str, text: str | None, profile: str | None, princ
 @wait_option
 @json_option
 @click.pass_obj
-def run(asked: Asked, task: str, profile: str | None, principal: str | None, wait: float) -> int:
+def run(asked: GlobalOptions, task: str, profile: str | None, principal: str | None, wait: float) -> int:
     """Run TASK through the door and print its result; one that has succeeded gives its result again.
 
     Without --profile it runs under the profile that it was made or updated with.
     """
     if profile is None:
-        with _needed(asked) as book:
+        with _require_book(asked) as book:
             found = book.find(task)
-            said = book.event(found.last("task.created", "task.updated")).payload["profile"]
-        profile = said if isinstance(said, str) else None
-    return _act(asked, lambda tasks: _ran(tasks, _id(tasks, task)), profile, principal, wait)
+            recorded = book.read_event(found.last("task.created", "task.updated")).payload["profile"]
+        profile = recorded if isinstance(recorded, str) else None
+    return _act(asked, lambda tasks: _run_task(tasks, _find_id(tasks, task)), profile, principal, wait)
 
 
 @command.command("delete")
@@ -148,9 +150,9 @@ def run(asked: Asked, task: str, profile: str | None, principal: str | None, wai
 @principal_option
 @json_option
 @click.pass_obj
-def delete(asked: Asked, task: str, principal: str | None) -> int:
+def delete(asked: GlobalOptions, task: str, principal: str | None) -> int:
     """Delete TASK: it is never run again. What is recorded of it stays."""
-    return _act(asked, lambda tasks: _shown(tasks.delete(_id(tasks, task))), None, principal)
+    return _act(asked, lambda tasks: _describe_task(tasks.delete(_find_id(tasks, task))), None, principal)
 
 
 @command.command("decide")
@@ -161,13 +163,16 @@ def delete(asked: Asked, task: str, principal: str | None) -> int:
 @principal_option
 @json_option
 @click.pass_obj
-def decide(asked: Asked, task: str, said: str | None, note: str, principal: str | None) -> int:
+def decide(asked: GlobalOptions, task: str, said: str | None, note: str, principal: str | None) -> int:
     """Say whether the run of a TASK whose outcome was lost had its effect."""
     if said is None:
         raise click.UsageError("say which: --happened or --did-not", click.get_current_context())
     happened = said == "happened"
     return _act(
-        asked, lambda tasks: _shown(tasks.decide(_id(tasks, task), happened=happened, note=note)), None, principal
+        asked,
+        lambda tasks: _describe_task(tasks.decide(_find_id(tasks, task), happened=happened, note=note)),
+        None,
+        principal,
     )
 
 
@@ -175,16 +180,16 @@ def decide(asked: Asked, task: str, said: str | None, note: str, principal: str 
 @click.argument("task", required=False, shell_complete=_complete_tasks)
 @json_option
 @click.pass_obj
-def render(asked: Asked, task: str | None) -> int:
+def render(asked: GlobalOptions, task: str | None) -> int:
     """Write the pages of all tasks anew from the ledger, or that of TASK."""
-    from deedbook_serve.tasks.pages import place_of, write
+    from deedbook_serve.tasks.pages import get_path, write
 
     written = []
-    with _book(asked) if task is None else _needed(asked) as book:
+    with _open_book(asked) if task is None else _require_book(asked) as book:
         for each in [book.find(task)] if task else book or ():
             write(book, each)
             if not each.direct and each.state != "deleted":
-                written.append(str(book.state / place_of(each)))
+                written.append(str(book.state / get_path(each)))
     if asked.json:
         as_json({"schema_version": "v1", "pages": written})
     else:
@@ -193,60 +198,64 @@ def render(asked: Asked, task: str | None) -> int:
     return 0
 
 
-# --- doing something --------------------------------------------------------------------------------------------------
+# --- actions --------------------------------------------------------------------------------------------------------
 
 
 def _act(
-    asked: Asked, work: "Callable[[Tasks], Ending]", profile: str | None, principal: str | None, wait: float = 0.0
+    asked: GlobalOptions,
+    work: "Callable[[Tasks], Ending]",
+    profile: str | None,
+    principal: str | None,
+    wait: float = 0.0,
 ) -> int:
-    from deedbook.cli.acting import act, beginning
+    from deedbook.cli.execution import execute, session_starter
     from deedbook_serve.tasks.runner import Tasks
 
-    begin, held = beginning("open", principal, wait), []
+    begin, opened = session_starter("open", principal, wait), []
 
-    def begun(kernel: "Kernel") -> "Session":
+    def begin_with_tasks(kernel: "Kernel") -> "Session":
         session = begin(kernel)
-        held.append(Tasks(kernel, session))
+        opened.append(Tasks(kernel, session))
         return session
 
     try:
-        return act(asked, begun, lambda _: work(held[0]), profile=profile)
+        return execute(asked, begin_with_tasks, lambda _: work(opened[0]), profile=profile)
     finally:
-        for tasks in held:
+        for tasks in opened:
             tasks.close()
 
 
-def _id(tasks: "Tasks", name: str) -> str:
+def _find_id(tasks: "Tasks", name: str) -> str:
     return tasks.book.find(name).id
 
 
-def _made(result: "Result[Created]") -> "Ending":
-    from deedbook.cli.acting import FINE, Ending
+def _describe_created(result: "Result[Created]") -> "Ending":
+    from deedbook.cli.execution import FINE, Ending
     from deedbook.format import event_text as story
     from deedbook.format.errors import Err
 
     if isinstance(result, Err):
         return Ending.failed(result.error)
-    made = result.value
-    if made.unavailable is not None or made.task is None:
-        assert made.unavailable
-        return Ending.failed(made.unavailable)
-    for name, said in made.signals.items():
-        for each in said:
+    created = result.value
+    if created.unavailable is not None or created.task is None:
+        assert created.unavailable
+        return Ending.failed(created.unavailable)
+    for name, given in created.signals.items():
+        for each in given:
             message(f"{name} of {story.show(each['hook'])}: {story.show(each['value'])}")
-    if not made.fresh:
+    if not created.fresh:
         message("made before with this idempotency key")
-    return Ending(FINE, made.task.id, members={"task": made.task.as_json()})
+    return Ending(FINE, created.task.id, members={"task": created.task.as_json()})
 
 
-def _ran(tasks: "Tasks", task: str) -> "Ending":
+def _run_task(tasks: "Tasks", task: str) -> "Ending":
     import attrs
 
-    from deedbook.cli.acting import given
+    from deedbook.cli.execution import call_ending
     from deedbook.format.errors import Err, Ok
 
     result = tasks.run(task)
-    ending = given(result if isinstance(result, Err) else Ok(result.value.result))
+    ending = call_ending(result if isinstance(result, Err) else Ok(result.value.result))
     if not isinstance(result, Err) and result.value.recorded:
         message("it ran before; this is what came of it")
     found = tasks.get(task)
@@ -254,8 +263,8 @@ def _ran(tasks: "Tasks", task: str) -> "Ending":
     return attrs.evolve(ending, members={**ending.members, **more})
 
 
-def _shown(result: "Result[Task]") -> "Ending":
-    from deedbook.cli.acting import FINE, Ending
+def _describe_task(result: "Result[Task]") -> "Ending":
+    from deedbook.cli.execution import FINE, Ending
     from deedbook.format.errors import Err
 
     if isinstance(result, Err):
@@ -263,27 +272,27 @@ def _shown(result: "Result[Task]") -> "Ending":
     return Ending(FINE, f"{result.value.id} {result.value.state}", members={"task": result.value.as_json()})
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
-def _book(asked: Asked) -> Any:
-    """Open the tasks of the workspace; nothing where nothing was ever recorded."""
+def _open_book(asked: GlobalOptions) -> Any:
+    """Open the tasks of the workspace; a null context if the workspace has no ledger yet."""
     from contextlib import nullcontext
 
     from deedbook.workspace.workspace import read_workspace
-    from deedbook_serve.tasks.book import Book
+    from deedbook_serve.tasks.book import TaskBook
 
     try:
-        return Book.of(read_workspace(asked.workspace).state)
+        return TaskBook.open(read_workspace(asked.workspace).state)
     except FileNotFoundError:
         return nullcontext()
 
 
-def _needed(asked: Asked) -> Any:
+def _require_book(asked: GlobalOptions) -> Any:
     from deedbook.format.errors import TaskError, fault
-    from deedbook_serve.tasks.book import Book
+    from deedbook_serve.tasks.book import TaskBook
 
-    book = _book(asked)
-    if not isinstance(book, Book):
+    book = _open_book(asked)
+    if not isinstance(book, TaskBook):
         raise TaskError(fault("TASK_NOT_FOUND", "no task was ever made in this workspace"))
     return book

@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import Asked, json_option, shown
+from deedbook.cli.common import GlobalOptions, display_path, json_option
 from deedbook.cli.output import as_json, data_command, say
 
 SECTION: Final = "Record"
@@ -16,7 +16,7 @@ SECTION: Final = "Record"
 @click.argument("session", required=False, shell_complete=completing.sessions)
 @json_option
 @click.pass_obj
-def command(asked: Asked, session: str | None) -> int:
+def command(asked: GlobalOptions, session: str | None) -> int:
     """Write task.md, context.md and outcome.md of all sessions anew from their ledgers, or those of SESSION.
 
     They go where the workspace wants them (`workdocs:`), else below the state folder.
@@ -40,5 +40,5 @@ def command(asked: Asked, session: str | None) -> int:
         as_json({"schema_version": "v1", "pages": [str(page) for page in pages]})
     else:
         for page in pages:
-            say(shown(page))
+            say(display_path(page))
     return 0

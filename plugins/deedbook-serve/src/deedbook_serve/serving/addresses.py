@@ -1,6 +1,6 @@
-"""Where a Unix socket is, at paths of any length: the system takes about a hundred bytes, folders are longer.
+"""Addresses of Unix sockets at paths of any length: the system limits them to about a hundred bytes.
 
-Imports nothing of ours, since whoever only wants to connect should not wait for more.
+This module imports nothing of Deedbook, so that a client connects quickly.
 """
 
 import os
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_HELD = os.O_DIRECTORY | os.O_CLOEXEC
-_PASSED = _HELD | getattr(os, "O_PATH", os.O_RDONLY)
-"""To go through a folder is not to read it, where the system knows the difference."""
+_DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
+_TRAVERSE = _DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+"""Opens a folder only to go through it, without the right to read it, on systems that know the difference."""
 
 
 @contextmanager
 def address(folder: int, name: str) -> Iterator[str]:
-    """Give the address of *name* in the *folder* behind a descriptor, as long as the descriptor is open.
+    """Give an address of *name* in the *folder* behind a descriptor, valid while the descriptor is open.
 
-    Where there is no ``/proc`` the process stands in the folder meanwhile, so other threads should not be at work.
+    Without ``/proc`` the process changes its working directory meanwhile, so no other thread should run.
     """
     if sys.platform == "linux":
         yield f"/proc/self/fd/{folder}/{name}"
         return
-    before = os.open(".", _HELD)
+    before = os.open(".", _DIRECTORY)
     try:
         os.fchdir(folder)
         yield name
@@ -36,16 +36,16 @@ def address(folder: int, name: str) -> Iterator[str]:
 def connect(path: str | Path, seconds: float | None = None) -> socket.socket:
     """Return a connection to the socket at *path*; raises `OSError`. *seconds* is its time-out from then on."""
     place = Path(path)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.settimeout(seconds)
-        folder = os.open(place.parent, _PASSED)
+        connection.settimeout(seconds)
+        folder = os.open(place.parent, _TRAVERSE)
         try:
             with address(folder, place.name) as at:
-                made.connect(at)
+                connection.connect(at)
         finally:
             os.close(folder)
     except BaseException:
-        made.close()
+        connection.close()
         raise
-    return made
+    return connection

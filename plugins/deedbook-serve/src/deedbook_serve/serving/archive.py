@@ -1,4 +1,4 @@
-"""Sessions as their ledgers hold them, also after their end, or after that of the process that had them."""
+"""Sessions read from their ledgers, also after their end or after the end of their process."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,29 +15,29 @@ from deedbook.format.sealed import opened
 _AGENT = "agent:"
 
 
-class Archive:
+class SessionArchive:
     """The sessions of a *state* folder."""
 
     def __init__(self, state: Folder) -> None:
         self._state = state
 
-    def events(self, session: str) -> Iterator[Event]:
-        """Yield the events of a session, with what was sealed opened where that is kept; raises `DeedbookError`."""
+    def read_events(self, session: str) -> Iterator[Event]:
+        """Yield the events of a session with sealed values opened if they exist; raises `DeedbookError`."""
         with self._state.sub(f"sessions/{session}") as folder:
             for event in read(folder):
-                yield attrs.evolve(event, payload=_opened(folder, event.payload))
+                yield attrs.evolve(event, payload=_open_sealed(folder, event.payload))
 
-    def owner(self, session: str) -> str | None:
-        """Return the id of the principal that opened a session; ``None`` if there is none of that name."""
+    def find_owner(self, session: str) -> str | None:
+        """Return the id of the principal that opened a session; ``None`` if there is no such session."""
         with suppress(FileNotFoundError, DeedbookError, KeyError, TypeError, AttributeError):
-            for event in self.events(session):
+            for event in self.read_events(session):
                 who: Any = event.payload["principal"]
                 owner: str = who["on_behalf_of"] if who["id"].startswith(_AGENT) else who["id"]
                 return owner
         return None
 
 
-def _opened(folder: Folder, payload: Any) -> Any:
+def _open_sealed(folder: Folder, payload: Any) -> Any:
     with suppress(DeedbookError, OSError):
         return opened(folder, payload)
     return payload

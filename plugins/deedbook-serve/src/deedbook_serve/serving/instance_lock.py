@@ -1,4 +1,4 @@
-"""Only one process serves a state folder: the lock that says so, and who holds it."""
+"""The lock that lets only one process serve a state folder, and the information about that process."""
 
 import os
 from collections.abc import Iterator
@@ -12,45 +12,45 @@ from deedbook.format.errors import DeedbookError, fault
 from deedbook.format.files import Folder
 
 LOCK: Final = "runtime.lock"
-TOLD: Final = "runtime.json"
-_MOST: Final = 64 * 1024
+INFO: Final = "runtime.json"
+_MAX_INFO: Final = 64 * 1024
 
 
 @contextmanager
-def tenure(state: Folder, told: Object) -> Iterator[None]:
-    """Hold the *state* folder for this process, with what is *told* of it to whoever comes second.
+def hold_instance_lock(state: Folder, info: Object) -> Iterator[None]:
+    """Lock the *state* folder for this process, with *info* about it for a second process.
 
-    The lock ends with the process, however that ends. Raises `DeedbookError` (``RUNTIME_RUNNING``).
+    The lock ends with the process. Raises `DeedbookError` (``RUNTIME_RUNNING``).
     """
-    fd = _file(state)
+    fd = _open_lock(state)
     try:
         try:
             flock(fd, LOCK_EX | LOCK_NB)
         except BlockingIOError:
-            holder = read(state)
+            holder = read_info(state)
             who = f"process {holder['pid']}, since {holder['since']}," if "since" in holder else "another process"
             why = f"{who} serves this workspace already; connect to it, or stop it first"
             raise DeedbookError(fault("RUNTIME_RUNNING", why, place=f"{state.path}/{LOCK}")) from None
-        state.replace(TOLD, canonical.encode(dict(told)))
+        state.replace(INFO, canonical.encode(dict(info)))
         try:
             yield
         finally:
             with suppress(OSError, DeedbookError):
-                state.remove(TOLD)
+                state.remove(INFO)
     finally:
         os.close(fd)
 
 
-def read(state: Folder) -> dict[str, Any]:
-    """Return what the process that serves *state* told of itself, or the last that was killed; ``{}`` if none did."""
+def read_info(state: Folder) -> dict[str, Any]:
+    """Return the information of the process that serves *state*, or of the last one that was killed; else ``{}``."""
     with suppress(OSError, DeedbookError, ValueError):
-        found = canonical.decode(state.read(TOLD, limit=_MOST))
+        found = canonical.decode(state.read(INFO, limit=_MAX_INFO))
         if isinstance(found, dict):
             return found
     return {}
 
 
-def _file(state: Folder) -> int:
+def _open_lock(state: Folder) -> int:
     with suppress(FileExistsError):
         return state.append(LOCK, create=True)
     return state.append(LOCK, create=False)

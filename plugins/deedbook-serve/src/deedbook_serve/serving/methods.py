@@ -1,4 +1,4 @@
-"""What may be asked over the wire: sessions, prompts, actions, and what the runtime is."""
+"""The methods of the runtime's protocol: sessions, prompts, actions, and information about the runtime."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -12,38 +12,47 @@ from deedbook.format.events import new_id
 from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel
 
-from .actions import BatchRunner, again, ended, new_request, refuse, unbegun
-from .acts import acts
-from .archive import Archive
-from .batches import Step, ordered
-from .desk import Desk, OpenSession
+from .action_records import read_actions
+from .actions import (
+    BatchRunner,
+    describe_ended,
+    describe_not_started,
+    new_request_name,
+    rebuild_outcomes,
+    record_refusal,
+)
+from .archive import SessionArchive
+from .batches import Step, order_actions
+from .session_table import OpenSession, SessionTable
 from .streams import LineTooLongError, Stream
-from .wire import REQUEST, RESPONSE, RefusedError, Request, Wire, answered, failure, refused
+from .wire import REQUEST, RESPONSE, RefusedError, Request, Wire, encode_error, encode_result, to_error
 
-ENDED: Final = "its client ended it"
-RECORDED: Final = frozenset({"BATCH_INVALID", "REQUEST_REUSED", "SESSION_NOT_YOURS"})
-"""Refusals that stand in the ledger of the session that they are about; those of the door are there anyway."""
+ENDED_BY_CLIENT: Final = "its client ended it"
+RECORDED_REFUSALS: Final = frozenset({"BATCH_INVALID", "REQUEST_REUSED", "SESSION_NOT_YOURS"})
+"""Refusals that are recorded in the session they concern; the door records its own."""
 
 Method = Callable[["Peer", Mapping[str, Any]], Object]
 
 
 class Peer:
-    """One connection of one principal, as methods see it: one *run* of the process, in which sessions are begun."""
+    """One connection of one principal; *run* is the id of the run in which its sessions begin."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
         self.run = new_id()
 
 
-class Runtime:
-    """The service of the wire: one request after the other of each connection, of many connections at once."""
+class RuntimeService:
+    """The service at the runtime's socket: it answers each connection's requests in order, many connections at once."""
 
-    def __init__(self, kernel: Kernel, desk: Desk, *, present: Callable[[], int], agents: Callable[[], int]) -> None:
+    def __init__(
+        self, kernel: Kernel, sessions: SessionTable, *, connections: Callable[[], int], agents: Callable[[], int]
+    ) -> None:
         self._kernel = kernel
-        self._desk = desk
-        self._present, self._agents = present, agents
+        self._sessions = sessions
+        self._count_connections, self._count_agents = connections, agents
         self._wire = Wire(kernel.schemas)
-        self._archive = Archive(kernel.state)
+        self._archive = SessionArchive(kernel.state)
         self._methods: Mapping[str, Method] = {
             "session.open": self._open,
             "session.list": self._list,
@@ -54,54 +63,56 @@ class Runtime:
             "runtime.health": self._health,
         }
 
-    # --- a connection -------------------------------------------------------------------------------------------------
+    # --- a connection ------------------------------------------------------------------------------------------------
 
-    def attend(self, stream: Stream, principal: Principal) -> None:
-        """Answer requests until the other side ends."""
+    def serve(self, stream: Stream, principal: Principal) -> None:
+        """Answer requests until the other side disconnects."""
         peer = Peer(principal)
         try:
-            while answer := self._next(stream, peer):
+            while answer := self._answer_next(stream, peer):
                 stream.send(answer)
         finally:
-            self._desk.gone(peer)
+            self._sessions.release(peer)
 
     def refuse(self, stream: Stream, error: DomainError) -> None:
-        """Say why nothing is answered, in the form of an answer to no request."""
-        stream.send(refused(None, error))
+        """Send the reason of a refusal, as an answer without a request."""
+        stream.send(encode_error(None, error))
 
-    def _next(self, stream: Stream, peer: Peer) -> bytes:
-        """Return the answer to the next request; ``b""`` where there is none any more."""
+    def _answer_next(self, stream: Stream, peer: Peer) -> bytes:
+        """Return the answer to the next request; ``b""`` after the last."""
         try:
-            line = stream.line()
+            line = stream.read_line()
             return self._answer(self._wire.read(line), peer) if line else b""
         except LineTooLongError:
-            return refused(None, fault("INTAKE_REFUSED", "a line has at most 16 MiB; this one was skipped"))
+            return encode_error(None, fault("INTAKE_REFUSED", "a line has at most 16 MiB; this one was skipped"))
         except RefusedError as problem:
             self._record(peer, problem.params, problem.error)
-            return refused(problem.id, problem.error, problem.violations)
+            return encode_error(problem.id, problem.error, problem.violations)
 
     def _answer(self, request: Request, peer: Peer) -> bytes:
         try:
-            return answered(request.id, self._methods[request.method](peer, request.params))
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the connection goes on and its client is told
-            error = failure(problem)
-            if error.code in RECORDED:
+            return encode_result(request.id, self._methods[request.method](peer, request.params))
+        except Exception as problem:  # noqa: BLE001 - any failure is an answer, and the connection goes on
+            error = to_error(problem)
+            if error.code in RECORDED_REFUSALS:
                 self._record(peer, request.params, error)
-            return refused(request.id, error)
+            return encode_error(request.id, error)
 
     def _record(self, peer: Peer, params: object, error: DomainError) -> None:
-        """Record in the session that a message is about that nothing came of it, and whose message it was."""
-        named = params.get("session") if isinstance(params, dict) else None
-        seat = self._desk.named(named) if isinstance(named, str) else None
-        if seat is not None and seat.may_refuse():
-            with suppress(LedgerError):  # it has ended meanwhile
-                refuse(seat.session, error, peer.principal.id)
+        """Record a refusal, and its sender, in the session that the message concerns."""
+        session_id = params.get("session") if isinstance(params, dict) else None
+        open_session = self._sessions.get(session_id) if isinstance(session_id, str) else None
+        if open_session is not None and open_session.count_refusal():
+            with suppress(LedgerError):  # the session has ended meanwhile
+                record_refusal(open_session.session, error, peer.principal.id)
 
-    # --- sessions -----------------------------------------------------------------------------------------------------
+    # --- sessions ----------------------------------------------------------------------------------------------------
 
     def _open(self, peer: Peer, params: Mapping[str, Any]) -> Object:
-        opened = self._desk.open(peer.principal, params.get("purpose", "open"), params.get("client"), peer, peer.run)
-        session = _given(opened).session
+        opened = self._sessions.open(
+            peer.principal, params.get("purpose", "open"), params.get("client"), peer, peer.run
+        )
+        session = _unwrap(opened).session
         charter = session.bindings.charter
         return {
             "session": session.id,
@@ -111,68 +122,82 @@ class Runtime:
         }
 
     def _list(self, peer: Peer, _: Mapping[str, Any]) -> Object:
-        seats = self._desk.of(peer.principal)
+        sessions = self._sessions.list_sessions(peer.principal)
         return {
             "sessions": [
-                {"session": seat.id, "principal": seat.session.principal.id, "busy": seat.turn.locked()}
-                for seat in seats
+                {
+                    "session": open_session.id,
+                    "principal": open_session.session.principal.id,
+                    "busy": open_session.lock.locked(),
+                }
+                for open_session in sessions
             ]
         }
 
     def _end(self, peer: Peer, params: Mapping[str, Any]) -> Object:
-        seat = self._seat(peer, params)
+        open_session = self._find_session(peer, params)
         if params.get("now"):
-            self._desk.end(seat, ok=False, reason=f"{ENDED} at once")
+            self._sessions.end(open_session, ok=False, reason=f"{ENDED_BY_CLIENT} at once")
         else:
-            with self._desk.using(seat, peer):
-                self._desk.end(seat, ok=True, reason=ENDED)
-        return {"session": seat.id, "ended": True}
+            with self._sessions.use(open_session, peer):
+                self._sessions.end(open_session, ok=True, reason=ENDED_BY_CLIENT)
+        return {"session": open_session.id, "ended": True}
 
     def _submit(self, peer: Peer, params: Mapping[str, Any]) -> Object:
-        seat = self._seat(peer, params)
-        with self._desk.using(seat, peer):
-            taken = _given(seat.session.submit(params["prompt"]))
-        return {"prompt": taken.prompt, "signals": dict(taken.signals)}
+        open_session = self._find_session(peer, params)
+        with self._sessions.use(open_session, peer):
+            submitted = _unwrap(open_session.session.submit(params["prompt"]))
+        return {"prompt": submitted.prompt, "signals": dict(submitted.signals)}
 
     def _actions(self, peer: Peer, params: Mapping[str, Any]) -> Object:
-        steps: list[Step] = _given(ordered(params["actions"]))
-        found = self._desk.find(params["session"], peer.principal)
+        steps: list[Step] = _unwrap(order_actions(params["actions"]))
+        found = self._sessions.find(params["session"], peer.principal)
         key, digest = params.get("idempotency_key"), canonical.digest(canonical.encode(params["actions"]))
         if isinstance(found, Err):
-            done, repeated = self._over(found, peer, params, steps, digest), True
-            return {"results": [done[said["id"]] for said in params["actions"]], "repeated": repeated}
-        with self._desk.using(found.value, peer):
-            done, repeated = self._done(found.value, steps, key, digest)
-        return {"results": [done[said["id"]] for said in params["actions"]], "repeated": repeated}
+            outcomes, repeated = self._read_ended(found, peer, params, steps, digest), True
+            return {"results": [outcomes[action["id"]] for action in params["actions"]], "repeated": repeated}
+        with self._sessions.use(found.value, peer):
+            outcomes, repeated = self._run_actions(found.value, steps, key, digest)
+        return {"results": [outcomes[action["id"]] for action in params["actions"]], "repeated": repeated}
 
-    def _done(self, seat: OpenSession, steps: list[Step], key: str | None, digest: str) -> tuple[dict[str, Any], bool]:
-        """Do *steps*, or say what came of them when the same request came before; say whether it did."""
-        if key is not None and key in seat.requests:
-            known = acts(self._archive.events(seat.id), key)
-            if known:
-                return again(known, steps, digest, unbegun(), self._desk.task), True
+    def _run_actions(
+        self, open_session: OpenSession, steps: list[Step], key: str | None, digest: str
+    ) -> tuple[dict[str, Any], bool]:
+        """Perform *steps*, or return their recorded outcomes if the request is repeated; and whether it is."""
+        if key is not None and key in open_session.requests:
+            recorded = read_actions(self._archive.read_events(open_session.id), key)
+            if recorded:
+                return rebuild_outcomes(recorded, steps, digest, describe_not_started(), self._sessions.find_task), True
         if key is not None:
-            seat.requests.add(key)
-        doing = BatchRunner(seat.session, seat.tasks, lambda: self._desk.end(seat, ok=True, reason=ENDED))
-        return doing.all(steps, key or new_request(), digest), False
+            open_session.requests.add(key)
+        runner = BatchRunner(
+            open_session.session,
+            open_session.tasks,
+            lambda: self._sessions.end(open_session, ok=True, reason=ENDED_BY_CLIENT),
+        )
+        return runner.run(steps, key or new_request_name(), digest), False
 
-    def _over(
+    def _read_ended(
         self, absent: Err, peer: Peer, params: Mapping[str, Any], steps: list[Step], digest: str
     ) -> dict[str, Any]:
-        """Return what the ledger of a session that is not open says of a request; raises where it says nothing."""
+        """Return the recorded outcomes of a request in a session that is not open; raises if there are none."""
         session, key = params["session"], params.get("idempotency_key")
-        if key is None or absent.error.code != "SESSION_NOT_FOUND" or self._archive.owner(session) != peer.principal.id:
+        if (
+            key is None
+            or absent.error.code != "SESSION_NOT_FOUND"
+            or self._archive.find_owner(session) != peer.principal.id
+        ):
             raise DeedbookError(absent.error)
-        known = acts(self._archive.events(session), key)
-        if not known:
+        recorded = read_actions(self._archive.read_events(session), key)
+        if not recorded:
             raise DeedbookError(fault("SESSION_ENDED", f"session {session} is over, and knows nothing of this request"))
-        return again(known, steps, digest, ended(session), self._desk.task)
+        return rebuild_outcomes(recorded, steps, digest, describe_ended(session), self._sessions.find_task)
 
-    def _seat(self, peer: Peer, params: Mapping[str, Any]) -> OpenSession:
-        found: OpenSession = _given(self._desk.find(params["session"], peer.principal))
+    def _find_session(self, peer: Peer, params: Mapping[str, Any]) -> OpenSession:
+        found: OpenSession = _unwrap(self._sessions.find(params["session"], peer.principal))
         return found
 
-    # --- what it is ---------------------------------------------------------------------------------------------------
+    # --- information -------------------------------------------------------------------------------------------------
 
     def _describe(self, _: Peer, __: Mapping[str, Any]) -> Object:
         schemas, charter = self._kernel.schemas, self._kernel.opened.charter
@@ -187,12 +212,16 @@ class Runtime:
         }
 
     def _health(self, _: Peer, __: Mapping[str, Any]) -> Object:
-        counts = {"sessions": self._desk.count(), "agents": self._agents(), "connections": self._present()}
+        counts = {
+            "sessions": self._sessions.count(),
+            "agents": self._count_agents(),
+            "connections": self._count_connections(),
+        }
         return {"ok": True, "pid": os.getpid(), **counts}
 
 
-def _given(result: Result[Any]) -> Any:
-    """Return what came of it; raises `DeedbookError` where nothing did."""
+def _unwrap(result: Result[Any]) -> Any:
+    """Return the value of *result*; raises `DeedbookError` for an `Err`."""
     if isinstance(result, Err):
         raise DeedbookError(result.error)
     return result.value

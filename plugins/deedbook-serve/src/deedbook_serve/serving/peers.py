@@ -1,4 +1,4 @@
-"""Who a user id is: a declared principal, or the one whose own process this is."""
+"""The principal of a user id: a declared one, or the local one for this process's own user."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -14,11 +14,11 @@ from deedbook.policy.callers import LOCAL, declared_principal
 VIA = "runtime"
 
 
-def known(kernel: Kernel) -> Callable[[int], Result[Principal]]:
-    """Return who the user ids of this machine are under *kernel*'s charter; an `Err` (``PEER_UNKNOWN``) for nobody."""
+def build_principal_lookup(kernel: Kernel) -> Callable[[int], Result[Principal]]:
+    """Return a function from a user id to its principal under *kernel*'s charter, or an `Err` (``PEER_UNKNOWN``)."""
     document = kernel.bindings.charter.document
     declared = {
-        entry["uid"]: _coming(declared_principal(document, name), entry)
+        entry["uid"]: _with_via(declared_principal(document, name), entry)
         for name, entry in document["principals"].items()
         if entry.get("uid") is not None
     }
@@ -36,5 +36,5 @@ def known(kernel: Kernel) -> Callable[[int], Result[Principal]]:
     return find
 
 
-def _coming(principal: Principal, entry: Mapping[str, Any]) -> Principal:
+def _with_via(principal: Principal, entry: Mapping[str, Any]) -> Principal:
     return principal if entry["via"] else attrs.evolve(principal, via=VIA)

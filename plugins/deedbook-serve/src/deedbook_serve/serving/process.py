@@ -1,4 +1,4 @@
-"""The long-lived process: it takes the state folder, opens its sockets, serves until it is told to stop, and drains."""
+"""The long-lived process: it locks the state folder, opens its sockets, serves until a signal, and drains."""
 
 import os
 import resource
@@ -13,28 +13,28 @@ import attrs
 
 from deedbook.format.events import timestamp
 from deedbook.kernel import Kernel
-from deedbook_serve.bridging.desk import Desk as Agents
+from deedbook_serve.bridging.session_table import AgentSessionTable as Agents
 
 from . import bridge
-from .desk import GRACE, Desk
-from .instance_lock import tenure
-from .methods import Runtime
-from .peers import known
-from .reception import MOST, ConnectionServer, Service
-from .sockets import handed_over, listen, notify
+from .connection_server import MAX_CONNECTIONS, ConnectionServer, Service
+from .instance_lock import hold_instance_lock
+from .methods import RuntimeService
+from .peers import build_principal_lookup
+from .session_table import GRACE, SessionTable
+from .sockets import listen, notify, take_inherited
 
 SOCKET: Final = "runtime.sock"
 DRAIN: Final = 10.0
-"""Seconds that what runs has to finish when the process is told to stop."""
-STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_LEAVING: Final = 2.0
+"""Seconds that running requests have to finish when the process is told to stop."""
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_CLOSE_TIMEOUT: Final = 2.0
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """How much, and how long, in seconds."""
+    """The limits of the process; times are in seconds."""
 
-    connections: int = MOST
+    connections: int = MAX_CONNECTIONS
     grace: float = GRACE
     drain: float = DRAIN
 
@@ -48,97 +48,99 @@ def serve(
     environment: Mapping[str, str] = os.environ,
     stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """End what dead processes left, and serve *kernel*'s workspace until a signal ends it.
+    """End the sessions of dead processes, and serve *kernel*'s workspace until a signal.
 
-    *ready* is told what happens, a line each, and *stopping* is called when it is to end. Raises `DeedbookError`
-    (``RUNTIME_RUNNING``) where another process does.
+    *ready* receives progress messages, one line each; *stopping* is called when draining begins. Raises `DeedbookError`
+    (``RUNTIME_RUNNING``) if another process serves the workspace.
     """
     limits = limits or Limits()
-    _raise_files()
-    with tenure(kernel.state, {"pid": os.getpid(), "since": timestamp(clock())}):
+    _raise_file_limit()
+    with hold_instance_lock(kernel.state, {"pid": os.getpid(), "since": timestamp(clock())}):
         kernel.notices.listen(lambda subject, error: ready(f"{subject}: {error} [{error.code}]"))
         for line in kernel.recover().lines():
             ready(line)
-        desk, agents = Desk(kernel, grace=limits.grace), Agents(kernel)
-        present: list[ConnectionServer] = []
+        sessions, agents = SessionTable(kernel, grace=limits.grace), Agents(kernel)
+        servers: list[ConnectionServer] = []
         services: dict[str, Service] = {
-            SOCKET: Runtime(kernel, desk, present=lambda: len(present[0].present()), agents=agents.count),
-            bridge.SOCKET: bridge.Bridge(agents),
+            SOCKET: RuntimeService(
+                kernel, sessions, connections=lambda: len(servers[0].connections()), agents=agents.count
+            ),
+            bridge.SOCKET: bridge.BridgeService(agents),
         }
-        with _listening(kernel, services, environment) as sockets:
-            reception = ConnectionServer(sockets, known(kernel), say=ready, most=limits.connections)
-            present.append(reception)
-            with _stopped_by_signals(reception):
+        with _open_sockets(kernel, services, environment) as sockets:
+            server = ConnectionServer(sockets, build_principal_lookup(kernel), report=ready, most=limits.connections)
+            servers.append(server)
+            with _stop_on_signals(server):
                 ready(f"serving {kernel.site.root}: {kernel.site.state}/{SOCKET}")
                 notify(environment, b"READY=1")
-                reception.run()
+                server.serve()
                 stopping()
                 notify(environment, b"STOPPING=1")
                 ready("stopping: what runs may finish")
-                _drain(reception, (desk, agents), limits.drain, ready)
+                _drain(server, (sessions, agents), limits.drain, ready)
 
 
 def _drain(
-    reception: ConnectionServer, desks: tuple[Desk, Agents], seconds: float, ready: Callable[[str], None]
+    server: ConnectionServer, tables: tuple[SessionTable, Agents], seconds: float, ready: Callable[[str], None]
 ) -> None:
-    """Let what runs finish; then end the sessions, in which whatever still runs is recorded as unknown."""
-    left = reception.dismiss(seconds)
-    if left:
-        ready(f"{left} connections did not finish in {seconds:g} s; what they began is recorded as unknown")
-    if unended := sum(desk.close() for desk in desks):
+    """Let running requests finish; then end the sessions, which records calls that still run as unknown."""
+    unfinished = server.drain(seconds)
+    if unfinished:
+        ready(f"{unfinished} connections did not finish in {seconds:g} s; what they began is recorded as unknown")
+    if unended := sum(sessions.close() for sessions in tables):
         ready(f"{unended} sessions could not be ended; the next start ends them")
-    reception.close(_LEAVING)
+    server.close(_CLOSE_TIMEOUT)
 
 
 @contextmanager
-def _listening(
+def _open_sockets(
     kernel: Kernel, services: Mapping[str, Service], environment: Mapping[str, str]
 ) -> Iterator[dict[socket.socket, Service]]:
-    """Open the socket of each service, for which a service manager may have done so."""
-    given = handed_over(environment)
-    with ExitStack() as held:
-        made = {}
+    """Open the socket of each service, or take the one that a service manager opened."""
+    inherited = take_inherited(environment)
+    with ExitStack() as stack:
+        opened = {}
         for name, service in services.items():
-            listening = given.get(name)
+            listening = inherited.get(name)
             if listening is None:
                 listening = listen(kernel.state, name)
-                held.callback(_forget, kernel, name)
-            held.callback(listening.close)
-            made[listening] = service
-        yield made
+                stack.callback(_remove_socket, kernel, name)
+            stack.callback(listening.close)
+            opened[listening] = service
+        yield opened
 
 
-def _forget(kernel: Kernel, name: str) -> None:
+def _remove_socket(kernel: Kernel, name: str) -> None:
     with suppress(OSError):
         kernel.state.remove(name)
 
 
 @contextmanager
-def _stopped_by_signals(reception: ConnectionServer) -> Iterator[None]:
-    """Let the signals that ask a process to end stop the reception; the second of them ends it as it always would."""
+def _stop_on_signals(server: ConnectionServer) -> Iterator[None]:
+    """Stop the server on the first signal to end; the second signal ends the process as usual."""
 
     def stop(number: int, _: FrameType | None) -> None:
         signal.signal(number, before[number])
-        reception.stop()
+        server.stop()
 
     before: dict[int, Any] = {}
-    # Python runs `stop` on the main thread only. One that comes just before that waits, or to another thread, would be
-    # heard at the next connection; a byte in the waker ends the wait.
-    woken = signal.set_wakeup_fd(reception.waker, warn_on_full_buffer=False)
-    for number in STOPPING:
+    # Python runs `stop` on the main thread only. A signal just before the wait, or to another thread, would take effect
+    # only at the next connection; a byte in the waker ends the wait.
+    woken = signal.set_wakeup_fd(server.waker, warn_on_full_buffer=False)
+    for number in STOP_SIGNALS:
         before[number] = signal.getsignal(number)
         if before[number] is not signal.SIG_IGN:
             signal.signal(number, stop)
     try:
         yield
     finally:
-        for number in STOPPING:
+        for number in STOP_SIGNALS:
             signal.signal(number, before[number])
         signal.set_wakeup_fd(woken)
 
 
-def _raise_files() -> None:
-    """Take as many descriptors as this process may have: each connection and each session needs some."""
+def _raise_file_limit() -> None:
+    """Raise the limit of open files to its maximum: each connection and each session needs some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
     if soft < wanted:

@@ -1,4 +1,4 @@
-"""Listening sockets in a held folder, only for its owner; and which user is at the other end of a connection."""
+"""Listening sockets that only their owner can use, and the user at the other end of a connection."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from .addresses import address
 
 BACKLOG: Final = 256
 _FIRST: Final = 3
-"""The first descriptor that a service manager hands over (sd_listen_fds(3))."""
+"""The first descriptor that a service manager passes (sd_listen_fds(3))."""
 _COUNT: Final = re.compile("[0-9]{1,4}")
 _UCRED: Final = "3i"
 _XUCRED: Final = "IIh"
@@ -25,37 +25,37 @@ _XUCRED: Final = "IIh"
 
 
 def listen(folder: Folder, name: str) -> socket.socket:
-    """Return a socket that listens at *name* in *folder* (0600), in the place of one that nobody listens at any more.
+    """Return a socket that listens at *name* in *folder* (0600); it replaces a stale socket.
 
-    The caller knows that nobody does. Raises `FileRefused` if something else has the name, or if others may write in
-    *folder*, who could put a socket of theirs in its place; and `OSError`.
+    The caller has made sure that no process listens there. Raises `FileRefused` if another kind of file has the name,
+    or if others may write in *folder* and could replace the socket; and `OSError`.
     """
     with folder.held() as fd:
         if os.fstat(fd).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             why = "others may write in it, and could answer in place of the runtime; say: chmod go-w"
             raise FileRefused(fault("PATH_REFUSED", why, place=folder.path))
-        _clear(folder, fd, name)
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        _remove_stale(folder, fd, name)
+        created = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with suppress(OSError):
-                os.fchmod(made.fileno(), 0o600)  # on Linux the name is made with these permissions
+                os.fchmod(created.fileno(), 0o600)  # on Linux the socket's file gets these permissions
             before = os.umask(0o177)
             try:
                 with address(fd, name) as at:
-                    made.bind(at)
+                    created.bind(at)
             finally:
                 os.umask(before)
-            made.listen(BACKLOG)
+            created.listen(BACKLOG)
         except BaseException:
-            made.close()
+            created.close()
             raise
-    return made
+    return created
 
 
-def handed_over(environment: Mapping[str, str]) -> dict[str, socket.socket]:
+def take_inherited(environment: Mapping[str, str]) -> dict[str, socket.socket]:
     """Return the listening sockets that a service manager opened for this process, by their file names.
 
-    So other users can be let in: they reach a socket in a folder of the manager's, with permissions of its own.
+    This lets other users in: they reach a socket in a folder of the manager's, with its own permissions.
     """
     if environment.get("LISTEN_PID") != str(os.getpid()):
         return {}
@@ -65,21 +65,21 @@ def handed_over(environment: Mapping[str, str]) -> dict[str, socket.socket]:
         raise DeedbookError(fault("USAGE", f"LISTEN_FDS is {count[:40]!r}, and no number of sockets"))
     for fd in range(_FIRST, _FIRST + int(count)):
         os.set_inheritable(fd, False)
-        made = socket.socket(fileno=fd)
-        found[os.path.basename(str(made.getsockname()))] = made  # noqa: PTH119 - a name, not a file to be opened
+        created = socket.socket(fileno=fd)
+        found[os.path.basename(str(created.getsockname()))] = created  # noqa: PTH119 - a name, not a file to open
     return found
 
 
-def notify(environment: Mapping[str, str], said: bytes) -> None:
-    """Tell the service manager something, if there is one that wants to know (sd_notify(3))."""
+def notify(environment: Mapping[str, str], message: bytes) -> None:
+    """Send a message to the service manager, if it asked for messages (sd_notify(3))."""
     place = environment.get("NOTIFY_SOCKET", "")
     if place:
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaking:
-            speaking.sendto(said, f"\0{place[1:]}" if place.startswith("@") else place)
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+            notifier.sendto(message, f"\0{place[1:]}" if place.startswith("@") else place)
 
 
-def peer(connection: socket.socket) -> int:
-    """Return the user id of the process that connected, as it was then; raises `OSError`."""
+def get_peer_uid(connection: socket.socket) -> int:
+    """Return the user id of the process that connected, at the time of connecting; raises `OSError`."""
     if sys.platform == "linux":
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_UCRED))
         return int(struct.unpack(_UCRED, raw)[1])
@@ -87,7 +87,7 @@ def peer(connection: socket.socket) -> int:
     return int(struct.unpack_from(_XUCRED, raw)[1])
 
 
-def _clear(folder: Folder, fd: int, name: str) -> None:
+def _remove_stale(folder: Folder, fd: int, name: str) -> None:
     try:
         found = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:

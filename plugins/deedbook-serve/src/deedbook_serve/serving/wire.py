@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0, one object a line: from bytes to a request that fits its schema, and from what came of it to bytes."""
+"""JSON-RPC 2.0, one object per line: parses and validates requests, and encodes answers."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -15,8 +15,8 @@ REQUEST: Final = "runtime_request_v1"
 RESPONSE: Final = "runtime_response_v1"
 
 _DOMAIN: Final = -32000
-_ROOM: Final = (canonical.PAYLOAD_DEPTH + 16, 10**9)
-"""How deep and how large an answer may be: what is in it was bounded when it came about."""
+_LIMITS: Final = (canonical.PAYLOAD_DEPTH + 16, 10**9)
+"""The depth and size limits of an answer; its parts were already bounded when they were made."""
 _NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "INTAKE_REFUSED": -32700,
@@ -27,12 +27,12 @@ _NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
         "FAILED": -32603,
     }
 )
-"""What JSON-RPC has a number of its own for; everything else is -32000, and its stable code is in ``data``."""
+"""The codes that JSON-RPC has a number for; every other is -32000, with its stable code in ``data``."""
 
 
 @attrs.frozen
 class Request:
-    """One request that fits its schema."""
+    """One request that matches its schema."""
 
     id: str | int
     method: str
@@ -40,9 +40,9 @@ class Request:
 
 
 class RefusedError(Exception):
-    """A message that is no request: its *id*, where that could be read, why, and all that is wrong with it.
+    """An invalid message: its *id* if that could be read, the error, and its violations.
 
-    *params* are those of a message that is a request but for them.
+    *params* are those of a message that is a valid request except for them.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class RefusedError(Exception):
 
 
 class Wire:
-    """Reads requests and writes answers, as the kernel's *schemas* have them."""
+    """Reads requests and checks them against the kernel's *schemas*."""
 
     def __init__(self, schemas: Schemas) -> None:
-        self._fits = schemas.validator(REQUEST)
+        self._validator = schemas.validator(REQUEST)
         document = schemas.document(REQUEST)
         self._methods: Sequence[str] = document["properties"]["method"]["enum"]
         self._actions: Sequence[str] = document["$defs"]["action"]["properties"]["action"]["enum"]
@@ -64,67 +64,69 @@ class Wire:
     def read(self, line: bytes) -> Request:
         """Return the request in *line*; raises `RefusedError`."""
         try:
-            said = canonical.parse(line)
+            message = canonical.parse(line)
         except IntakeError as problem:
             raise RefusedError(None, problem.error) from None
-        if not isinstance(said, dict):
-            what = "several requests in an array are not taken; send each in a line" if isinstance(said, list) else ""
+        if not isinstance(message, dict):
+            what = (
+                "several requests in an array are not taken; send each in a line" if isinstance(message, list) else ""
+            )
             raise RefusedError(None, fault("MESSAGE_INVALID", what or "a request is a JSON object"))
-        ident = said.get("id")
+        ident = message.get("id")
         ident = ident if isinstance(ident, str | int) and not isinstance(ident, bool) else None
-        self._check(said, ident)
-        return Request(said["id"], said["method"], said.get("params", {}))
+        self._check(message, ident)
+        return Request(message["id"], message["method"], message.get("params", {}))
 
-    def _check(self, said: Mapping[str, Any], ident: str | int | None) -> None:
-        if self._fits.valid(said):
+    def _check(self, message: Mapping[str, Any], ident: str | int | None) -> None:
+        if self._validator.valid(message):
             return
-        method = said.get("method")
-        if ident is None or said.get("jsonrpc") != "2.0" or not isinstance(method, str):
+        method = message.get("method")
+        if ident is None or message.get("jsonrpc") != "2.0" or not isinstance(method, str):
             why = 'a request has "jsonrpc": "2.0", an "id" (text or a whole number) and a "method"'
             raise RefusedError(ident, fault("MESSAGE_INVALID", why))
         if method not in self._methods:
             why = f"there is no method {method[:80]!r}{suggest(method[:80], self._methods)}"
             raise RefusedError(ident, fault("METHOD_UNKNOWN", why))
-        unknown = self._unknown(said.get("params"))
+        unknown = self._find_unknown_action(message.get("params"))
         if unknown is not None:
-            raise RefusedError(ident, unknown, (), said.get("params"))
-        found = self._fits.violations(said)
+            raise RefusedError(ident, unknown, (), message.get("params"))
+        found = self._validator.violations(message)
         why, place = (found[0].message, found[0].path) if found else ("does not fit its schema", None)
-        raise RefusedError(ident, fault("SCHEMA_VIOLATION", why, place=place), found, said.get("params"))
+        raise RefusedError(ident, fault("SCHEMA_VIOLATION", why, place=place), found, message.get("params"))
 
-    def _unknown(self, params: Any) -> DomainError | None:
-        """Say which of the actions of a request there is none of."""
-        asked = params.get("actions") if isinstance(params, dict) else None
-        for index, said in enumerate(asked if isinstance(asked, list) else ()):
-            name = said.get("action") if isinstance(said, dict) else None
+    def _find_unknown_action(self, params: Any) -> DomainError | None:
+        """Return the error for the first action of a request whose name is unknown."""
+        actions = params.get("actions") if isinstance(params, dict) else None
+        for index, message in enumerate(actions if isinstance(actions, list) else ()):
+            name = message.get("action") if isinstance(message, dict) else None
             if isinstance(name, str) and name not in self._actions:
                 why = f"there is no action {name[:80]!r}{suggest(name[:80], self._actions)}"
                 return fault("ACTION_UNKNOWN", why, place=f"$.params.actions[{index}].action")
         return None
 
 
-def answered(ident: str | int, result: Object) -> bytes:
-    """Return the line that answers a request; raises `IntakeError` for what no line can carry."""
-    return canonical.encode({"id": ident, "jsonrpc": "2.0", "result": dict(result)}, *_ROOM) + b"\n"
+def encode_result(ident: str | int, result: Object) -> bytes:
+    """Return the line that answers a request; raises `IntakeError` for a result that no line can hold."""
+    return canonical.encode({"id": ident, "jsonrpc": "2.0", "result": dict(result)}, *_LIMITS) + b"\n"
 
 
-def refused(ident: str | int | None, error: DomainError, violations: Sequence[Violation] = ()) -> bytes:
-    """Return the line that says why a request came to nothing."""
-    data = {**told(error), "kind": error.kind, "retryable": error.retryable}
+def encode_error(ident: str | int | None, error: DomainError, violations: Sequence[Violation] = ()) -> bytes:
+    """Return the line that answers a request with an error."""
+    data = {**describe_error(error), "kind": error.kind, "retryable": error.retryable}
     if violations:
         data["violations"] = [{"path": each.path, "message": each.message} for each in violations]
     body = {"code": _NUMBERS.get(error.code, _DOMAIN), "message": str(error), "data": data}
     return canonical.encode({"id": ident, "jsonrpc": "2.0", "error": body}) + b"\n"
 
 
-def told(error: DomainError) -> dict[str, Any]:
-    """Return *error* as answers have it."""
+def describe_error(error: DomainError) -> dict[str, Any]:
+    """Return *error* in the form of answers."""
     place = {"place": error.place} if error.place else {}
     return {"code": error.code, "message": error.message, **place}
 
 
-def failure(problem: BaseException) -> DomainError:
-    """Return what an exception means for who asked."""
+def to_error(problem: BaseException) -> DomainError:
+    """Return the error that an exception means for the client."""
     if isinstance(problem, DeedbookError):
         return problem.error
     if isinstance(problem, OSError):

@@ -1,1 +1,1 @@
-"""Uses of abilities that are made first and run later, kept in the workspace ledger."""
+"""Tasks: uses of abilities that are created first and run later, recorded in the workspace ledger."""

@@ -1,6 +1,7 @@
-"""Writes what happens to tasks: into the workspace's ledger, where one of all who try is first, then the session's.
+"""Records task events: first in the workspace ledger, where one of several writers wins, then in the session's.
 
-Both get the same event; only results stand in the workspace's alone, since the session has them where the call ended.
+Both get the same event; only results stand in the workspace ledger alone, since the session has them in the end of the
+call.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,54 +19,63 @@ from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.policy.bound import Caller
 
 from . import pages
-from .aftermath import asked_by
-from .book import Book, Kept
+from .book import TaskBook, TaskRecord
+from .run_outcome import was_requested_by
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class TaskLog:
-    """Writes for *caller*, who works in the session of *ledger*, into that and into the workspace's *own*."""
+    """Writes events of *caller*, who works in the session of *ledger*, into both ledgers."""
 
-    def __init__(self, own: WorkspaceLedger, ledger: Ledger, caller: Caller, book: Book) -> None:
+    def __init__(self, workspace_ledger: WorkspaceLedger, ledger: Ledger, caller: Caller, book: TaskBook) -> None:
         self.book = book
-        self._own, self._ledger, self._caller = own, ledger, caller
+        self._workspace_ledger, self._ledger, self._caller = workspace_ledger, ledger, caller
 
-    def create(self, identity: str, said: Object, cause: str, check: Callable[[], None], *, begun: bool = False) -> str:
-        """Record that a task is made, durably, and return the span of that in the session.
+    def create(
+        self, identity: str, members: Object, cause: str, check: Callable[[], None], *, started: bool = False
+    ) -> str:
+        """Record durably that a task is created, and return the span of that event in the session.
 
-        *check* is called when nobody else can write any more; *begun*: the first run begins with it. Raises `TaskError`
-        where the record would lack a secret's value that the arguments hold.
+        *check* is called under the ledger's lock; *started*: the first run begins with it. Raises `TaskError` if the
+        record would lack the value of a secret in the arguments.
         """
-        span, above = self._ledger.span(), self._own.span()
-        payload = self._whole(canonical.encode_payload({**self._named(identity, span), **said}))
+        span, above = self._ledger.span(), self._workspace_ledger.span()
+        payload = self._require_complete(canonical.encode_payload({**self._build_reference(identity, span), **members}))
         who = self._label("task.created", self._caller.actor)
-        entries = [Entry(who, above, self._own.root, payload)]
-        mine = [Entry(who, span, cause, payload)]
-        if begun:
+        entries = [Entry(who, above, self._workspace_ledger.root, payload)]
+        session_entries = [Entry(who, span, cause, payload)]
+        if started:
             run = self._ledger.span()
-            start = canonical.encode({**self._named(identity, run), "run": 1, "charter": said["charter"]})
+            start = canonical.encode({**self._build_reference(identity, run), "run": 1, "charter": members["charter"]})
             kind = self._label("task.started", self._caller.actor)
-            entries.append(Entry(kind, self._own.span(), above, start))
-            mine.append(Entry(kind, run, cause, start))
+            entries.append(Entry(kind, self._workspace_ledger.span(), above, start))
+            session_entries.append(Entry(kind, run, cause, start))
             span = run
-        self._own.append(entries, durable=True, check=check)
-        self._ledger.append(mine)
-        self._told(identity)
+        self._workspace_ledger.append(entries, durable=True, check=check)
+        self._ledger.append(session_entries)
+        self._refresh(identity)
         return span
 
     def note(
-        self, event_type: str, task: Kept, said: Object, cause: str, *, result: Object = _NOTHING, lax: bool = False
+        self,
+        event_type: str,
+        task: TaskRecord,
+        members: Object,
+        cause: str,
+        *,
+        result: Object = _NOTHING,
+        lax: bool = False,
     ) -> str:
-        """Record an event of *task*, if it is as it was looked at, and return its span in the session.
+        """Record an event of *task* if it is unchanged, and return the event's span in the session.
 
-        Raises `TaskError` where something else was done with it meanwhile. It is durable, unless it is the end of a
-        run. *lax*: that the session cannot record it any more keeps nobody from recording it.
+        Raises `TaskError` if the task was changed meanwhile. The event is durable unless it is the end of a run. *lax*:
+        record it even if the session's ledger cannot.
         """
         span = self._ledger.span()
-        payload = {**self._named(task.id, span), **said}
+        payload = {**self._build_reference(task.id, span), **members}
         if event_type == "task.updated":
-            self._whole(canonical.encode_payload(payload))
+            self._require_complete(canonical.encode_payload(payload))
         ended = event_type == "task.ended"
         who = self._label(event_type, "runtime" if ended else self._caller.actor)
         mark = task.last("task.started" if ended else "task.created")
@@ -77,53 +87,55 @@ class TaskLog:
                 why = f"something else was done with task {task.id} at the same time; look at it again"
                 raise TaskError(fault("TASK_RUNNING", why, retryable=True))
 
-        entry = Entry(who, self._own.span(), mark.span, canonical.encode_payload({**payload, **result}))
-        self._own.append([entry], durable=not ended, check=check)
+        entry = Entry(who, self._workspace_ledger.span(), mark.span, canonical.encode_payload({**payload, **result}))
+        self._workspace_ledger.append([entry], durable=not ended, check=check)
         with suppress(DeedbookError) if lax else nullcontext():
             self._ledger.append([Entry(who, span, cause, canonical.encode_payload(payload))])
-        self._told(task.id)
+        self._refresh(task.id)
         return span
 
-    def withdraw(self, task: Kept, reason: str) -> None:
-        """Take back what *task* has asked of a person, where that stands; nobody is to perform it any more.
+    def withdraw(self, task: TaskRecord, reason: str) -> None:
+        """Withdraw the open approval requests of *task*, so that they are never performed.
 
-        A request that another call of the same filed is left alone.
+        A request that another equal call has made stays.
         """
         if not task.approvals:
             return
         with Waiting.of(self.book.state) as waiting:
             found = [each for each in map(waiting.get, task.approvals) if each]
-        now, runs = self._own.now(), self.book.runs(task)
-        standing = [each for each in found if each.state(now) in ("waiting", "approved")]
-        for each in standing:
-            with suppress(DeedbookError, OSError):  # who cannot tell whose it is leaves it alone
-                if asked_by(self.book.state, each.asked.payload, runs):
+        now, runs = self._workspace_ledger.now(), self.book.list_runs(task)
+        open_requests = [each for each in found if each.state(now) in ("waiting", "approved")]
+        for each in open_requests:
+            with suppress(DeedbookError, OSError):  # a request of unknown origin stays
+                if was_requested_by(self.book.state, each.asked.payload, runs):
                     payload = canonical.encode({"approval": each.id, "reason": reason})
                     who = label("approval.withdrawn", "runtime", task.owner[0])
-                    self._own.append([Entry(who, self._own.span(), self._own.root, payload)], durable=True)
+                    self._workspace_ledger.append(
+                        [Entry(who, self._workspace_ledger.span(), self._workspace_ledger.root, payload)], durable=True
+                    )
 
-    def deny(self, entries: list[Entry], said: Object, cause: str) -> None:
-        """Record, after *entries*, that a task is not made or not changed; in the session alone, since nothing was."""
-        payload = canonical.encode_payload(dict(said))
+    def deny(self, entries: list[Entry], members: Object, cause: str) -> None:
+        """Record, after *entries*, that a task is not created or changed; in the session alone."""
+        payload = canonical.encode_payload(dict(members))
         self._ledger.append(
             [*entries, Entry(self._label("task.denied", "policy"), self._ledger.span(), cause, payload)]
         )
 
-    def _whole(self, payload: bytes) -> bytes:
-        """Return *payload*; raises `TaskError` where the record would lack the value of a secret that it holds."""
-        if self._own.scrubbed(payload) != payload:
+    def _require_complete(self, payload: bytes) -> bytes:
+        """Return *payload*; raises `TaskError` if the record would lack the value of a secret in it."""
+        if self._workspace_ledger.scrubbed(payload) != payload:
             why = "the arguments hold the value of a secret, which no record keeps; name the secret in YAML instead"
             raise TaskError(fault("TASK_INCOMPLETE", why))
         return payload
 
-    def _named(self, identity: str, span: str) -> dict[str, Any]:
+    def _build_reference(self, identity: str, span: str) -> dict[str, Any]:
         return {"task": identity, "session": self._ledger.session_id, "span": span}
 
     def _label(self, event_type: str, actor: str) -> str:
         return label(event_type, actor, self._caller.principal.id)
 
-    def _told(self, identity: str) -> None:
-        """Take in what was recorded, and write the page anew; a page that cannot be written can be rendered later."""
+    def _refresh(self, identity: str) -> None:
+        """Apply the new event, and write the task's page; a page that cannot be written can be rendered later."""
         self.book.refresh()
         task = self.book.get(identity)
         if task is not None:
@@ -131,6 +143,6 @@ class TaskLog:
                 pages.write(self.book, task)
 
 
-def state_of(own: WorkspaceLedger) -> Path:
-    """Return the state folder that the workspace ledger lies in."""
-    return Path(own.place).parents[1]
+def get_state_folder(workspace_ledger: WorkspaceLedger) -> Path:
+    """Return the state folder of the workspace ledger."""
+    return Path(workspace_ledger.place).parents[1]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from deedbook.cli.common import Asked, OpenGroup, confirmed, json_option, surveyed
+from deedbook.cli.common import GlobalOptions, OpenGroup, confirm, json_option, survey
 from deedbook.cli.output import as_json, data_command, message, say, table
 
 from .servers import agreed, review, shown, tell, warn_left_out
@@ -29,9 +29,9 @@ def command() -> None:
 @command.command("list")
 @json_option
 @click.pass_obj
-def list_servers(asked: Asked) -> int:
+def list_servers(asked: GlobalOptions) -> int:
     """List the MCP servers that the workspace declares; starts none."""
-    servers = surveyed(asked.workspace).servers
+    servers = survey(asked.workspace).servers
     if asked.json:
         as_json({"schema_version": "v1", "servers": [shown(server) for server in servers.values()]})
     elif servers:
@@ -45,9 +45,9 @@ def list_servers(asked: Asked) -> int:
 @click.argument("name")
 @json_option
 @click.pass_obj
-def tools(asked: Asked, name: str) -> int:
+def tools(asked: GlobalOptions, name: str) -> int:
     """Show the tools of a server as somebody last looked at them, and what each is as an ability; starts nothing."""
-    workspace = surveyed(asked.workspace)
+    workspace = survey(asked.workspace)
     server = _declared(workspace, name)
     rows = [_tool(workspace, server, tool) for tool in server.offers]
     if asked.json:
@@ -65,9 +65,9 @@ def tools(asked: Asked, name: str) -> int:
 @click.argument("names", nargs=-1)
 @yes_option
 @click.pass_obj
-def refresh(asked: Asked, names: tuple[str, ...], *, yes: bool) -> int:
+def refresh(asked: GlobalOptions, names: tuple[str, ...], *, yes: bool) -> int:
     """Look again at what servers offer (all, or those named), show what changed, and keep it for review."""
-    workspace = surveyed(asked.workspace)
+    workspace = survey(asked.workspace)
     servers = [_declared(workspace, name) for name in names] or list(workspace.servers.values())
     if not review(workspace, servers, yes=yes):
         message("nothing was written")
@@ -80,15 +80,15 @@ def refresh(asked: Asked, names: tuple[str, ...], *, yes: bool) -> int:
 @click.argument("name")
 @yes_option
 @click.pass_obj
-def remove(asked: Asked, name: str, *, yes: bool) -> int:
+def remove(asked: GlobalOptions, name: str, *, yes: bool) -> int:
     """Take a server out of deedbook.yaml, with what it listed; its abilities are gone."""
     from deedbook.format.files import Folder
     from deedbook.workspace.edits import remove_entry
     from deedbook.workspace.servers import listing_path
 
-    workspace = surveyed(asked.workspace)
+    workspace = survey(asked.workspace)
     server = _declared(workspace, name)
-    if not confirmed(f"Take out {server.id}, with {len(server.offers)} abilities?", yes=yes):
+    if not confirm(f"Take out {server.id}, with {len(server.offers)} abilities?", yes=yes):
         return 1
     with Folder.at(workspace.root) as root:
         edit = _Edit(root)
@@ -119,7 +119,9 @@ def remove(asked: Asked, name: str, *, yes: bool) -> int:
 )
 @yes_option
 @click.pass_obj
-def add(asked: Asked, /, name: str, started: tuple[str, ...], *, yes: bool, trust_hints: bool, **given: Any) -> int:
+def add(
+    asked: GlobalOptions, /, name: str, started: tuple[str, ...], *, yes: bool, trust_hints: bool, **given: Any
+) -> int:
     """Add an MCP server: show what would be started, ask, look at its tools, and write all that down, or nothing.
 
     The effects of its tools are `write`, whatever it claims. With --trust-hints its claims are written as effects: of
@@ -134,7 +136,7 @@ def add(asked: Asked, /, name: str, started: tuple[str, ...], *, yes: bool, trus
     from deedbook_tool_mcp.surveys import compared, look
 
     body = _body(started, given)
-    workspace = surveyed(asked.workspace)
+    workspace = survey(asked.workspace)
     if name in workspace.servers:
         raise click.UsageError(
             f"there is a server {name!r} already; look at it again with: deedbook mcp refresh {name}"
@@ -192,11 +194,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _found(started: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command with its program's path where a server, which has a PATH of its own, would not find it."""
-    from deedbook.programs.process import BASE, located
+    from deedbook.programs.process import BASE, find_program
 
-    if "/" in started[0] or located(started[0], BASE["PATH"]):
+    if "/" in started[0] or find_program(started[0], BASE["PATH"]):
         return (os.path.abspath(started[0]) if "/" in started[0] else started[0], *started[1:])  # noqa: PTH100 - no link is resolved
-    return (located(started[0], None) or started[0], *started[1:])
+    return (find_program(started[0], None) or started[0], *started[1:])
 
 
 def _declared(workspace: "Workspace", name: str) -> "ServerSource":

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from deedbook.cli.common import confirmed
+from deedbook.cli.common import confirm
 from deedbook.cli.output import message, say
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def review(workspace: "Workspace", servers: "Iterable[ServerSource]", *, yes: bo
             tell(server.id, news)
             if news or before != after:
                 made.append((after, bool(news)))
-        if any(is_news for _, is_news in made) and not confirmed("Accept this?", yes=yes):
+        if any(is_news for _, is_news in made) and not confirm("Accept this?", yes=yes):
             return False
         for listing, _ in made:
             keep(root, listing)
@@ -53,7 +53,7 @@ def agreed(server: "ServerSource", *, yes: bool) -> bool:
 
     for name, value in {**server.env, **server.headers}.items():
         say(f"  {plain(name)} = {plain(value) if isinstance(value, str) else 'the secret ' + plain(value['secret'])}")
-    return confirmed("Reach it?" if server.url else "Start it?", yes=yes)
+    return confirm("Reach it?" if server.url else "Start it?", yes=yes)
 
 
 def tell(server: str, news: "Iterable[News]") -> None:

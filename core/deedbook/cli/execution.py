@@ -1,4 +1,4 @@
-"""Doing something in a session of its own, and saying what came of it: what ``run`` and ``call`` have in common."""
+"""Run work in a session of its own and report its result: the common part of ``run`` and ``call``."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from deedbook.format.events import TRACEPARENT
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.callers import LOCAL
-from deedbook.policy.gates import decided_by
+from deedbook.policy.gates import describe_source
 
-from .common import Asked, announce, shown, typed_words
-from .output import answer, as_json, complain, message, prefix, spelled, worded
-from .progress import Parked, moving, tell
+from .common import GlobalOptions, announce, display_path, suggest_json_words
+from .output import answer, as_json, error_prefix, escape_json, format_error, message, report_error
+from .progress import ApprovalNotice, show_step, shows_progress
 
 if TYPE_CHECKING:
     from deedbook.charter.policies import PolicyNote
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
 _VARIABLE: Final = "TRACEPARENT"
-"""Where OpenTelemetry puts the trace that a program is started in."""
+"""The variable in which OpenTelemetry passes the trace that a program is started in."""
 _REFUSING: Final[Mapping[str, tuple[str, str]]] = {
     "UserPromptSubmit": ("PROMPT_DENIED", "the request"),
     "SkillStart": ("SKILL_DENIED", "the skill"),
 }
-"""Events at which a hook's refusal ends a run, the code it ends with, and what was refused."""
+"""Events at which a hook's refusal ends a run, with the error code and the refused subject."""
 
 
 def _nothing() -> Object:
@@ -42,9 +42,9 @@ def _nothing() -> Object:
 
 @attrs.frozen
 class Ending:
-    """How the work of a session ended: in a *state* (`FINE`, or why not), with *text* to print, or with an *error*.
+    """How the work of a session ended: its *state* (`FINE`, or an error code), a *text* to print, or an *error*.
 
-    *members* are what the work adds to the JSON answer.
+    *members* are added to the JSON answer.
     """
 
     state: str
@@ -67,25 +67,25 @@ class Ending:
 
 
 class Denials:
-    """Listens to a session's ledger for what was denied, and by whom."""
+    """A listener that collects denials from a session's ledger, with the gate that decided."""
 
     def __init__(self, bindings: Bindings) -> None:
         self.found: list[dict[str, Any]] = []
         self._bindings = bindings
-        self._parked: dict[str | None, Any] = {}
+        self._pending: dict[str | None, Any] = {}
 
     def __call__(self, event: Event) -> None:
-        """Take *event* in."""
+        """Record *event* if it is a denial."""
         if event.type == "approval.requested":
-            self._parked[event.parent] = event.payload["approval"]
+            self._pending[event.parent] = event.payload["approval"]
         elif event.type == "tool.denied":
             denial = {name: value for name, value in event.payload.items() if name != "args"}
-            parked = self._parked.pop(event.parent, None)
+            parked = self._pending.pop(event.parent, None)
             self._add({**denial, "approval": parked} if parked and denial["code"] == "NEEDS_HUMAN" else denial)
         elif event.type == "hook.fired" and event.payload["event"] in _REFUSING:
-            self._refused(event.payload)
+            self._add_refusals(event.payload)
 
-    def _refused(self, fired: Object) -> None:
+    def _add_refusals(self, fired: Object) -> None:
         code, what = _REFUSING[fired["event"]]
         places = {gate.id: gate.place for gate in self._bindings.hooks.get(fired["event"], ())}
         for asked in fired["asked"]:
@@ -94,23 +94,23 @@ class Denials:
                 self._add({"code": code, "kind": "hook", "name": what, "reason": asked.get("reason", ""), "by": by})
 
     def _add(self, denial: dict[str, Any]) -> None:
-        if denial not in self.found:  # a reworked run meets the same wall again
+        if denial not in self.found:  # a reworked run may be denied again for the same reason
             self.found.append(denial)
 
     def lines(self) -> list[str]:
-        """Return each denial in a line: what, why, by whom and where."""
+        """Return each denial as a line: the name, the reason, the gate and its place."""
         said = []
         for denial in self.found:
-            why = f"{show(denial['reason'])}{decided_by(denial.get('by'))} [{show(denial['code'])}]"
+            why = f"{show(denial['reason'])}{describe_source(denial.get('by'))} [{show(denial['code'])}]"
             waits = denial["code"] == "NEEDS_HUMAN"
-            said.append(f"{prefix('NEEDS_HUMAN') if waits else 'denied: '}{show(denial['name'])}: {why}")
+            said.append(f"{error_prefix('NEEDS_HUMAN') if waits else 'denied: '}{show(denial['name'])}: {why}")
             said += [show(f"{each.place}: {each.about} {each.why}") for each in self._notes(denial) if each.about]
             if "approval" in denial:
                 said.append(f"see what it would do: deedbook approvals show {show(denial['approval'])}")
         return said
 
     def _notes(self, denial: Object) -> "list[PolicyNote]":
-        """Return what is doubtful about a policy whose default denied: a rule that never decides was meant to."""
+        """Return the notes on the policy whose default denied the call: perhaps one of its rules never matches."""
         from deedbook.charter.policies import lint_policies
         from deedbook.plugins.plugins import discover
         from deedbook.plugins.policy_kinds import installed_kinds
@@ -121,21 +121,21 @@ class Denials:
         try:
             return lint_policies(self._bindings.charter.document, installed_kinds(discover()), policy=by["policy"])
         except DeedbookError:
-            return []  # the denial stands, and `deedbook doctor` tells what is wrong with the kind
+            return []  # the denial is valid; `deedbook doctor` reports the faulty kind
 
     def explain(self, error: DomainError) -> bool:
-        """Say whether *error* is one of the denials."""
+        """Return whether *error* is one of the denials."""
         return any((denial["code"], denial["reason"]) == (error.code, error.message) for denial in self.found)
 
 
 class Signals:
-    """Listens to a session's ledger for what hooks signalled: by name, each with its hook, in the order of asking."""
+    """A listener that collects the signals of hooks: by name, each with its hook, in order."""
 
     def __init__(self) -> None:
         self.found: dict[str, list[dict[str, Any]]] = {}
 
     def __call__(self, event: Event) -> None:
-        """Take *event* in; what was sealed stays so."""
+        """Record the signals in *event*; sealed values stay sealed."""
         if event.type == "hook.fired" and isinstance(event.payload["asked"], list):
             for asked in event.payload["asked"]:
                 for name, value in asked.get("signals", {}).items():
@@ -143,7 +143,7 @@ class Signals:
 
 
 class Violations:
-    """Listens to a session's ledger for what was wrong with the arguments of calls: the last faults, each once."""
+    """A listener that collects the last schema violations in the arguments of calls, each once."""
 
     def __init__(self, bindings: Bindings) -> None:
         self.found: list[dict[str, str]] = []
@@ -151,15 +151,15 @@ class Violations:
         self._abilities = bindings.charter.document["abilities"]
 
     def __call__(self, event: Event) -> None:
-        """Take *event* in; what was sealed stays so."""
+        """Record the violations in *event*; sealed values stay sealed."""
         if event.type == "schema.violation" and event.payload["subject"] == "arguments":
             errors, name = event.payload["errors"], event.payload["name"]
             self.found = [dict(each) for each in errors] if isinstance(errors, list) else []
             entry = self._abilities.get(name) if isinstance(name, str) else None
             self.place = f"{entry['place']}; deedbook abilities show {name}" if entry else ""
 
-    def explained(self, ending: Ending) -> Ending:
-        """Return *ending* with all the faults, where what ended the work is the first of them."""
+    def explain(self, ending: Ending) -> Ending:
+        """Return *ending* with all violations, if its error is the first of them."""
         first = [f"{each['path']}: {each['message']}" for each in self.found[:1]]
         if ending.error is None or ending.error.code != "SCHEMA_VIOLATION" or first != [ending.error.message]:
             return ending
@@ -167,14 +167,17 @@ class Violations:
         return attrs.evolve(ending, members=members)
 
 
-def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Kernel], Session]:
-    """Return how a session begins: for a declared *principal*, with calls that wait so many seconds for a person."""
+def session_starter(purpose: str, principal: str | None, wait: float) -> Callable[[Kernel], Session]:
+    """Return a function that starts a session of a declared *principal*.
+
+    *wait* is how many seconds a call may wait for a person.
+    """
 
     def begin(kernel: Kernel) -> Session:
         who = LOCAL if principal is None else kernel.principal(principal, via=LOCAL.via)
         session = kernel.session(purpose, principal=who, wait=wait)
         if wait > 0:
-            session.ledger.subscribe(Parked(session.id, kernel.site.state))
+            session.ledger.subscribe(ApprovalNotice(session.id, kernel.site.state))
         if TRACEPARENT.fullmatch(parent := os.environ.get(_VARIABLE, "")):
             session.note("session.linked", "runtime", {"traceparent": parent})
         return session
@@ -182,78 +185,78 @@ def beginning(purpose: str, principal: str | None, wait: float) -> Callable[[Ker
     return begin
 
 
-def given(result: Result[Json]) -> Ending:
-    """Return the ending of a call: its result as JSON, or why there is none."""
+def call_ending(result: Result[Json]) -> Ending:
+    """Return the ending of a call: its result as JSON, or its error."""
     if isinstance(result, Err):
         return Ending.failed(result.error)
-    said = spelled(json.dumps(result.value, ensure_ascii=False, indent=2))
+    said = escape_json(json.dumps(result.value, ensure_ascii=False, indent=2))
     return Ending(FINE, said, members={"result": result.value})
 
 
-def act(
-    asked: Asked,
+def execute(
+    options: GlobalOptions,
     begin: Callable[[Kernel], Session],
     work: Callable[[Session], Ending],
     *,
     profile: str | None,
     words: tuple[str, ...] = (),
 ) -> int:
-    """Do *work* in a new session, end it, say what came of it, and return the exit status.
+    """Run *work* in a new session, end the session, print the result, and return the exit status.
 
-    *words* are the arguments as they were typed, if they were: they may be why these do not fit.
+    *words* are the arguments as they were typed; they help to explain a schema violation.
     """
-    with open_kernel(asked.workspace, profile=profile) as kernel:
+    with open_kernel(options.workspace, profile=profile) as kernel:
         announce(kernel.opened)
         session = begin(kernel)
         denials, signals, violations = Denials(session.bindings), Signals(), Violations(session.bindings)
         for listener in (denials, signals, violations):
             session.ledger.subscribe(listener)
-        if moving():
-            session.ledger.subscribe(tell)
+        if shows_progress():
+            session.ledger.subscribe(show_step)
         try:
             with session:
-                ending = violations.explained(work(session))
+                ending = violations.explain(work(session))
                 session.end(ok=ending.state == FINE, reason=ending.state)
         except BaseException:
-            _say_where(kernel, session)
+            _report_session(kernel, session)
             raise
-        if asked.json:
+        if options.json:
             as_json({**_summary(kernel, session, ending, denials), "signals": signals.found})
         else:
-            _say(ending, denials)
+            _report(ending, denials)
             if violations.place and ending.error and ending.error.code == "SCHEMA_VIOLATION":
-                for hint in typed_words(words, violations.found):
+                for hint in suggest_json_words(words, violations.found):
                     message(hint)
                 message(f"what the ability takes: {show(violations.place)}")
-            _say_where(kernel, session)
+            _report_session(kernel, session)
         return ending.status
 
 
-def _say(ending: Ending, denials: Denials) -> None:
+def _report(ending: Ending, denials: Denials) -> None:
     if ending.text is not None:
         answer(ending.text)
     for line in denials.lines():
-        complain(line)
+        report_error(line)
     if ending.error is None:
         if ending.status:
-            complain(f"the run ended {ending.state}")
+            report_error(f"the run ended {ending.state}")
     elif not denials.explain(ending.error):
-        complain(worded(ending.error))
-    for line in _further(ending):
-        complain(line)
+        report_error(format_error(ending.error))
+    for line in _further_violations(ending):
+        report_error(line)
 
 
-def _further(ending: Ending) -> list[str]:
-    """Return what else is wrong with the arguments, a line each; the first fault is the error's own message."""
+def _further_violations(ending: Ending) -> list[str]:
+    """Return the further violations in the arguments, a line each; the first one is the error's own message."""
     return [
         f"{show(each['path'])}: {show(each['message'])}"
         for each in ending.members.get("error", {}).get("violations", ())[1:]
     ]
 
 
-def _say_where(kernel: Kernel, session: Session) -> None:
+def _report_session(kernel: Kernel, session: Session) -> None:
     message(f"session {session.id}")
-    message(f"ledger  {shown(_ledger(kernel, session))}")
+    message(f"ledger  {display_path(_ledger(kernel, session))}")
     for subject, error in kernel.notices.found:
         message(f"{subject}: {error} [{error.code}]")
 

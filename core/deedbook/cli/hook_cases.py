@@ -1,4 +1,4 @@
-"""Tests of hooks: events written down in YAML or taken from a ledger, put to the real hook where it really stands.
+"""Tests of hooks: events from YAML or from a ledger, given to the real hook in its real isolation.
 
 A file ends in ``.test.yaml`` and stands beside the hooks (``schemas/hook_test_v1.json``). Nothing is recorded.
 """
@@ -25,13 +25,13 @@ from deedbook.workspace.trees import SourceTree
 
 FOLDER: Final = "hooks"
 NOW: Final = "2026-01-01T00:00:00.000Z"
-"""The time of an event that says none."""
+"""The time of an event whose case gives none."""
 SESSION: Final = "hook-test"
 
 
 @attrs.frozen(kw_only=True)
-class Trial:
-    """One case: the *hook*, what it is asked about (*event*, or *recorded*: session and seq), and what is expected."""
+class HookCase:
+    """One case: the *hook*, its subject (*event*, or *recorded*: session and seq), and the expected answer."""
 
     name: str
     place: str
@@ -42,10 +42,10 @@ class Trial:
 
 
 @attrs.frozen(kw_only=True)
-class Outcome:
-    """What came of a case: the hook's decision, and what is wrong with it; *problem* is empty if it passed."""
+class HookCaseResult:
+    """The result of a case: the hook's decision; *problem* is empty if the case passed."""
 
-    trial: Trial
+    trial: HookCase
     got: Object
     problem: str
 
@@ -58,8 +58,8 @@ class Outcome:
         }  # fmt: skip
 
 
-def read(tree: SourceTree, path: str, schemas: Schemas) -> list[Trial]:
-    """Read one file of cases. Raises `SourceError` with every fault of it."""
+def read_cases(tree: SourceTree, path: str, schemas: Schemas) -> list[HookCase]:
+    """Return the cases of one file. Raises `SourceError` with every fault of the file."""
     document = tree.yaml(path)
     found = schemas.interpreted("hook_test_v1").violations(document.value)
     raise_all(
@@ -67,26 +67,28 @@ def read(tree: SourceTree, path: str, schemas: Schemas) -> list[Trial]:
         (fault("SOURCE_INVALID", f"{each.path}: {each.message}", place=document.place(each.pointer)) for each in found),
     )
     said: Any = document.value
-    return [Trial(**body, place=document.line(pointer("cases", index))) for index, body in enumerate(said["cases"])]
+    return [HookCase(**body, place=document.line(pointer("cases", index))) for index, body in enumerate(said["cases"])]
 
 
-def run(bindings: Bindings, trial: Trial, state: Path) -> Outcome:
-    """Put a case to its hook; *state* is the folder in which recorded sessions lie."""
+def run_case(bindings: Bindings, trial: HookCase, state: Path) -> HookCaseResult:
+    """Run a case against its hook; *state* is the folder with the recorded sessions."""
     hooks = bindings.charter.document["hooks"]
     entry = hooks.get(trial.hook)
     if entry is None:
-        return Outcome(trial=trial, got={}, problem=f"no hook {trial.hook!r} is defined{suggest(trial.hook, hooks)}")
+        return HookCaseResult(
+            trial=trial, got={}, problem=f"no hook {trial.hook!r} is defined{suggest(trial.hook, hooks)}"
+        )
     try:
-        event = dict(trial.event) if trial.event is not None else _recorded(trial.recorded or {}, state)
+        event = dict(trial.event) if trial.event is not None else _read_event(trial.recorded or {}, state)
         gate, subject = _question(bindings, trial.hook, entry["event"], event)
     except (LookupError, ValueError, OSError) as problem:
-        return Outcome(trial=trial, got={}, problem=f"cannot be asked: {problem}")
-    got = _told(answer(gate, time.perf_counter, *subject), entry["event"])
-    return Outcome(trial=trial, got=got, problem=_difference(trial.expect, got))
+        return HookCaseResult(trial=trial, got={}, problem=f"cannot be asked: {problem}")
+    got = _decision_as_json(answer(gate, time.perf_counter, *subject), entry["event"])
+    return HookCaseResult(trial=trial, got=got, problem=_difference(trial.expect, got))
 
 
 def _question(bindings: Bindings, hook: str, event: str, said: Mapping[str, Any]) -> tuple[BoundGate, tuple[Any, ...]]:
-    """Return the hook's gate, and what it is asked with: what the case says, and plain values for the rest."""
+    """Return the hook's gate and its arguments: the values of the case, and defaults for the rest."""
     principal = Principal(said.get("principal", "local"), "cli", frozenset(said.get("roles", ())))
     plain: dict[str, Any] = {
         "principal": principal, "session": SESSION, "now": said.get("now", NOW), "facts": said.get("facts", {}),
@@ -111,8 +113,8 @@ def _question(bindings: Bindings, hook: str, event: str, said: Mapping[str, Any]
     return found, tuple(given[name] for name in ARGUMENTS[event])
 
 
-def _recorded(where: Mapping[str, Any], state: Path) -> dict[str, Any]:
-    """Return what a line of a ledger is about: a prompt, or a call and perhaps its result."""
+def _read_event(where: Mapping[str, Any], state: Path) -> dict[str, Any]:
+    """Return the subject of a recorded event: a prompt, or a call and perhaps its result."""
     session = _session(where["session"], state / "sessions")
     told = {event.seq: event for event in read_ledger(session)}
     event = told.get(where["seq"])
@@ -126,7 +128,7 @@ def _recorded(where: Mapping[str, Any], state: Path) -> dict[str, Any]:
 
 
 def _session(name: str, sessions: Path) -> Path:
-    """Return the folder of the session whose id begins with *name*: one that is there, wherever the name would lead."""
+    """Return the folder of the session whose id begins with *name*; only existing folders are considered."""
     found = [path for path in sorted(sessions.glob("*")) if path.name.startswith(name)]
     exact = [path for path in found if path.name == name] or found
     if len(exact) != 1:
@@ -143,7 +145,7 @@ def _about(event: Event) -> dict[str, Any]:
     return found if ability is None else {**found, "ability": ability}
 
 
-def _told(decision: Decision, event: str) -> dict[str, Any]:
+def _decision_as_json(decision: Decision, event: str) -> dict[str, Any]:
     told: dict[str, Any] = {"decision": decision.outcome, "reason": decision.reason}
     if decision.args is not None:
         told["output"] = decision.args.get("result") if event == "PostToolUse" else dict(decision.args)
@@ -151,10 +153,12 @@ def _told(decision: Decision, event: str) -> dict[str, Any]:
 
 
 def _difference(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str:
-    """Say in which of what is expected the answer differs."""
+    """Return in which expected members the answer differs."""
     wrong = [name for name in expected if expected[name] != got.get(name)]
-    return "; ".join(f"{name}: expected {_said(expected[name])}, got {_said(got.get(name))}" for name in wrong)
+    return "; ".join(
+        f"{name}: expected {_json_text(expected[name])}, got {_json_text(got.get(name))}" for name in wrong
+    )
 
 
-def _said(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return canonical.encode(value).decode()

@@ -24,14 +24,14 @@ from deedbook.format.upcasting.naming import parted
 from deedbook.format.upcasting.recognition import form_of
 from deedbook.format.upcasting.table import UPCASTERS
 
-__all__ = ["Recorded", "Recording"]
+__all__ = ["LedgerEvent", "LedgerReader"]
 
 _SPAN: Final = re.compile("(?!0{16})[0-9a-f]{16}")
 _LONGEST: Final = MAX_BYTES + 65536
 
 
 @attrs.frozen
-class Recorded:
+class LedgerEvent:
     """An event of a ledger, and its *payload* as JSON: of the present form the bytes that are hashed.
 
     *session* and *trace* are the ledger's; hashes are empty where the form has none.
@@ -46,7 +46,7 @@ class Recorded:
     payload_hash: str = ""
 
 
-class Recording:
+class LedgerReader:
     """The ledger in the file at *place*: called, it yields what was added since it was called last.
 
     Its lines are checked as they are read: hashes, and that each goes on from the one before. A payload that was taken
@@ -75,15 +75,15 @@ class Recording:
             self._file.close()
             self._file = self._lines = None
 
-    def __call__(self) -> Iterator[Recorded]:
+    def __call__(self) -> Iterator[LedgerEvent]:
         """Yield what was added since; raises `LedgerError`, and `FileNotFoundError` for a file that is not there."""
         if self._old:
             return
-        if self._lines is None and not self._opened():
+        if self._lines is None and not self._open():
             return
         if self._lines is None:
             self._old = True
-            yield from _of_old_form(self.place)
+            yield from _read_old_form(self.place)
             return
         for line in self._lines():
             try:
@@ -92,9 +92,9 @@ class Recording:
                 why = f"event {line.seq} has a payload that is no JSON; verify the file"
                 raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(self.place))) from None
             hashes = line.envelope_hash, line.prev_envelope_hash, line.payload_hash
-            yield Recorded(event, line.session_id, line.trace_id, line.payload, *hashes)
+            yield LedgerEvent(event, line.session_id, line.trace_id, line.payload, *hashes)
 
-    def _opened(self) -> bool:
+    def _open(self) -> bool:
         """Open the file; say whether there is a first line yet, of whichever form."""
         if self._file is None:
             place, _ = parted(self.place)
@@ -107,17 +107,20 @@ class Recording:
         return first.endswith(b"\n")
 
 
-def _of_old_form(place: Path) -> Iterator[Recorded]:
+def _read_old_form(place: Path) -> Iterator[LedgerEvent]:
     session, trace = "", ""
     for event in read(place):
         if not session:
-            session, trace = _identity(place)
-        span, parent = _span(session, event.span), _span(session, event.parent) if event.parent else None
+            session, trace = _read_identity(place)
+        span, parent = (
+            _convert_span(session, event.span),
+            _convert_span(session, event.parent) if event.parent else None,
+        )
         payload = json.dumps(dict(event.payload), separators=(",", ":")).encode()
-        yield Recorded(attrs.evolve(event, span=span, parent=parent), session, trace, payload)
+        yield LedgerEvent(attrs.evolve(event, span=span, parent=parent), session, trace, payload)
 
 
-def _identity(place: Path) -> tuple[str, str]:
+def _read_identity(place: Path) -> tuple[str, str]:
     """Return the session, and its trace; one is made of the session where the form has none."""
     file_, session = parted(place)
     with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
@@ -129,7 +132,7 @@ def _identity(place: Path) -> tuple[str, str]:
     return session, sha256(f"deedbook-old-trace\n{session}\n{trace}".encode()).hexdigest()[:32]
 
 
-def _span(session: str, told: str) -> str:
-    if _SPAN.fullmatch(told):
-        return told
-    return sha256(f"deedbook-old-span\n{session}\n{told}".encode()).hexdigest()[:16]
+def _convert_span(session: str, span: str) -> str:
+    if _SPAN.fullmatch(span):
+        return span
+    return sha256(f"deedbook-old-span\n{session}\n{span}".encode()).hexdigest()[:16]

@@ -1,0 +1,87 @@
+"""The actions of a request in a session's ledger: what was received, its outcome, and its signals; pure.
+
+A request whose answer was lost is answered from these records, so that nothing is done twice.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from deedbook.contract import Event
+
+RECEIVED: Final = "action.received"
+DONE: Final = "action.done"
+REFUSED: Final = "action.refused"
+GUARD: Final = "ability_guard"
+PREFLIGHT: Final = "ability_preflight"
+
+_INTENTS: Final = frozenset({"tool.call", "llm.request", "flow.call", "memory.call"})
+_RESULTS: Final[Mapping[str, str]] = {
+    "tool.result": "result",
+    "llm.response": "response",
+    "flow.result": "result",
+    "memory.result": "result",
+}
+_BELOW: Final = ("task.", "approval.")
+"""Families whose events stand between an action and its call."""
+
+
+@attrs.define
+class ActionRecord:
+    """One action in the ledger: *outcome* is its recorded end, *result* the ability's result.
+
+    *signals* holds the signals of hooks, *approval* the request that waits for a person, or ``None``.
+    """
+
+    id: str
+    digest: str
+    span: str
+    outcome: Mapping[str, Any] | None = None
+    result: Any = None
+    has_result: bool = False
+    approval: str | None = None
+    signals: dict[str, list[dict[str, Any]]] = attrs.field(factory=dict)
+
+
+def read_actions(events: Iterable[Event], request: str) -> dict[str, ActionRecord]:
+    """Return the actions of *request* by their ids; *events* are a session's, with sealed values opened."""
+    found: dict[str, ActionRecord] = {}
+    above: dict[str, ActionRecord] = {}
+    calls: dict[str, ActionRecord] = {}
+    for event in events:
+        if event.type == RECEIVED and event.payload["request"] == request:
+            action = ActionRecord(event.payload["id"], event.payload["digest"], event.span)
+            found[action.id] = above[event.span] = action
+        elif event.parent in above:
+            _apply_event(above[event.parent], event, above, calls)
+        elif event.parent in calls:
+            _apply_outcome(calls[event.parent], event)
+    return found
+
+
+def _apply_event(
+    action: ActionRecord, event: Event, above: dict[str, ActionRecord], calls: dict[str, ActionRecord]
+) -> None:
+    """Apply an event directly under an action, or under an event between the action and its call."""
+    if event.type == DONE and event.parent == action.span:
+        action.outcome = event.payload
+    elif event.type == "hook.fired":
+        for hook_answer in event.payload["asked"]:
+            for name, value in hook_answer.get("signals", {}).items():
+                action.signals.setdefault(name, []).append({"hook": hook_answer["hook"], "value": value})
+    elif event.type in _INTENTS:
+        calls[event.span] = action
+    elif event.type.startswith(_BELOW):
+        above[event.span] = action
+        if event.type == "approval.requested":
+            action.approval = event.payload["approval"]
+
+
+def _apply_outcome(action: ActionRecord, event: Event) -> None:
+    """Apply the result of a call, and a change of it by hooks."""
+    member = _RESULTS.get(event.type)
+    if member is not None:
+        action.result, action.has_result = event.payload[member], True
+    elif event.type == "hook.fired" and event.payload["event"] == "PostToolUse" and "output" in event.payload:
+        action.result = event.payload["output"]
