@@ -106,7 +106,7 @@ class Waiting:
     def of(cls, state: Path) -> Self:
         """Read the queue of the *state* folder; raises `FileNotFoundError` where there is no workspace ledger."""
         made = cls(Folder.at(state / "workspace"))
-        made.refresh()
+        made._read()
         return made
 
     @classmethod
@@ -123,12 +123,16 @@ class Waiting:
                 elif start == end:
                     start = offset  # a line that somebody is writing; it is read when it is whole
         made = cls(folder, start=start)
-        try:
-            made.refresh()
-        except BaseException:
-            made.close()
-            raise
+        made._read()
         return made
+
+    def _read(self) -> None:
+        """Read the queue for the first time; close it if that fails."""
+        try:
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
 
     def refresh(self) -> None:
         """Take in what was recorded since; raises `LedgerError` where a line is not what was written."""
