@@ -106,7 +106,7 @@ class ApprovalQueue:
     def of(cls, state: Path) -> Self:
         """Read the queue of the *state* folder; raises `FileNotFoundError` if there is no workspace ledger."""
         made = cls(Folder.at(state / "workspace"))
-        made.refresh()
+        made._read()
         return made
 
     @classmethod
@@ -123,12 +123,16 @@ class ApprovalQueue:
                 elif start == end:
                     start = offset  # a line that is being written; it is read when it is complete
         made = cls(folder, start=start)
-        try:
-            made.refresh()
-        except BaseException:
-            made.close()
-            raise
+        made._read()
         return made
+
+    def _read(self) -> None:
+        """Read the queue for the first time; close it if that fails."""
+        try:
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
 
     def refresh(self) -> None:
         """Read what was recorded since; raises `LedgerError` for an invalid line."""
