@@ -42,7 +42,7 @@ PURE = (
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",
     "deedbook_memory.recall", "format.detectors", "format.schema_cost", "format.entries", "format.folds",
     "format.families", "format.lint", "format.event_text", "plugins.routing.bm25", "plugins.routing.fit",
-    "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions", "policy.facts",
+    "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions", "contract.facts",
     "policy.fitting", "policy.judge", "policy.match", "policy.zones",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
@@ -253,7 +253,7 @@ def test_projects_import_only_what_they_declare():
 
 ROOMS_OF_FEATURES = {
     "deedbook-policy-standard": ("format.canonical", "format.errors", "format.lint", "format.schema",
-                                 "policy.facts", "policy.gates", "policy.match"),
+                                 "contract.facts", "policy.gates", "policy.match"),
 }  # fmt: skip
 """What first-party distributions may import of the kernel beside its contract: canonical JSON, errors and schemas, and
 the one match grammar, with the facts and tags that policies look at."""

@@ -34,7 +34,7 @@ class OpenCalls:
         self._written = Condition(self._lock)
 
     def announce(self, span: str) -> None:
-        """Register that an intent is being written, so that `close` waits for it; raises `LedgerError` after `close`."""
+        """Register that an intent is being written, so that `close` waits; raises `LedgerError` after `close`."""
         with self._lock:
             if self.closed:
                 raise LedgerError(fault("SESSION_ENDED", f"session {self._ledger.session_id} has ended"))

@@ -54,8 +54,8 @@ class Folder:
     """A directory held by descriptor; every path given to it is relative to it and stays beneath it.
 
     Paths have components separated by ``/``; empty ones, ``.``, ``..``, control characters and more than
-    `paths.MAX_PATH` bytes are refused. So are links, and files that are not regular or have several names: `FileRefused`
-    (``PATH_REFUSED``). A missing file raises `FileNotFoundError`; other failures stay `OSError`.
+    `paths.MAX_PATH` bytes are refused. So are links, and files that are not regular or have several names
+    (`FileRefused`, ``PATH_REFUSED``). A missing file raises `FileNotFoundError`; other failures stay `OSError`.
     """
 
     __slots__ = ("_fd", "path")

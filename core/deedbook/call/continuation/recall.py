@@ -20,8 +20,8 @@ from .parent import ValueMissing
 from .past import Past, RecordedCall, given_as
 
 State: TypeAlias = Literal["serving", "ended", "diverged", "real"]
-"""``serving`` the past; ``ended``: it is over and handlers do not run; ``diverged``: a call differed, and handlers do not run; ``real``: handlers run.
-"""
+"""What becomes of calls: ``serving`` gives them the past, ``real`` runs their handlers, and in the other two states no
+handler runs: the past is over (``ended``), or a call differed from it (``diverged``)."""
 MOST: Final = 20
 """How many differences of one call are reported."""
 _DURABLE: Final = frozenset({"write", "irreversible"})
