@@ -43,7 +43,7 @@ PURE = (
     "deedbook_memory.recall", "format.detectors", "format.schema_cost", "format.entries", "format.folds",
     "format.families", "format.lint", "format.event_text", "format.pointers", "plugins.routing.bm25",
     "plugins.routing.fit", "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions",
-    "policy.facts", "policy.fitting", "policy.judge", "policy.match", "policy.zones",
+    "contract.facts", "policy.fitting", "policy.judge", "policy.match", "policy.zones",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}
@@ -253,7 +253,7 @@ def test_projects_import_only_what_they_declare():
 
 ROOMS_OF_FEATURES = {
     "deedbook-policy-standard": ("format.canonical", "format.errors", "format.lint", "format.pointers", "format.schema",
-                                 "policy.facts", "policy.gates", "policy.match"),
+                                 "contract.facts", "policy.gates", "policy.match"),
     "deedbook-provider-recorded": ("format.pointers",),
     "deedbook-provider-rules": ("format.pointers",),
     "deedbook-tool-http": ("format.pointers",),

@@ -169,7 +169,7 @@ class Sealer:
         return made
 
     def mark_secrets(self, text: str) -> str:
-        """Return *text* with the values of secrets marked, in whatever spelling."""
+        """Return *text* with the values of secrets marked, in every spelling."""
         for needle, mark in self._marks:
             text = text.replace(needle, mark)
         return text

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 import jsonschema_rs
 
 from deedbook.contract import Object
+from deedbook.contract.facts import FACTS
 from deedbook.format.lint import pattern_options, suggest
 from deedbook.format.pointers import follow_reference, unescape
-from deedbook.policy.facts import FACTS
 from deedbook.policy.match import EFFECTS, KINDS
 
 from .expressions import Expression, Flaw, nested

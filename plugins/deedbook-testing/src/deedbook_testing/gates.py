@@ -8,12 +8,12 @@ import pytest
 
 from deedbook.call.session import Session
 from deedbook.contract import PATHS, Event, PolicyTarget, Principal
+from deedbook.contract.facts import FACTS
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.canonical import encode
 from deedbook.format.errors import Err, Ok, Result, SessionRefused, fault
 from deedbook.format.pointers import InvalidPointerError, find_value
 from deedbook.plugins.policy_kinds import Kind
-from deedbook.policy.facts import FACTS
 
 from .contract import SUBJECT, PluginContract, tree
 from .examples import ANYTHING, Asked
