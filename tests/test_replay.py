@@ -165,7 +165,7 @@ def test_page_is_written_where_it_is_asked_for(told: Place, tmp_path):
     parsed = read(made)
     style = re.search("<style>(.*?)</style>", made, re.DOTALL)[1]
     allowed = base64.b64encode(sha256(style.encode()).digest()).decode()
-    assert f"default-src &#x27;none&#x27;; style-src &#x27;sha256-{allowed}&#x27;; base-uri &#x27;none&#x27;" in made
+    assert f"default-src &#39;none&#39;; style-src &#39;sha256-{allowed}&#39;; base-uri &#39;none&#39;" in made
     assert {"said", "decisions", "calls", "costs", "timeline", "tree"} <= set(parsed.ids)
     assert "@media print" in style
     assert "prefers-color-scheme: dark" in style

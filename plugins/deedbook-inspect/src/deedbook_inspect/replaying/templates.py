@@ -1,0 +1,31 @@
+"""Jinja2 templates in which nothing that somebody else wrote can become a part of a page.
+
+Jinja2 escapes every expression of a template. Before that, whatever a reader cannot see (controls, bidirectional marks,
+lone surrogates) is spelled out.
+"""
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from deedbook.format.terminal import plain
+
+
+@cache
+def load_template(name: str) -> Template:
+    """Return a template of the folder ``pages``; it is compiled once per process."""
+    return Environment(
+        loader=PackageLoader("deedbook_inspect", "pages"),
+        autoescape=True,
+        finalize=_spell_out,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    ).get_template(name)
+
+
+def _spell_out(value: Any) -> Any:
+    """Return *value* as text on one line without invisible characters; what is HTML already stays as it is."""
+    return value if hasattr(value, "__html__") else plain(str(value))
