@@ -31,17 +31,16 @@ class Mark:
 
 @attrs.frozen
 class JsonLine:
-    """A line of indented JSON: a *key*, a value as *text* or as a mark, and a comma or a bracket at the *end*."""
+    """A line of indented JSON: a *key*, a mark in the place of a value, and *text*, which includes a comma."""
 
     indent: str = ""
     key: str = ""
     text: str = ""
-    marks: tuple[Mark, ...] = ()
-    end: str = ""
+    mark: Mark | None = None
 
     def __len__(self) -> int:
-        marked = sum(len(mark.text) for mark in self.marks)
-        return len(self.indent) + len(self.key) + len(self.text) + marked + len(self.end)
+        marked = len(self.mark.text) if self.mark else 0
+        return len(self.indent) + len(self.key) + len(self.text) + marked
 
 
 @attrs.frozen
@@ -71,7 +70,7 @@ class PayloadCutter:
         lines: list[JsonLine] = []
         for line in self._list_lines(value):
             if len(line) > limit:
-                lines.append(attrs.evolve(line, key=line.key[:limit], text=line.text[:limit], end=""))
+                lines.append(attrs.evolve(line, key=line.key[:limit], text=line.text[:limit]))
                 return Payload(lines, is_text=False, is_cut=True)
             lines.append(line)
             limit -= len(line) + 1
@@ -80,9 +79,9 @@ class PayloadCutter:
     def _list_lines(self, value: Any, key: str = "", end: str = "", depth: int = 0) -> Iterator[JsonLine]:
         indent = "  " * depth
         if is_sealed(value) or (isinstance(value, dict) and is_excised(value)):
-            yield JsonLine(indent, key, marks=(self._build_mark(value),), end=end)
+            yield JsonLine(indent, key, end, self._build_mark(value))
         elif depth > MAX_DEPTH:
-            yield JsonLine(indent, key, "…", end=end)
+            yield JsonLine(indent, key, f"…{end}")
         elif isinstance(value, dict | list) and value:
             opening, closing = "{}" if isinstance(value, dict) else "[]"
             yield JsonLine(indent, key, opening)
@@ -90,16 +89,16 @@ class PayloadCutter:
             for number, (name, item) in enumerate(rows, 1):
                 spelled = _spell(name) if isinstance(value, dict) else ""
                 yield from self._list_lines(item, spelled, "," if number < len(value) else "", depth + 1)
-            yield JsonLine(indent, end=f"{closing}{end}")
+            yield JsonLine(indent, text=f"{closing}{end}")
         else:
-            yield JsonLine(indent, key, _spell(value), end=end)
+            yield JsonLine(indent, key, f"{_spell(value)}{end}")
 
     def _build_mark(self, value: dict[str, Any]) -> Mark:
         if EXCISED_KEY in value:
             return Mark("taken out of the line; only its hash is left", "erased")
         is_erased = isinstance(value[SEALED_KEY], str) and value[SEALED_KEY] in self._erased
         word = "erased" if is_erased else "sealed"
-        return Mark(short(f"{word}, {value.get('size')} bytes"), word, short(str(value[SEALED_KEY])))
+        return Mark(f"{word}, {short(str(value.get('size')), 40)} bytes", word, short(str(value[SEALED_KEY])))
 
 
 def is_excised(payload: Object) -> bool:

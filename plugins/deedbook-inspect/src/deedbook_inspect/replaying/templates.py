@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from deedbook.format.terminal import plain
 
@@ -28,4 +29,4 @@ def load_template(name: str) -> Template:
 
 def _spell_out(value: Any) -> Any:
     """Return *value* as text on one line without invisible characters; what is HTML already stays as it is."""
-    return value if hasattr(value, "__html__") else plain(str(value))
+    return value if isinstance(value, Markup) else plain(str(value))
