@@ -20,10 +20,10 @@ from deedbook.format.errors import WitnessError
 from deedbook.format.notes import VerifierKey
 from deedbook.format.witness_requests import Answer, body
 from deedbook_audit.submission import FolderChannel, HttpChannel, WitnessAheadError, WitnessClient
-from deedbook_log.witnessing.inbox import Inbox
-from deedbook_log.witnessing.listener import Listener
-from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing.store import WitnessStore
 from deedbook_log.witnessing.witness import Witness
+from deedbook_log.witnessing.witness_folder import WitnessFolder
+from deedbook_log.witnessing.witness_server import WitnessServer
 
 LOG = OtherLog()
 FORK = OtherLog(fork="!")
@@ -95,7 +95,7 @@ def other():
 
 @pytest.fixture
 def store(tmp_path):
-    made = Store.create(tmp_path / "store", "w")
+    made = WitnessStore.create(tmp_path / "store", "w")
     made.trust(LOG.origin, VerifierKey.parse(LOG.key))
     return made
 
@@ -219,7 +219,7 @@ def test_witness_that_drips_is_left_after_the_time_that_it_has():
 
 
 def test_our_witness_is_asked_over_http_and_shows_what_it_cosigned(store):
-    with running(Listener(Witness(store, clock=lambda: 1000), "127.0.0.1", 0, say=lambda _: None)) as server:
+    with running(WitnessServer(Witness(store, clock=lambda: 1000), "127.0.0.1", 0, report=lambda _: None)) as server:
         party = WitnessClient.read({"key": str(store.key.public), "url": server.url})
         assert party.fetch_newest(LOG.origin) is None
         assert party.key.cosigned_at(submit(party, LOG, 5)) == 1000
@@ -232,12 +232,12 @@ def test_our_witness_is_asked_over_http_and_shows_what_it_cosigned(store):
 
 
 def test_our_witness_is_asked_through_a_folder(store, tmp_path):
-    inbox = Inbox(Witness(store, clock=lambda: 1000), tmp_path, say=lambda _: None)
+    inbox = WitnessFolder(Witness(store, clock=lambda: 1000), tmp_path, report=lambda _: None)
     stop = threading.Event()
 
     def watch():
         while not stop.wait(0.01):
-            inbox.round()
+            inbox.answer_requests()
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -251,19 +251,19 @@ def test_our_witness_is_asked_through_a_folder(store, tmp_path):
     finally:
         stop.set()
         thread.join()
-    inbox.round()
+    inbox.answer_requests()
     assert not [*(tmp_path / "requests").iterdir(), *(tmp_path / "answers").iterdir()]
 
 
 def test_answer_that_comes_later_is_collected_later_and_an_older_question_is_taken_back(store, tmp_path):
-    inbox = Inbox(Witness(store, clock=lambda: 1000), tmp_path, say=lambda _: None)
+    inbox = WitnessFolder(Witness(store, clock=lambda: 1000), tmp_path, report=lambda _: None)
     channel = FolderChannel(tmp_path, seconds=0)
     party = WitnessClient(store.key.public, channel)
     for size in (3, 5):
         assert refused(party, LOG, size) == "WITNESS_UNREACHABLE"
     assert len([*(tmp_path / "requests").iterdir()]) == 1
     assert channel.collect(LOG.origin) == []
-    inbox.round()
+    inbox.answer_requests()
     assert channel.collect("another") == []
     ((request, answer),) = channel.collect(LOG.origin)
     assert party.key.cosigned_at(party.add_cosignature(str(request.note), answer.text)) == 1000

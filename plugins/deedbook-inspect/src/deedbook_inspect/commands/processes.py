@@ -1,4 +1,4 @@
-"""Show who wrote: processes, their runs and sessions."""
+"""Show the processes that wrote, their runs and sessions."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,11 +42,11 @@ def command(asked: GlobalOptions) -> int:
 
 
 def _find_unassigned(found: "Processes") -> "list[SessionRecord]":
-    """Return the sessions that no run names."""
+    """Return the sessions without a run."""
     return [each for each in found.sessions.values() if not each.run]
 
 
-# --- for programs -----------------------------------------------------------------------------------------------------
+# --- JSON output ----------------------------------------------------------------------------------------------------
 
 
 def _build_document(found: "Processes", listed: "Mapping[str, SessionSummary]") -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _session_as_json(session: "SessionRecord", listed: "Mapping[str, SessionSumm
     return {"session_id": session.id, "trace_id": session.trace, "state": state, "events": events}
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
+# --- text output ----------------------------------------------------------------------------------------------------
 
 
 def _format_lines(found: "Processes", listed: "Mapping[str, SessionSummary]") -> "Iterator[str]":
@@ -102,7 +102,7 @@ def _format_end(process: "Process") -> str:
 
 
 def _format_recovered(found: "Mapping[str, Any]") -> "Iterator[str]":
-    """Yield what a process found dead; a part that is sealed is left out."""
+    """Yield what a process recovered from dead processes; sealed parts are left out."""
     if died := found.get("died"):
         yield f"found dead: {', '.join(each for each in died if isinstance(each, str))}"
     for word, member in (("closed", "closed"), ("left as it is", "refused")):

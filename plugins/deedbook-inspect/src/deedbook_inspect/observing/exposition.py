@@ -1,9 +1,8 @@
-"""Figures in the text format that Prometheus reads (version 0.0.4); pure.
+"""Figures in the text format of Prometheus (version 0.0.4); pure.
 
 `prometheus-client` writes the format; this module builds its metric families from `Figures`. Names follow the
-conventions of Prometheus: counters end in ``_total``, times are seconds. Labels are names that somebody gave in YAML,
-words of the format, or names of models; never arguments, never ids. How many there may be is bounded by the tables that
-are counted in.
+conventions of Prometheus: counters end in ``_total``, times are in seconds. Labels are names from YAML, words of the
+format, or names of models; never arguments, never ids. The tables of the figures bound their number.
 """
 
 import re
@@ -155,7 +154,7 @@ def _model_counters(state: Figures) -> Iterator[Metric]:
 
 
 def _gauges(state: Figures) -> Iterator[Metric]:
-    """Yield what may become less again: a call that is open ends, an interrupted session is closed."""
+    """Yield the figures that may decrease: an open call ends, an interrupted session is closed."""
     yield _build_gauge(
         "deedbook_sessions",
         "Sessions, by how they stand.",

@@ -1,4 +1,4 @@
-"""Calls over time: a bar for each, from its intent to its outcome, in the units of a drawing."""
+"""A drawing of calls over time: a bar for each, from its intent to its outcome."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,7 @@ import attrs
 from .account import Use, measure_milliseconds
 
 MAX_BARS: Final = 300
-"""Bars that are drawn; those of later calls are only in the lists."""
+"""The largest number of bars; later calls are only in the lists."""
 WIDTH: Final = 1000
 HEIGHT: Final = 18
 LABEL: Final = 300

@@ -1,4 +1,4 @@
-"""A session as one page that a person can open: nothing is loaded, nothing runs, and nothing was called to make it."""
+"""A session as one page for people: it loads nothing, runs nothing, and calls nothing."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from .templates import load_template
 from .uses import DecisionRow, build_call, build_decision, build_round
 
 MOST_EVENTS: Final = 50_000
-"""Events that a page holds; of a longer ledger it is the first ones, and the page says so."""
+"""The largest number of events of a page; for a longer ledger it holds the first ones and says so."""
 _BUFFERED: Final = 500
 """Pieces of the template that are written at once."""
 _BAD: Final = frozenset({"tool.denied", "tool.error", "llm.error", "flow.error", "schema.violation", "call.diverged"})
@@ -27,9 +27,9 @@ _BAD: Final = frozenset({"tool.denied", "tool.error", "llm.error", "flow.error",
 
 @attrs.frozen
 class VerificationResult:
-    """What verification said of a ledger: *sound* or not (``None``: it was not verified), in *summary*, and *notes*.
+    """The result of verifying a ledger: *sound* or not (``None``: not verified), *summary*, and *notes*.
 
-    *is_covered*: a checkpoint vouches for it, so that more than the file itself says so.
+    *is_covered*: a checkpoint covers it, so that the result rests on more than the file itself.
     """
 
     sound: bool | None
@@ -39,7 +39,7 @@ class VerificationResult:
 
     @property
     def style(self) -> str:
-        """How it is shown."""
+        """The style that it is shown in."""
         if self.sound is False:
             return "bad"
         return "good" if self.sound and self.is_covered else "odd"
@@ -56,7 +56,7 @@ class Fact:
 
 @attrs.frozen
 class Message:
-    """What the user or the agent said."""
+    """A message of the user or the agent."""
 
     speaker: str
     seq: int
@@ -66,7 +66,7 @@ class Message:
 
 @attrs.frozen
 class Node:
-    """An event in the tree, behind the lines of its *branch*; *marks* have to be known before a payload is believed."""
+    """An event in the tree after the lines of its *branch*; a reader has to see its *marks* before its payload."""
 
     seq: int
     type: str
@@ -82,9 +82,9 @@ class Node:
 def render_page(
     name: str, account: SessionAccount, verification: VerificationResult, style: str, *, left_out: int = 0
 ) -> Iterator[str]:
-    """Yield the page of the ledger *name*, in parts; *left_out* counts the events that *account* does not have.
+    """Yield the page of the ledger *name*, in parts; *left_out* counts the events that *account* lacks.
 
-    *style* is the only thing that the page lets a browser take in; it is trusted as it is.
+    *style* is the only style that the policy of the page allows; it is trusted and not escaped.
     """
     cutter, events = PayloadCutter(account.erased.keys()), account.events
     stream = load_template("replay.html.jinja").stream(
@@ -171,7 +171,7 @@ def _list_decisions(account: SessionAccount) -> list[DecisionRow]:
 
 
 def _list_nodes(account: SessionAccount, cutter: PayloadCutter) -> Iterator[Node]:
-    """Yield every event after the one above it; the tree may be deeper than Python calls itself."""
+    """Yield each event after its parent. The tree may be deeper than the stack of Python, so this is a loop."""
     tree = account.tree
     stack = [(event, "", "") for event in reversed([*tree.roots, *tree.orphans])]
     while stack:

@@ -1,4 +1,4 @@
-"""JSON for people, in lines: sealed values are marked and never shown, long ones are cut, and both are said."""
+"""JSON for people, in lines: sealed values are marked and never shown, long ones are cut and marked."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -11,12 +11,13 @@ from deedbook.format.canonical import SEALED_KEY
 from deedbook.format.terminal import plain, short
 
 EXCISED_KEY: Final = "$excised"
-"""The one member of a payload whose bytes were taken out of the line."""
+"""The only member of an excised payload."""
 MAX_VALUE: Final = 16_384
-"""Characters that are shown of one value."""
+"""The largest number of characters shown of one value."""
 MAX_TOTAL: Final = 24 * 1024 * 1024
-"""Characters that are shown of all values of a page; of each later one there is only the beginning."""
+"""The largest number of characters shown of all values of a page; later values are shortened."""
 BRIEF: Final = 400
+"""The largest number of characters shown of each value after that."""
 MAX_DEPTH: Final = 80
 
 
@@ -53,14 +54,14 @@ class Payload:
 
 
 class PayloadCutter:
-    """Cuts the values of one page; *erased* are the digests whose bytes were deleted."""
+    """Cuts the values of one page; *erased* are the erased digests."""
 
     def __init__(self, erased: Collection[str], *, total: int = MAX_TOTAL) -> None:
         self._erased = erased
         self._remaining = total
 
     def cut(self, value: Any) -> Payload:
-        """Return a value: text as it was written, anything else as indented JSON."""
+        """Return a value: text unchanged, anything else as indented JSON."""
         limit = MAX_VALUE if self._remaining > 0 else BRIEF
         payload = _cut_text(value, limit) if isinstance(value, str) else self._cut_json(value, limit)
         self._remaining -= sum(len(line) + 1 for line in payload.lines)
@@ -102,12 +103,12 @@ class PayloadCutter:
 
 
 def is_excised(payload: Object) -> bool:
-    """Say whether the bytes of a payload were taken out."""
+    """Return whether a payload was excised."""
     return payload.keys() == {EXCISED_KEY}
 
 
 def is_sealed(value: Any) -> bool:
-    """Say whether *value* stands for a sealed one, as a reader sees it who believes nothing."""
+    """Return whether *value* stands for a sealed one, without trust in the ledger."""
     return isinstance(value, dict) and SEALED_KEY in value
 
 

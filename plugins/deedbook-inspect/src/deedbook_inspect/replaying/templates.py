@@ -1,7 +1,7 @@
-"""Jinja2 templates in which nothing that somebody else wrote can become a part of a page.
+"""Jinja2 templates in which text from a ledger cannot become markup.
 
-Jinja2 escapes every expression of a template. Before that, whatever a reader cannot see (controls, bidirectional marks,
-lone surrogates) is spelled out.
+Jinja2 escapes every expression of a template. Before that, characters that a reader cannot see (controls, bidirectional
+marks, lone surrogates) are spelled out.
 """
 
 from functools import cache

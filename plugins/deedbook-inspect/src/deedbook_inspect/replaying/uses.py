@@ -1,4 +1,4 @@
-"""Calls on a page: who was asked and decided, where the rule stands, what went in, what came back."""
+"""Calls on a page: the gates and their decisions, the place of the rule, arguments and results."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -25,7 +25,7 @@ _Labelled = tuple[str, Payload]
 
 @attrs.frozen
 class Statement:
-    """What one hook, policy or person said: a *code*, a *text*, the *place* of the rule, and a *note*."""
+    """The answer of one hook, policy or person: a *code*, a *text*, the *place* of the rule, and a *note*."""
 
     text: str
     code: str = ""
@@ -46,7 +46,7 @@ class DecisionRow:
 
 @attrs.frozen
 class Call:
-    """One call as it is shown: what went in, who decided, what came back. *is_open*: no outcome was recorded."""
+    """One call as it is shown: its arguments, its deciders, its results. *is_open*: no outcome was recorded."""
 
     seq: int
     ts: str
@@ -99,11 +99,11 @@ def build_call(use: Use, cutter: PayloadCutter) -> Call:
     )
 
 
-# --- who decided ------------------------------------------------------------------------------------------------------
+# --- deciders --------------------------------------------------------------------------------------------------------
 
 
 def _list_deciders(use: Use) -> tuple[Statement, ...]:
-    """Return who decided about a call; a denial comes first."""
+    """Return the deciders of a call; a denial comes first."""
     denials = [_build_denial(use.end.payload)] if use.intent is None and use.end is not None else []
     answers = [statement for event in use.gate_events for statement in _list_gate_answers(event)]
     return (*denials, *answers) or (Statement(_NOBODY),)
@@ -129,7 +129,7 @@ def _list_gate_answers(event: Event) -> list[Statement]:
 
 
 def _list_answers(event: Event) -> Iterator[Statement]:
-    """Yield who was asked in one round of hooks or policies and what each answered, with the place of its rule."""
+    """Yield the answers of one round of hooks or policies, with the place of each rule."""
     asked = event.payload.get("asked")
     if not isinstance(asked, list):
         yield Statement(show(asked))
@@ -154,11 +154,11 @@ def _format_person(event: Event) -> str:
     return f"{word}{who}{why} (request {show(payload.get('approval'))[:8]})"
 
 
-# --- what went in and came back ---------------------------------------------------------------------------------------
+# --- arguments and results -------------------------------------------------------------------------------------------
 
 
 def _list_arguments(use: Use, cutter: PayloadCutter) -> Iterator[_Labelled]:
-    """Yield the arguments; of a request to a model its messages as they were written, and then the rest."""
+    """Yield the arguments; for a request to a model its messages as written, and then the rest."""
     messages = use.args.get("messages") if isinstance(use.args, dict) else None
     if use.kind != "model" or not isinstance(messages, list):
         yield "Arguments", cutter.cut(use.args)
