@@ -264,5 +264,5 @@ def test_where_nobody_may_answer_that_is_said_before_any_key_is_spoken_of(desk, 
     settings = json.loads((desk.path / ".system/deedbook.yaml").read_text())
     desk.system("deedbook.yaml", json.dumps({**settings, "principals": {}}))
     err = desk.run("approvals", "approve", parked(desk), *named, status=3).err
-    assert "nobody can answer: no principal has the role approver and a key" in err
+    assert "there is no approver: no principal has the role approver and a key" in err
     assert "private key" not in err

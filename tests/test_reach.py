@@ -236,6 +236,8 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         "approvals.answering",
         "deedbook_log.checkpoints.attestation",
         "deedbook_log.checkpoints.writer",
+        "deedbook_memory.gate",
+        "deedbook_memory.legacy",
         "maintenance.closing",
         "call.door",
         "call.approval_wait",

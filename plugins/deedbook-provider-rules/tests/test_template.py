@@ -64,6 +64,7 @@ MISSING = {
     "${steps.2/-}": "the result of step s2 has nothing there",
     "${steps.3/0}": "the result of step s3 has nothing there",
     "x ${steps.1/list/9/a}": "the result of step s1 has nothing there",
+    "${steps.1/te~xt}": "'/te~xt' is no JSON pointer; write ~0 for a tilde and ~1 for a slash in a name",
 }
 
 

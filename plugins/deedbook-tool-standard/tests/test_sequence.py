@@ -125,6 +125,7 @@ FAULTS = {
     "an optional argument": ({"steps": [step(args={"a": {"from": "/args/times"}})]}, "does not require 'times'"),
     "a pointer elsewhere": ({"steps": [step(args={"a": {"from": "/env/HOME"}})]}, "leads nowhere"),
     "a pointer without slash": ({"steps": [step(args={"a": {"from": "args"}})]}, "leads nowhere"),
+    "an invalid escape": ({"steps": [step(args={"a": {"from": "/args/a~2"}})]}, "'/args/a~2' is no JSON pointer"),
     "a reference with more": ({"steps": [step(args={"a": {"from": "/args/text", "or": 1}})]}, "a reference is"),
     "lower effects": ({"steps": [step()], "effects": "read"}, "write effects: write (because of join)"),
     "no effects": ({"steps": [step()], "effects": None}, "write effects: write (because of join)"),

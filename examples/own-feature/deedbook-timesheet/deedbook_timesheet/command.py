@@ -18,7 +18,7 @@ SECTION = "Record"
 def command(asked: Any) -> None:
     """Show how much time is booked on each project, from the ledgers of all sessions."""
     minutes: Counter[str] = Counter()
-    for ledger in Ledgers(asked.workspace).every():
+    for ledger in Ledgers(asked.workspace).list_all():
         for event in read(ledger.place):
             if event.type == BOOKED:
                 minutes[event.payload["project"]] += event.payload["minutes"]
